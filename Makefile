@@ -1,0 +1,31 @@
+# Everything a fresh machine needs is Python 3.11 with venv and pip; each target does its own set-up.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: setup demo demo-real test test-real lint bench docs clean
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+setup: $(STAMP)
+
+demo: $(STAMP)
+	$(BIN)/specsweep run scenarios/qwen3.5-122b-mtp-depth.yaml --address local
+
+test: $(STAMP)
+	$(BIN)/python -m pytest -m 'not real'
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+docs: $(STAMP)
+	$(BIN)/python -m orchestrator.scenario_reference docs
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,65 @@
+"""Every file name of a run directory, and the one way to write a file whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class RunPaths:
+    """Names below one run directory; nobody else joins them."""
+
+    root: Path
+
+    @property
+    def manifest(self) -> Path:
+        return self.root / "manifest.json"
+
+    @property
+    def scenario(self) -> Path:
+        return self.root / "scenario.yaml"
+
+    @property
+    def journal(self) -> Path:
+        return self.root / "journal.jsonl"
+
+    @property
+    def lock(self) -> Path:
+        return self.root / ".lock"
+
+    @property
+    def ranking(self) -> Path:
+        return self.root / "ranking.json"
+
+    @property
+    def dataset(self) -> Path:
+        return self.root / "dataset"
+
+    def table(self, name: str) -> Path:
+        return self.dataset / name
+
+    @property
+    def stream(self) -> Path:
+        """Batches of points that are being measured, as they came (Arrow IPC streams)."""
+        return self.root / "stream"
+
+    @property
+    def partial(self) -> Path:
+        """What was streamed of points that never ended; kept, not ranked."""
+        return self.root / "partial"
+
+    def server_log(self, trial_id: str) -> Path:
+        return self.root / "logs" / trial_id / "server.log.zst"
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write to a temporary name in the same folder, fsync, rename: readers see the old file or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)

@@ -1,0 +1,49 @@
+"""Arrow schemas of the dataset, shared by the load actors (which build batches) and the driver (which stores them)."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from orchestrator import SCHEMA_VERSION
+
+
+@cache
+def request_schema() -> Any:
+    """Schema of `requests`: identity, then the fields of RequestRecord. Nanoseconds are int64 since the point's start."""
+    import pyarrow as pa
+
+    text, count, flag, nanos = pa.string(), pa.int32(), pa.bool_(), pa.int64()
+    return pa.schema(
+        [
+            ("run_id", text),
+            ("trial_id", text),
+            ("point_id", text),
+            ("config_id", text),
+            ("engine", text),
+            ("attempt", count),
+            ("request_index", count),
+            ("warmup", flag),
+            ("scheduled_ns", nanos),
+            ("sent_ns", nanos),
+            ("first_token_ns", nanos),
+            ("end_ns", nanos),
+            ("chunk_ns", pa.list_(nanos)),
+            ("chunk_tokens", pa.list_(count)),
+            ("in_flight", count),
+            ("requested_output_tokens", count),
+            ("prompt_tokens", count),
+            ("cached_tokens", count),
+            ("output_tokens", count),
+            ("verify_ct", count),
+            ("correct_drafts", count),
+            ("proposed_drafts", count),
+            ("retractions", count),
+            ("finish_reason", text),
+            ("status", text),
+            ("http_status", count),
+            ("error", text),
+            ("prompt_hash", text),
+        ],
+        metadata={"specsweep_schema": str(SCHEMA_VERSION), "table": "requests"},
+    )

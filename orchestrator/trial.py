@@ -1,0 +1,314 @@
+"""The frozen values that travel between driver and hosts: configs, trials, points, outcomes.
+
+engine config = server settings and environment; trial = one config, one fresh server start, on one slot;
+point = workload x load level, measured inside a trial.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any, Literal
+
+from orchestrator.options import SettingValue
+
+
+def content_hash(value: Any, length: int = 12) -> str:
+    """Hex digest of a JSON value, independent of key order: the identity of configs and points."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:length]
+
+
+Settings = tuple[tuple[str, SettingValue | tuple[SettingValue, ...]], ...]
+
+
+def freeze_settings(settings: dict[str, Any]) -> Settings:
+    """Sorted, hashable form of a settings mapping; lists become tuples."""
+    return tuple(sorted((k, tuple(v) if isinstance(v, list) else v) for k, v in settings.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """What one server is started with. `settings` holds SGLang option names; `config_id` is their content hash."""
+
+    settings: Settings
+    env: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def config_id(self) -> str:
+        return content_hash([self.settings, self.env])
+
+    def as_dict(self) -> dict[str, Any]:
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in self.settings}
+
+    @property
+    def speculation_depth(self) -> int:
+        """`speculative_num_steps`, 0 without speculation."""
+        depth = dict(self.settings).get("speculative_num_steps", 0)
+        return depth if isinstance(depth, int) else 0
+
+
+@dataclass(frozen=True, slots=True)
+class LoadLevel:
+    """Closed loop: `concurrency` requests in flight. Open loop: `rate` requests per second (Poisson arrivals)."""
+
+    kind: Literal["concurrency", "rate"]
+    value: float
+
+    def __str__(self) -> str:
+        return f"C={self.value:g}" if self.kind == "concurrency" else f"{self.value:g} req/s"
+
+
+@dataclass(frozen=True, slots=True)
+class PointSpec:
+    """All that decides what a load actor does at one point, but not on which server it does it."""
+
+    workload: str
+    level: LoadLevel
+    api: Literal["generate", "completions", "chat"]
+    dataset: str
+    input_tokens: int
+    output_tokens: int
+    warmup_s: float
+    warmup_requests: int
+    duration_s: float | None
+    requests: int | None
+    temperature: float
+    ignore_eos: bool
+    request_timeout_s: float
+    max_concurrency: int | None = None
+    shared_prefix_tokens: int = 0
+    model: str = "default"
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One point of one trial. `point_id` is the resume key: config x point spec x repeat."""
+
+    point_id: str
+    trial_id: str
+    config_id: str
+    repeat: int
+    spec: PointSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One fresh server start and the points to be measured on it, in order."""
+
+    trial_id: str
+    config: EngineConfig
+    repeat: int
+    points: tuple[Point, ...]
+    estimated_s: float
+
+
+class Label(StrEnum):
+    """Why a server could not start or serve. The first group is infeasible by nature, the second is broken."""
+
+    KV_BUDGET = "kv_budget"
+    OOM_KV_ALLOC = "oom_kv_alloc"
+    STATE_POOL = "state_pool"
+    OOM_WEIGHTS = "oom_weights"
+    OOM_GRAPH_TARGET = "oom_graph_target"
+    OOM_GRAPH_DRAFT = "oom_graph_draft"
+    RUNTIME_OOM = "runtime_oom"
+    RUNTIME_POOL = "runtime_pool"
+    FLAG_INVALID = "flag_invalid"
+    CONFIG_CONFLICT = "config_conflict"
+
+    CAPTURE_ERROR = "capture_error"
+    MODEL_MISSING = "model_missing"
+    PORT_IN_USE = "port_in_use"
+    GPU_OCCUPIED = "gpu_occupied"
+    HOST_OOM = "host_oom"
+    WATCHDOG_HANG = "watchdog_hang"
+    START_TIMEOUT = "start_timeout"
+    STOP_REQUESTED = "stop_requested"
+    CLIENT_ERRORS = "client_errors"
+    HUNG = "hung"
+    HOST_LOST = "host_lost"
+    COMMAND_NOT_FOUND = "command_not_found"
+    UNKNOWN = "unknown"
+
+
+INFEASIBLE = frozenset(
+    {
+        Label.KV_BUDGET,
+        Label.OOM_KV_ALLOC,
+        Label.STATE_POOL,
+        Label.OOM_WEIGHTS,
+        Label.OOM_GRAPH_TARGET,
+        Label.OOM_GRAPH_DRAFT,
+        Label.RUNTIME_OOM,
+        Label.RUNTIME_POOL,
+        Label.FLAG_INVALID,
+        Label.CONFIG_CONFLICT,
+    }
+)
+
+
+class Phase(StrEnum):
+    """Where a server was in its life."""
+
+    LAUNCH = "launch"
+    ARGS = "args"
+    DIST_INIT = "dist_init"
+    WEIGHTS = "weights"
+    DRAFT_WEIGHTS = "draft_weights"
+    KV_POOL = "kv_pool"
+    GRAPH_TARGET = "graph_target"
+    GRAPH_DRAFT = "graph_draft"
+    HTTP_BIND = "http_bind"
+    WARMUP = "warmup"
+    READY = "ready"
+    SERVING = "serving"
+    SHUTDOWN = "shutdown"
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseFact:
+    """One phase of a start-up: seconds since launch, and GiB free when it was left (None where the log does not say)."""
+
+    phase: Phase
+    began_s: float
+    ended_s: float | None = None
+    free_gib: float | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """Why a server died, with the log line that shows it (1-based number; 0 if no line does)."""
+
+    label: Label
+    phase: Phase
+    evidence: str
+    line_number: int = 0
+    exit_code: int | None = None
+
+    @property
+    def infeasible(self) -> bool:
+        return self.label in INFEASIBLE
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """All points of the trial were measured."""
+
+    points: int
+    kind: Literal["measured"] = "measured"
+
+
+@dataclass(frozen=True, slots=True)
+class Infeasible:
+    """The config cannot run on this slot by its nature; a result, not an accident."""
+
+    diagnosis: Diagnosis
+    kind: Literal["infeasible"] = "infeasible"
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Something broke; says nothing about the config."""
+
+    diagnosis: Diagnosis
+    kind: Literal["failed"] = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """Stopped by the user before it was through."""
+
+    reason: str
+    kind: Literal["cancelled"] = "cancelled"
+
+
+Outcome = Measured | Infeasible | Failed | Cancelled
+
+
+def outcome_from_diagnosis(diagnosis: Diagnosis) -> Infeasible | Failed:
+    """Infeasible where the label says that the config cannot run, failed otherwise."""
+    return Infeasible(diagnosis) if diagnosis.infeasible else Failed(diagnosis)
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchSpec:
+    """What a slot needs to start one server. `command` is the prefix before the flags; times in seconds."""
+
+    run_id: str
+    trial_id: str
+    engine: Literal["sglang", "emulator", "attach"]
+    command: tuple[str, ...]
+    model_path: str
+    settings: Settings
+    env: tuple[tuple[str, str], ...]
+    extra_args: tuple[str, ...] = ()
+    work_dir: str | None = None
+    address_space_limit_gib: float | None = None
+    start_timeout_s: float = 1800.0
+    phase_timeout_s: float = 900.0
+    stop_grace_s: float = 30.0
+    url: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StartProgress:
+    """A sign of life from a starting server: the phase it is in, n of m graph captures, GiB free."""
+
+    trial_id: str
+    phase: Phase
+    elapsed_s: float
+    done: int | None = None
+    total: int | None = None
+    free_gib: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServerReady:
+    """The server said so and served a request. `resolved` is its own account of its settings, scrubbed of secrets."""
+
+    trial_id: str
+    url: str
+    pid: int | None
+    start_s: float
+    phases: tuple[PhaseFact, ...]
+    resolved: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerDied:
+    """The server ended, or was ended by us, before it was ready or while it served."""
+
+    trial_id: str
+    diagnosis: Diagnosis
+    phases: tuple[PhaseFact, ...]
+    lived_s: float
+
+
+StartEvent = StartProgress | ServerReady | ServerDied
+
+
+@dataclass(frozen=True, slots=True)
+class ClientReport:
+    """How the load actor itself did at one point; a client that was the bottleneck voids the point."""
+
+    point_id: str
+    duration_s: float
+    cpu_s: float
+    loop_lag_p99_ms: float
+    schedule_delay_p99_ms: float
+    peak_concurrency: int
+    requests: int
+    stopped_by: Literal["duration", "requests", "cancelled", "hung"]
+    verify_calls_delta: float | None = None
+    generation_tokens_delta: float | None = None
+    requests_delta: float | None = None
+
+
+def to_json(value: Any) -> dict[str, Any]:
+    """Plain JSON form of one of the values above."""
+    return asdict(value)
