@@ -126,11 +126,7 @@ def _value_fault(option: Option, value: object) -> str | None:
         return None if isinstance(value, list | tuple) or not isinstance(value, bool) else "takes a list"
     if isinstance(value, bool | list | tuple | dict) or value is None:
         return f"takes one {option.kind or 'value'}, not {value!r}"
-    if (
-        option.choices is not None
-        and value not in option.choices
-        and str(value) not in map(str, option.choices)
-    ):
+    if option.choices is not None and value not in option.choices and str(value) not in map(str, option.choices):
         return f"is {value!r}, allowed: {', '.join(map(str, option.choices))}"
     if option.kind == "int" and (not isinstance(value, int)):
         return f"takes a whole number, not {value!r}"
