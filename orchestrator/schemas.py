@@ -10,7 +10,7 @@ from orchestrator import SCHEMA_VERSION
 
 @cache
 def request_schema() -> Any:
-    """Schema of `requests`: identity, then the fields of RequestRecord. Nanoseconds are int64 since the point's start."""
+    """Schema of `requests`: identity, then the fields of RequestRecord. Nanoseconds count from the point's start."""
     import pyarrow as pa
 
     text, count, flag, nanos = pa.string(), pa.int32(), pa.bool_(), pa.int64()
@@ -46,4 +46,71 @@ def request_schema() -> Any:
             ("prompt_hash", text),
         ],
         metadata={"specsweep_schema": str(SCHEMA_VERSION), "table": "requests"},
+    )
+
+
+@cache
+def loads_schema() -> Any:
+    """Schema of `loads`: one row per point, the load actor's account of itself and of the server's counters."""
+    import pyarrow as pa
+
+    text, count, number = pa.string(), pa.int32(), pa.float64()
+    return pa.schema(
+        [
+            ("run_id", text),
+            ("trial_id", text),
+            ("point_id", text),
+            ("config_id", text),
+            ("engine", text),
+            ("attempt", count),
+            ("repeat", count),
+            ("workload", text),
+            ("level_kind", text),
+            ("level", number),
+            ("input_tokens", count),
+            ("output_tokens", count),
+            ("slot", text),
+            ("host", text),
+            ("began_at", text),
+            ("client_json", text),
+        ],
+        metadata={"specsweep_schema": str(SCHEMA_VERSION), "table": "loads"},
+    )
+
+
+@cache
+def trials_schema() -> Any:
+    """Schema of `trials`: one row per server start. Settings and what the server resolved are JSON texts."""
+    import pyarrow as pa
+
+    text, count, number = pa.string(), pa.int32(), pa.float64()
+    phase = pa.struct(
+        [("phase", text), ("began_s", number), ("ended_s", number), ("free_gib", number), ("detail", text)]
+    )
+    return pa.schema(
+        [
+            ("run_id", text),
+            ("trial_id", text),
+            ("config_id", text),
+            ("engine", text),
+            ("attempt", count),
+            ("repeat", count),
+            ("slot", text),
+            ("host", text),
+            ("gpu_ids", pa.list_(text)),
+            ("began_at", text),
+            ("settings_json", text),
+            ("resolved_json", text),
+            ("engine_version", text),
+            ("start_s", number),
+            ("phases", pa.list_(phase)),
+            ("outcome", text),
+            ("label", text),
+            ("phase", text),
+            ("evidence", text),
+            ("line_number", count),
+            ("exit_code", count),
+            ("points", count),
+        ],
+        metadata={"specsweep_schema": str(SCHEMA_VERSION), "table": "trials"},
     )

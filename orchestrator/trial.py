@@ -171,7 +171,7 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PhaseFact:
-    """One phase of a start-up: seconds since launch, and GiB free when it was left (None where the log does not say)."""
+    """One phase of a start-up: seconds since launch, and GiB free when it was left (None if the log is silent)."""
 
     phase: Phase
     began_s: float

@@ -1,0 +1,54 @@
+"""The load actor: drives one server through one point and streams what it measures. No Ray in here."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from actors.loadgen import LoadGenerator
+from actors.slot_host import scratch_dir
+from actors.spool import read_spool
+from orchestrator.trial import Point
+
+
+class LoadHost:
+    """Loads one endpoint at a time; every batch is also spooled on this host until the driver has it."""
+
+    def __init__(self, run_id: str, engine: str) -> None:
+        self._run_id = run_id
+        self._engine = engine
+        self._running: LoadGenerator | None = None
+
+    async def run_point(self, url: str, point: Point, attempt: int) -> AsyncIterator[Any]:
+        """Arrow record batches of request records, at last one ClientReport."""
+        spool = spool_file(self._run_id, point.point_id, attempt)
+        spool.parent.mkdir(parents=True, exist_ok=True)
+        load = self._running = LoadGenerator(
+            run_id=self._run_id, engine=self._engine, attempt=attempt, spool_path=spool
+        )
+        try:
+            async for item in load.run(url, point):
+                yield item
+        finally:
+            self._running = None
+
+    async def interrupt(self) -> None:
+        """End the running point soon; the records so far still come."""
+        if self._running is not None:
+            self._running.stop()
+
+    async def forget(self, point_id: str, attempt: int) -> None:
+        """The driver has the whole point: the spool is not needed."""
+        spool_file(self._run_id, point_id, attempt).unlink(missing_ok=True)
+
+
+def spool_file(run_id: str, point_id: str, attempt: int) -> Path:
+    """Where a load actor keeps a point's batches on its own host."""
+    return scratch_dir(run_id) / "spool" / f"{point_id}-{attempt}.arrows"
+
+
+def spooled_batches(run_id: str, point_id: str, attempt: int, after: int) -> list[Any]:
+    """The batches of a point that its load actor yielded after the first `after`; for when that actor died."""
+    file = spool_file(run_id, point_id, attempt)
+    return list(read_spool(file))[after:] if file.exists() else []

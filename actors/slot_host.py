@@ -1,0 +1,97 @@
+"""The slot on its GPU host: one server at a time, guarded, under a lease from the driver. No Ray in here."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from actors.guard import sweep_leftovers
+from actors.launch import free_port
+from actors.server import Server
+from orchestrator.trial import LaunchSpec, ServerDied, StartEvent
+
+# Without a sign of the driver for this long the server is ended (a partition, or a driver that hangs).
+LEASE_S = 180.0
+
+
+def scratch_dir(run_id: str) -> Path:
+    """Where a host keeps the logs and spools of a run; they are fetched by the driver and then removed."""
+    return Path(tempfile.gettempdir()) / f"specsweep-{os.getuid()}" / run_id
+
+
+def end_leftovers(run_id: str) -> list[tuple[int, str]]:
+    """End what an earlier start of this run left on this host; (pid, command) of each process ended."""
+    return [(ended.pid, ended.command) for ended in sweep_leftovers(run_id)]
+
+
+class SlotHost:
+    """One slot. `number` is its place among the slots of this host and spaces the ports."""
+
+    def __init__(self, run_id: str, number: int, gpu_ids: tuple[str, ...], address: str) -> None:
+        self._run_id = run_id
+        self._number = number
+        self._gpu_ids = gpu_ids
+        self._address = address
+        self._scratch = scratch_dir(run_id) / f"slot-{number}"
+        self._server: Server | None = None
+        self._log = b""
+        self._driver_seen = time.monotonic()
+        self._lease: asyncio.Task[None] | None = None
+
+    async def hostname(self) -> str:
+        return socket.gethostname()
+
+    async def heartbeat(self) -> None:
+        """The driver is alive."""
+        self._driver_seen = time.monotonic()
+
+    async def launch(self, spec: LaunchSpec) -> AsyncIterator[StartEvent]:
+        """Start a server; the last event is ServerReady or ServerDied."""
+        if self._lease is None:
+            self._lease = asyncio.create_task(self._watch_lease())
+        await self.stop(spec.stop_grace_s)
+        server = self._server = Server()
+        log = self._scratch / spec.trial_id / "server.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.unlink(missing_ok=True)
+        port = await asyncio.to_thread(free_port, self._number)
+        async for event in server.start(spec, gpu_ids=self._gpu_ids, host=self._address, port=port, log_path=log):
+            yield event
+
+    async def died(self) -> ServerDied | None:
+        """Whether the server that was ready has ended since, and why."""
+        return await self._server.died() if self._server is not None else None
+
+    async def stop(self, grace_s: float) -> dict[str, object]:
+        """End the server and all it started; keeps its log for `server_log`. Does nothing if there is none."""
+        server, self._server = self._server, None
+        if server is None:
+            return {"exit_code": None, "seconds": 0.0, "gpu_free": None}
+        report = await server.stop(grace_s)
+        self._log = await asyncio.to_thread(server.log_bytes)
+        return {"exit_code": report.exit_code, "seconds": report.seconds, "gpu_free": report.gpu_free}
+
+    async def server_log(self) -> bytes:
+        """The log of the server that was stopped last, zstd-compressed."""
+        log, self._log = self._log, b""
+        return log
+
+    async def close(self, grace_s: float) -> None:
+        """Stop the server and remove what the run left in the temporary folder."""
+        await self.stop(grace_s)
+        if self._lease is not None:
+            self._lease.cancel()
+        with contextlib.suppress(OSError):
+            shutil.rmtree(self._scratch)
+
+    async def _watch_lease(self) -> None:
+        while (left := LEASE_S - (time.monotonic() - self._driver_seen)) > 0:
+            await asyncio.sleep(left)
+        await self.stop(10.0)

@@ -1,0 +1,337 @@
+"""The only module of the driver that knows Ray: connect, find hosts, reserve slots, reach them, let them go."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from orchestrator.errors import ClusterRefusal
+from orchestrator.host_match import HostFacts, SlotPlace, place_slots
+from orchestrator.scenario import Slots
+from orchestrator.slot_port import SlotFacts, SlotLost, StopFacts
+from orchestrator.trial import LaunchSpec, Point, ServerDied, StartEvent
+
+CALL_S = 30.0
+HEARTBEAT_S = 15.0
+
+
+@dataclass(frozen=True)
+class Connection:
+    """How to reach the cluster: `local` embeds one, `auto` joins the one that runs here, else HOST:PORT."""
+
+    address: str
+    emulated_gpus: int = 0
+    cpus_wanted: float = 0.0
+
+
+def connect(connection: Connection, run_id: str) -> Cluster:
+    """Join or embed a cluster; ClusterRefusal if there is none at the address."""
+    quiet = {
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_BACKEND_LOG_LEVEL": "error",
+        # Ray would run every worker, and so every server, at nice 15 and first in line for the OOM killer.
+        "RAY_worker_niceness": "0",
+        "RAY_worker_oom_score_adjustment": "0",
+    }
+    for name, value in quiet.items():
+        os.environ.setdefault(name, value)
+    import ray
+
+    options: dict[str, Any] = {
+        "namespace": run_id,
+        "log_to_driver": False,
+        "logging_level": "ERROR",
+        "configure_logging": False,
+    }
+    if connection.address == "local":
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        os.environ.pop("RAY_ADDRESS", None)
+        options |= {
+            "address": "local",
+            "include_dashboard": False,
+            "num_cpus": max(os.cpu_count() or 1, int(connection.cpus_wanted + 1)),
+            "object_store_memory": 256 * 2**20,
+        }
+        if connection.emulated_gpus:
+            options["num_gpus"] = connection.emulated_gpus
+    else:
+        options["address"] = connection.address
+        if "RAY_JOB_ID" not in os.environ:
+            options["runtime_env"] = {"py_modules": [str(p) for p in _own_packages()]}
+    with _stderr_kept() as said:
+        try:
+            ray.init(**options)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            told = said() or str(error)
+            raise ClusterRefusal(_no_cluster(connection.address, told)) from error
+    return Cluster(run_id, connection.address)
+
+
+def _own_packages() -> list[Path]:
+    root = Path(__file__).resolve().parent.parent
+    return [root / "orchestrator", root / "actors"]
+
+
+def _no_cluster(address: str, told: str) -> str:
+    last = told.strip().splitlines()[-1] if told.strip() else "no answer"
+    return (
+        f"no Ray cluster at --address {address}: {last}\n"
+        "Start one with `ray up ray_cluster.yaml`, or use --address local to embed one on this machine."
+    )
+
+
+@contextlib.contextmanager
+def _stderr_kept() -> Iterator[Any]:
+    """Ray's C++ parts write to fd 2 whatever the logging settings; keep it, to be told only on failure."""
+    import tempfile
+
+    saved = os.dup(2)
+    with tempfile.TemporaryFile() as sink:
+
+        def said() -> str:
+            sink.seek(0)
+            return sink.read().decode(errors="replace")
+
+        os.dup2(sink.fileno(), 2)
+        try:
+            yield said
+        finally:
+            os.dup2(saved, 2)
+            os.close(saved)
+
+
+class Cluster:
+    """A joined cluster. `close` lets everything of this run go."""
+
+    def __init__(self, run_id: str, address: str) -> None:
+        self._run_id = run_id
+        self._address = address
+        self._slots: list[RaySlot] = []
+        self._group: Any = None
+        self._closing = threading.Event()
+
+    def hosts(self) -> list[HostFacts]:
+        """Living hosts with their resources and labels."""
+        import ray
+
+        return [
+            HostFacts(
+                node_id=node["NodeID"],
+                address=node["NodeManagerAddress"],
+                hostname=node.get("NodeManagerHostname", ""),
+                gpus=int(node["Resources"].get("GPU", 0)),
+                cpus=float(node["Resources"].get("CPU", 0)),
+                memory_gib=float(node["Resources"].get("memory", 0)) / 2**30,
+                labels=dict(node.get("Labels") or {}),
+            )
+            for node in ray.nodes()
+            if node["Alive"]
+        ]
+
+    def grant_slots(self, slots: Slots, engine: str, timeout_s: float) -> list[RaySlot]:
+        """Reserve the slots in one placement group pinned to hosts, and start their actors.
+
+        ClusterRefusal, with wanted and available, if the cluster cannot hold them or is busy.
+        """
+        import ray
+        from ray.util.placement_group import placement_group
+
+        places = place_slots(slots, self.hosts())
+        bundles = [_bundle(slots) for _ in places] + [{"CPU": 1.0} for _ in places]
+        nodes = [p.host.node_id for p in places] + [p.load_host.node_id for p in places]
+        self._group = placement_group(
+            bundles, strategy="PACK", bundle_label_selector=[{"ray.io/node-id": node} for node in nodes]
+        )
+        try:
+            ray.get(self._group.ready(), timeout=timeout_s)
+        except ray.exceptions.GetTimeoutError:
+            raise ClusterRefusal(self._busy(slots, places, timeout_s)) from None
+        self._end_leftovers({place.host.node_id for place in places})
+        self._slots = [self._start_slot(slots, place, i, len(places) + i, engine) for i, place in enumerate(places)]
+        threading.Thread(target=self._beat, daemon=True).start()
+        return self._slots
+
+    def _busy(self, slots: Slots, places: list[SlotPlace], timeout_s: float) -> str:
+        import ray
+
+        free = ray.available_resources()
+        return (
+            f"the cluster did not grant the slots within {timeout_s:g} s. Wanted: {len(places)} slots of {slots.gpus} "
+            f"GPUs and {slots.cpus:g} CPUs, and a CPU for the load of each. Free now: {free.get('GPU', 0):g} GPUs, "
+            f"{free.get('CPU', 0):g} CPUs (others may hold the rest; `specsweep hosts` shows who)."
+        )
+
+    def _end_leftovers(self, nodes: set[str]) -> None:
+        """Before the first launch: no process of an earlier start of this run may hold a GPU."""
+        import ray
+
+        from actors.slot_host import end_leftovers
+
+        task = ray.remote(end_leftovers)
+        calls = [
+            task.options(num_cpus=0, label_selector={"ray.io/node-id": node}).remote(self._run_id) for node in nodes
+        ]
+        ray.get(calls, timeout=CALL_S * 2)
+
+    def _start_slot(self, slots: Slots, place: SlotPlace, bundle: int, load_bundle: int, engine: str) -> RaySlot:
+        import ray
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        from actors.load_host import LoadHost
+        from actors.slot_actor import SlotActor
+
+        def inside(index: int) -> Any:
+            return PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=index)
+
+        slot = (
+            ray.remote(SlotActor)
+            .options(
+                num_gpus=slots.gpus, num_cpus=slots.cpus, scheduling_strategy=inside(bundle), max_restarts=0,
+                max_concurrency=32,
+            )
+            .remote(self._run_id, place.number, place.bind_address)
+        )  # fmt: skip
+        load = (
+            ray.remote(LoadHost)
+            .options(num_cpus=1, scheduling_strategy=inside(load_bundle), max_concurrency=32)
+            .remote(self._run_id, engine)
+        )
+        gpu_ids = tuple(ray.get(slot.gpu_ids.remote(), timeout=CALL_S * 2))
+        name = f"{place.host.hostname or place.host.address}/{place.number}"
+        return RaySlot(SlotFacts(name, place.host.hostname or place.host.address, gpu_ids), slot, load, self._run_id)
+
+    def _beat(self) -> None:
+        while not self._closing.wait(HEARTBEAT_S):
+            for slot in self._slots:
+                slot.heartbeat()
+
+    def close(self) -> None:
+        """Stop every server in order, then let actors, group and (if embedded) the cluster go."""
+        import ray
+
+        self._closing.set()
+        for slot in self._slots:
+            slot.begin_close()
+        for slot in self._slots:
+            slot.end_close()
+        if self._group is not None:
+            with contextlib.suppress(ray.exceptions.RayError, ValueError):
+                ray.util.remove_placement_group(self._group)
+        ray.shutdown()
+
+
+def _bundle(slots: Slots) -> dict[str, float]:
+    bundle = {"CPU": slots.cpus or 0.001}
+    if slots.gpus:
+        bundle["GPU"] = float(slots.gpus)
+    return bundle
+
+
+class RaySlot:
+    """A SlotPort over a slot actor and its load actor."""
+
+    def __init__(self, facts: SlotFacts, slot: Any, load: Any, run_id: str) -> None:
+        self.facts = facts
+        self._slot = slot
+        self._load = load
+        self._run_id = run_id
+        self._grace_s = 30.0
+        self._closing: Any = None
+
+    def launch(self, spec: LaunchSpec) -> Iterator[StartEvent]:
+        self._grace_s = spec.stop_grace_s
+        stream = self._slot.launch.options(num_returns="streaming").remote(spec)
+        yield from self._items(stream, spec.start_timeout_s + spec.stop_grace_s + CALL_S)
+
+    def run_point(self, url: str, point: Point, attempt: int) -> Iterator[Any]:
+        stream = self._load.run_point.options(num_returns="streaming", _generator_backpressure_num_objects=64).remote(
+            url, point, attempt
+        )
+        spec = point.spec
+        quiet_s = spec.warmup_s + spec.request_timeout_s * 2 + CALL_S
+        taken = 0
+        try:
+            for item in self._items(stream, quiet_s):
+                taken += 1
+                yield item
+        except SlotLost:
+            yield from self._from_spool(point, attempt, taken)
+            raise
+        self._load.forget.remote(point.point_id, attempt)
+
+    def _from_spool(self, point: Point, attempt: int, taken: int) -> Iterator[Any]:
+        """What the load actor yielded but we had not read when it died, from the spool on its host."""
+        import ray
+
+        from actors.load_host import spooled_batches
+
+        try:
+            node = ray.util.state.get_actor(self._load._actor_id.hex()).node_id
+        except (AttributeError, ray.exceptions.RayError, ConnectionError):
+            node = None
+        options = {"num_cpus": 0} | ({"label_selector": {"ray.io/node-id": node}} if node else {})
+        call = ray.remote(spooled_batches).options(**options).remote(self._run_id, point.point_id, attempt, taken)
+        with contextlib.suppress(ray.exceptions.RayError):
+            yield from ray.get(call, timeout=CALL_S)
+
+    def _items(self, stream: Any, quiet_s: float) -> Iterator[Any]:
+        """The items of a streaming call; SlotLost if the actor is gone or silent for too long."""
+        import ray
+
+        while True:
+            try:
+                ready, _ = ray.wait([stream], timeout=quiet_s, fetch_local=False)
+                if not ready:
+                    raise SlotLost(f"{self.facts.name}: no sign of life for {quiet_s:g} s")
+                item = ray.get(next(stream), timeout=CALL_S)
+            except StopIteration:
+                return
+            except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError) as error:
+                raise SlotLost(f"{self.facts.name}: {_first_line(error)}") from error
+            yield item
+
+    def _call(self, ref: Any, timeout_s: float) -> Any:
+        import ray
+
+        try:
+            return ray.get(ref, timeout=timeout_s)
+        except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError) as error:
+            raise SlotLost(f"{self.facts.name}: {_first_line(error)}") from error
+
+    def died(self) -> ServerDied | None:
+        found: ServerDied | None = self._call(self._slot.died.remote(), CALL_S)
+        return found
+
+    def interrupt(self) -> None:
+        self._load.interrupt.remote()
+        self._slot.interrupt.remote(self._grace_s)
+
+    def stop(self) -> StopFacts:
+        report = self._call(self._slot.stop.remote(self._grace_s), self._grace_s * 2 + CALL_S * 2)
+        return StopFacts(report["exit_code"], report["seconds"], report["gpu_free"])
+
+    def server_log(self) -> bytes:
+        log: bytes = self._call(self._slot.server_log.remote(), CALL_S)
+        return log
+
+    def heartbeat(self) -> None:
+        self._slot.heartbeat.remote()
+
+    def begin_close(self) -> None:
+        self._closing = self._slot.close.remote(self._grace_s)
+
+    def end_close(self) -> None:
+        with contextlib.suppress(SlotLost):
+            self._call(self._closing, self._grace_s + CALL_S)
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__

@@ -1,0 +1,46 @@
+"""Short names for configs: the settings in which the configs of a run differ. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+# These follow from speculative_num_steps when topk is 1, or say no more than that speculation is on.
+FOLLOWING = frozenset(
+    {
+        "speculative_num_draft_tokens",
+        "speculative_eagle_topk",
+        "speculative_algorithm",
+        "speculative_draft_model_path",
+    }
+)
+
+
+def config_labels(configs: Mapping[str, dict[str, Any]]) -> dict[str, str]:
+    """config id -> e.g. `speculative_num_steps=4, mem_fraction_static=0.8`; unique, or with the id where it is not."""
+    varying = _varying(configs)
+    labels = {
+        config_id: ", ".join(f"{name}={_shown(settings, name)}" for name in varying) or "the only config"
+        for config_id, settings in configs.items()
+    }
+    counts: dict[str, int] = {}
+    for label in labels.values():
+        counts[label] = counts.get(label, 0) + 1
+    return {c: label if counts[label] == 1 else f"{label} [{c}]" for c, label in labels.items()}
+
+
+def _shown(settings: dict[str, Any], name: str) -> Any:
+    if name == "speculative_num_steps" and name not in settings:
+        return 0 if "speculative_algorithm" not in settings else "auto"
+    return settings.get(name, "-")
+
+
+def _varying(configs: Mapping[str, dict[str, Any]]) -> list[str]:
+    names = sorted({name for settings in configs.values() for name in settings})
+    varying = [n for n in names if len({repr(s.get(n)) for s in configs.values()}) > 1]
+    implied = FOLLOWING if "speculative_num_steps" in varying else frozenset()
+    plain = [n for n in varying if n not in implied]
+    told_apart = {tuple(repr(s.get(n)) for n in plain) for s in configs.values()}
+    whole = {tuple(repr(s.get(n)) for n in varying) for s in configs.values()}
+    kept = plain if len(told_apart) == len(whole) else varying
+    return sorted(kept, key=lambda n: (not n.startswith("speculative_num_steps"), n))

@@ -1,0 +1,150 @@
+"""The run's tables as Parquet files that pyarrow, DuckDB and Polars read as they stand.
+
+requests  one row per request, one file per point and attempt
+loads     one row per point: how the load actor itself did
+trials    one row per server start: settings asked and resolved, phases, outcome, evidence
+points    derived from the others by `rank`; may be deleted
+
+A point that is being measured is an Arrow IPC stream in `stream/`; it becomes a Parquet file when it ends.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from orchestrator.paths import RunPaths
+from orchestrator.schemas import loads_schema, request_schema, trials_schema
+
+
+def part_name(point_id: str, attempt: int) -> str:
+    """File stem of one measurement of one point."""
+    return f"{point_id}-{attempt}"
+
+
+class PointStream:
+    """Batches of one point, on disk as they come."""
+
+    def __init__(self, paths: RunPaths, point_id: str, attempt: int) -> None:
+        self._name = part_name(point_id, attempt)
+        self._paths = paths
+        self._file = paths.stream / f"{self._name}.arrows"
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        self._sink = pa.OSFile(str(self._file), "wb")
+        self._writer = pa.ipc.new_stream(self._sink, request_schema())
+        self.rows = 0
+
+    def append(self, batch: Any) -> None:
+        self._writer.write_batch(batch)
+        self._sink.flush()
+        self.rows += batch.num_rows
+
+    def finish(self) -> None:
+        """Turn the stream into its part of `requests` (temporary name, then rename)."""
+        self._close()
+        table = pa.Table.from_batches(list(whole_batches(self._file)), schema=request_schema())
+        write_parquet(table, self._paths.table("requests") / f"{self._name}.parquet")
+        self._file.unlink()
+
+    def abandon(self) -> None:
+        """Keep what came of a point that did not end, outside the dataset."""
+        self._close()
+        _to_partial(self._paths, self._file)
+
+    def _close(self) -> None:
+        self._writer.close()
+        self._sink.close()
+
+
+def whole_batches(file: Path) -> Iterator[Any]:
+    """The batches of an IPC stream up to where it was cut, if it was."""
+    try:
+        with pa.OSFile(str(file), "rb") as source, pa.ipc.open_stream(source) as reader:
+            yield from reader
+    except (pa.ArrowInvalid, EOFError, OSError):
+        return
+
+
+def _to_partial(paths: RunPaths, file: Path) -> int:
+    batches = list(whole_batches(file))
+    rows = sum(int(batch.num_rows) for batch in batches)
+    if rows:
+        table = pa.Table.from_batches(batches, schema=request_schema())
+        write_parquet(table, paths.partial / f"{file.stem}.parquet")
+    file.unlink()
+    return rows
+
+
+def salvage_streams(paths: RunPaths) -> int:
+    """After a crash: move what was streamed of unfinished points to `partial/`. Returns the rows kept."""
+    return sum(_to_partial(paths, file) for file in sorted(paths.stream.glob("*.arrows")))
+
+
+def write_parquet(table: Any, file: Path) -> None:
+    """Write whole or not at all."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    temporary = file.with_name(f".{file.name}.tmp")
+    pq.write_table(table, temporary, compression="zstd")
+    with temporary.open("rb+") as handle:
+        os.fsync(handle.fileno())
+    temporary.replace(file)
+
+
+def write_load(paths: RunPaths, row: dict[str, Any], attempt: int) -> None:
+    """One row of `loads`."""
+    table = pa.Table.from_pylist([row], schema=loads_schema())
+    write_parquet(table, paths.table("loads") / f"{part_name(row['point_id'], attempt)}.parquet")
+
+
+def write_trial(paths: RunPaths, row: dict[str, Any]) -> None:
+    """One row of `trials`."""
+    table = pa.Table.from_pylist([row], schema=trials_schema())
+    write_parquet(table, paths.table("trials") / f"{part_name(row['trial_id'], row['attempt'])}.parquet")
+
+
+def read_rows(paths: RunPaths, name: str) -> list[dict[str, Any]]:
+    """All rows of a small table as dicts; empty if the run has none yet."""
+    folder = paths.table(name)
+    if not any(folder.glob("*.parquet")):
+        return []
+    rows: list[dict[str, Any]] = ds.dataset(folder, format="parquet").to_table().to_pylist()
+    return rows
+
+
+def read_point(paths: RunPaths, point_id: str, attempt: int) -> Any:
+    """The request rows of one measurement, as a table."""
+    return pq.read_table(paths.table("requests") / f"{part_name(point_id, attempt)}.parquet")
+
+
+def measured_parts(paths: RunPaths) -> list[tuple[str, int]]:
+    """(point id, attempt) of every part of `requests`."""
+    parts = []
+    for file in sorted(paths.table("requests").glob("*.parquet")):
+        point_id, _, attempt = file.stem.rpartition("-")
+        parts.append((point_id, int(attempt)))
+    return parts
+
+
+def has_load(paths: RunPaths, point_id: str, attempt: int) -> bool:
+    """Whether the point's `loads` row, which is written first, is there."""
+    return (paths.table("loads") / f"{part_name(point_id, attempt)}.parquet").exists()
+
+
+def set_aside(paths: RunPaths, point_id: str, attempt: int) -> None:
+    """Move a part that the journal does not know out of the dataset."""
+    name = f"{part_name(point_id, attempt)}.parquet"
+    paths.partial.mkdir(parents=True, exist_ok=True)
+    (paths.table("requests") / name).replace(paths.partial / name)
+
+
+def write_points(paths: RunPaths, rows: Iterable[dict[str, Any]]) -> None:
+    """Replace the derived `points` table."""
+    listed = list(rows)
+    if listed:
+        write_parquet(pa.Table.from_pylist(listed), paths.table("points") / "points.parquet")

@@ -1,0 +1,86 @@
+"""The append-only account of a run: one JSON object a line, on disk before anything goes on. It is the resume key."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+
+class Journal:
+    """Appends events durably. A line that a crash tore is cut off at opening; it was never acted on."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._path = path
+        _cut_torn_line(path)
+        self._file: IO[bytes] = path.open("ab")
+
+    def append(self, event: str, **facts: Any) -> None:
+        """Write one event and wait until it is on disk."""
+        line = json.dumps({"event": event, **facts}, separators=(",", ":"), default=str)
+        self._file.write(line.encode() + b"\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _cut_torn_line(path: Path) -> None:
+    if not path.exists():
+        return
+    data = path.read_bytes()
+    whole = data.rfind(b"\n") + 1
+    if whole < len(data):
+        with path.open("r+b") as file:
+            file.truncate(whole)
+
+
+def read_events(path: Path) -> Iterator[dict[str, Any]]:
+    """All whole events of a journal, oldest first; nothing if there is no journal."""
+    if not path.exists():
+        return
+    for line in path.read_bytes().split(b"\n")[:-1]:
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue  # a torn line that a later append was glued to
+        if isinstance(event, dict):
+            yield event
+
+
+@dataclass
+class RunState:
+    """What a journal says has been done."""
+
+    done_points: dict[str, int] = field(default_factory=dict)  # point id -> attempt whose file counts
+    outcomes: dict[str, dict[str, Any]] = field(default_factory=dict)  # trial id -> its last outcome
+    attempts: dict[str, int] = field(default_factory=dict)  # trial id -> starts so far
+    ended: bool = False
+
+
+def replay(events: Iterator[dict[str, Any]]) -> RunState:
+    """Fold the events of a run into its state."""
+    state = RunState()
+    for event in events:
+        kind = event.get("event")
+        if kind == "trial_started":
+            state.attempts[event["trial_id"]] = state.attempts.get(event["trial_id"], 0) + 1
+            state.ended = False
+        elif kind == "point_done":
+            state.done_points[event["point_id"]] = event["attempt"]
+        elif kind == "trial_ended":
+            state.outcomes[event["trial_id"]] = event
+        elif kind == "run_ended":
+            state.ended = bool(event.get("complete"))
+    return state
+
+
+def finished_work(state: RunState) -> frozenset[str]:
+    """Ids that `--resume` leaves alone: measured points, and trials whose config cannot run."""
+    infeasible = {t for t, event in state.outcomes.items() if event.get("outcome") == "infeasible"}
+    return frozenset(state.done_points) | infeasible

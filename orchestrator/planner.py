@@ -1,0 +1,158 @@
+"""Scenario -> trials, their points, their slot and their order. Pure: no clock, no randomness without the seed."""
+
+from __future__ import annotations
+
+import heapq
+import random
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any
+
+from orchestrator.scenario import Scenario, Workload
+from orchestrator.sweep_space import expand
+from orchestrator.trial import EngineConfig, LoadLevel, Point, PointSpec, Trial, content_hash
+
+# Rough seconds of a server start; they only have to order starts by cost (measured starts replace them in ETAs).
+START_S = 60.0
+CAPTURE_S = 1.0
+DRAIN_S = 5.0
+# A window given in requests has no known length; this is the guess for `plan`.
+REQUEST_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Trials in the order of each slot. `makespan_s` is the estimated time of the slowest slot."""
+
+    configs: tuple[EngineConfig, ...]
+    slots: tuple[tuple[Trial, ...], ...]
+
+    @property
+    def trials(self) -> list[Trial]:
+        return [trial for slot in self.slots for trial in slot]
+
+    @property
+    def points(self) -> int:
+        return sum(len(trial.points) for trial in self.trials)
+
+    @property
+    def makespan_s(self) -> float:
+        return max((sum(t.estimated_s for t in slot) for slot in self.slots), default=0.0)
+
+    @property
+    def server_hours(self) -> float:
+        return sum(t.estimated_s for t in self.trials) / 3600
+
+
+def make_plan(scenario: Scenario, slot_count: int, done: frozenset[str] = frozenset()) -> Plan:
+    """Every trial that still has points to measure, over `slot_count` slots.
+
+    `done` holds point ids and trial ids that need no work (resume). Trials go, dearest first, to the slot that is
+    free first, so that slots finish together; within a slot they run in random order from the scenario's seed.
+    """
+    configs = tuple(expand(scenario))
+    specs = point_specs(scenario)
+    trials = []
+    for repeat in range(scenario.measure.repeats):
+        for config in configs:
+            trial = _trial(scenario, config, repeat, specs, done)
+            if trial.points and trial.trial_id not in done:
+                trials.append(trial)
+    return Plan(configs, _spread(trials, max(1, slot_count), scenario.seed))
+
+
+def point_specs(scenario: Scenario) -> tuple[PointSpec, ...]:
+    """Workloads x load levels, as written, light loads first."""
+    return tuple(
+        _point_spec(scenario, workload, level) for workload in scenario.workloads for level in load_levels(workload)
+    )
+
+
+def load_levels(workload: Workload) -> list[LoadLevel]:
+    """Closed-loop levels, then rates, each ascending."""
+    levels = [LoadLevel("concurrency", float(c)) for c in sorted(workload.concurrency)]
+    return levels + [LoadLevel("rate", r) for r in sorted(workload.rates)]
+
+
+def _point_spec(scenario: Scenario, workload: Workload, level: LoadLevel) -> PointSpec:
+    measure = scenario.measure
+    return PointSpec(
+        workload=workload.name,
+        level=level,
+        api=workload.api,
+        dataset=workload.dataset,
+        input_tokens=workload.input_tokens,
+        output_tokens=workload.output_tokens,
+        warmup_s=measure.warmup_s,
+        warmup_requests=measure.warmup_requests,
+        duration_s=measure.duration_s,
+        requests=measure.requests,
+        temperature=workload.temperature,
+        ignore_eos=workload.ignore_eos,
+        request_timeout_s=scenario.timeouts.request_s,
+        max_concurrency=workload.max_concurrency,
+        shared_prefix_tokens=workload.shared_prefix_tokens,
+        model=scenario.model.path,
+        seed=scenario.seed,
+    )
+
+
+def _trial(
+    scenario: Scenario, config: EngineConfig, repeat: int, specs: tuple[PointSpec, ...], done: frozenset[str]
+) -> Trial:
+    trial_id = f"{config.config_id}-r{repeat}"
+    identity = [scenario.engine.kind, scenario.model.path, scenario.engine.command, config.config_id]
+    points = []
+    for spec in specs:
+        point_id = content_hash([identity, _spec_identity(spec), repeat])
+        if point_id not in done:
+            points.append(Point(point_id, trial_id, config.config_id, repeat, spec))
+    return Trial(trial_id, config, repeat, tuple(points), _estimate_s(scenario, config, points))
+
+
+def _spec_identity(spec: PointSpec) -> list[Any]:
+    return [getattr(spec, name) for name in spec.__slots__]
+
+
+def _estimate_s(scenario: Scenario, config: EngineConfig, points: list[Point]) -> float:
+    start = 0.0 if scenario.engine.kind == "attach" else start_estimate_s(config) / scenario.engine.start_speedup
+    measure = scenario.measure
+    window = measure.duration_s or 0.0
+    if measure.requests is not None:
+        window = 0.0
+        for point in points:
+            parallel = point.spec.level.value if point.spec.level.kind == "concurrency" else None
+            rate = parallel / REQUEST_S if parallel else point.spec.level.value
+            window += measure.requests / rate / len(points)
+    return start + len(points) * (measure.warmup_s + window + DRAIN_S)
+
+
+def start_estimate_s(config: EngineConfig) -> float:
+    """Seconds of a real start: a base, and every captured batch size once for the target and again for the draft."""
+    settings = config.as_dict()
+    largest = settings.get("cuda_graph_max_bs_decode", min(int(settings.get("max_running_requests", 256)), 256))
+    captured = 4 + int(largest) / 8
+    graphs = 1 if config.speculation_depth == 0 else 2 if config.speculation_depth == 1 else 3
+    return START_S + CAPTURE_S * captured * graphs
+
+
+def _spread(trials: list[Trial], slot_count: int, seed: int) -> tuple[tuple[Trial, ...], ...]:
+    order = list(trials)
+    rng = random.Random(f"order-{seed}")
+    rng.shuffle(order)
+    order.sort(key=lambda t: -t.estimated_s)  # stable: equals stay shuffled
+    slots: list[list[Trial]] = [[] for _ in range(slot_count)]
+    load = [(0.0, i) for i in range(slot_count)]
+    heapq.heapify(load)
+    for trial in order:
+        busy, i = heapq.heappop(load)
+        slots[i].append(trial)
+        heapq.heappush(load, (busy + trial.estimated_s, i))
+    for slot in slots:
+        rng.shuffle(slot)
+    return tuple(tuple(slot) for slot in slots)
+
+
+def dataset_files(scenario: Scenario) -> list[PurePath]:
+    """Files that workloads read, to be checked before anything starts."""
+    return [PurePath(w.dataset.removeprefix("file:")) for w in scenario.workloads if w.dataset.startswith("file:")]

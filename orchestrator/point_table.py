@@ -1,0 +1,67 @@
+"""The derived table: one row of metrics per measured point, computed from the raw tables of a run."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator import dataset
+from orchestrator.journal import read_events, replay
+from orchestrator.metrics import PointMetrics, summarise
+from orchestrator.paths import RunPaths
+from orchestrator.ranking import PointValue
+from orchestrator.trial import ClientReport, LoadLevel
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredPoint:
+    """One measurement of one point, with where it was made."""
+
+    load: dict[str, Any]
+    level: LoadLevel
+    metrics: PointMetrics
+
+    @property
+    def value(self) -> PointValue:
+        """What ranking needs of it."""
+        return PointValue(
+            config_id=self.load["config_id"],
+            workload=self.load["workload"],
+            level=self.level,
+            repeat=self.load["repeat"],
+            metrics=self.metrics.values(),
+            void_reasons=tuple(self.metrics.void_reasons),
+        )
+
+    def row(self) -> dict[str, Any]:
+        """The row of the `points` table."""
+        names = ("run_id", "trial_id", "point_id", "config_id", "engine", "attempt", "repeat", "workload", "level_kind")
+        identity = {name: self.load[name] for name in (*names, "level", "slot", "host", "began_at")}
+        return (
+            identity | self.metrics.values() | {"valid": self.metrics.valid, "void_reasons": self.metrics.void_reasons}
+        )
+
+
+def measured_points(paths: RunPaths) -> list[MeasuredPoint]:
+    """Every point that the journal says was measured, with its metrics, in the order of the points' files."""
+    counted = replay(read_events(paths.journal)).done_points
+    points = []
+    for load in sorted(dataset.read_rows(paths, "loads"), key=lambda row: (row["began_at"], row["point_id"])):
+        if counted.get(load["point_id"]) != load["attempt"]:
+            continue
+        level = LoadLevel(load["level_kind"], load["level"])
+        client = ClientReport(**json.loads(load["client_json"]))
+        table = dataset.read_point(paths, load["point_id"], load["attempt"])
+        points.append(MeasuredPoint(load, level, summarise(columns_of(table), level=level, client=client)))
+    return points
+
+
+def columns_of(table: Any) -> dict[str, Any]:
+    """A table of `requests` as plain columns: numpy arrays where that is cheap, lists else."""
+    return {name: table.column(name).to_pylist() for name in table.schema.names}
+
+
+def store_points(paths: RunPaths, points: list[MeasuredPoint]) -> None:
+    """Write the `points` table anew."""
+    dataset.write_points(paths, [point.row() for point in points])

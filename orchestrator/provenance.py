@@ -1,0 +1,45 @@
+"""What made the numbers: program versions, machine, command. Written into the manifest once per start of a run."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import os
+import platform
+import socket
+import sys
+from typing import Any
+
+from orchestrator import __version__
+
+PACKAGES = ("ray", "pyarrow", "aiohttp", "numpy", "sglang", "torch")
+
+
+def package_versions() -> dict[str, str | None]:
+    """Installed versions; None for what is not there."""
+    versions: dict[str, str | None] = {"specsweep": __version__}
+    for name in PACKAGES:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            versions[name] = None
+    return versions
+
+
+def utc_now() -> str:
+    """Wall-clock time for people; durations use monotonic clocks."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+
+
+def driver_facts() -> dict[str, Any]:
+    """The driver's machine and program."""
+    return {
+        "started_at": utc_now(),
+        "hostname": socket.gethostname(),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "cpus": os.cpu_count(),
+        "versions": package_versions(),
+        "ray_job": os.environ.get("RAY_JOB_ID") or os.environ.get("RAY_JOB_SUBMISSION_ID"),
+        "program": os.path.basename(sys.argv[0]),  # noqa: PTH119 - arguments may hold secrets, the name does not
+    }

@@ -1,0 +1,279 @@
+"""Measured points -> one ordered list of configs per objective, with the reason for its winner. Pure.
+
+Repeats of a point are averaged on the log scale (geometric mean), since speeds and latencies are ratio scales.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.config_label import config_labels
+from orchestrator.limits import Limit, parse_limit
+from orchestrator.metrics import METRICS
+from orchestrator.scenario import At, Criterion, Objective
+from orchestrator.trial import LoadLevel
+
+
+@dataclass(frozen=True, slots=True)
+class PointValue:
+    """One measured point as ranking sees it. `metrics` holds None for what could not be measured."""
+
+    config_id: str
+    workload: str
+    level: LoadLevel
+    repeat: int
+    metrics: Mapping[str, float | None]
+    void_reasons: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One config in one ranking. `gap_to_best` is a share (0.02 = 2 % worse than the best value)."""
+
+    config_id: str
+    settings: dict[str, Any]
+    value: float | None
+    unit: str
+    gap_to_best: float | None
+    tie: bool
+    gates_failed: tuple[str, ...]
+    trials: int
+    tie_values: tuple[float | None, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """The configs of a run, best first, for one objective."""
+
+    objective: str
+    metric: str
+    maximize: bool
+    workload: str
+    level: LoadLevel
+    rows: tuple[Row, ...]
+    reason: str
+
+    @property
+    def winner(self) -> Row | None:
+        """The first row, if it was measured and passed the gates."""
+        return self.rows[0] if self.rows and _eligible(self.rows[0]) else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Aim:
+    metric: str
+    maximize: bool
+    workload: str
+    level: LoadLevel
+
+
+class _Measurements:
+    """Aggregated values by config, workload, level and metric."""
+
+    def __init__(self, points: Iterable[PointValue]) -> None:
+        self._points: dict[tuple[str, str, LoadLevel], list[PointValue]] = {}
+        for point in points:
+            self._points.setdefault((point.config_id, point.workload, point.level), []).append(point)
+
+    def _at(self, config_id: str, workload: str, level: LoadLevel) -> list[PointValue]:
+        return self._points.get((config_id, workload, level), [])
+
+    def value(self, config_id: str, workload: str, level: LoadLevel, metric: str) -> tuple[float | None, int]:
+        """(mean over valid repeats, how many), None if nothing valid was measured."""
+        found = [p.metrics.get(metric) for p in self._at(config_id, workload, level) if not p.void_reasons]
+        values = [v for v in found if v is not None]
+        return (_mean(values), len(values)) if values else (None, 0)
+
+    def why_absent(self, config_id: str, workload: str, level: LoadLevel, metric: str) -> str:
+        points = self._at(config_id, workload, level)
+        if not points:
+            return f"not measured at {level}"
+        reasons = sorted({reason for p in points for reason in p.void_reasons})
+        return f"void at {level}: {'; '.join(reasons)}" if reasons else f"{metric} not measurable at {level}"
+
+
+def _mean(values: list[float]) -> float:
+    if all(v > 0 for v in values):
+        return math.exp(math.fsum(math.log(v) for v in values) / len(values))
+    return math.fsum(values) / len(values)
+
+
+def rank(
+    objective: Objective, configs: Mapping[str, dict[str, Any]], points: Iterable[PointValue], *, workload: str
+) -> Ranking:
+    """Order the configs for one objective.
+
+    Eligible configs (measured, all gates passed) come first, by value; those within `near_tie` of the best are a tie
+    group, ordered by the tie-breakers in turn. Then configs that failed a gate, then those without a value.
+    `workload` is the objective's workload; `configs` maps config id to settings.
+    """
+    measured = _Measurements(points)
+    aim = _aim(objective, workload)
+    breakers = [_aim(t, workload) for t in objective.tie_breakers]
+    limits = [parse_limit(text) for text in objective.limits]
+    rows = [_row(config_id, settings, aim, breakers, limits, measured) for config_id, settings in configs.items()]
+    rows = _with_gaps(rows, aim, objective.near_tie)
+    leaders = [row for row in rows if row.tie or row.gap_to_best == 0]
+    leaders = _break_ties([row for row in leaders if _eligible(row)], breakers, aim, objective.near_tie)
+    led = {row.config_id for row in leaders}
+    rest = sorted((r for r in rows if r.config_id not in led), key=lambda r: _order(r, aim))
+    ordered = (*leaders, *rest)
+    labels = config_labels(configs)
+    reason = _reason(ordered, aim, breakers, objective, labels)
+    return Ranking(objective.name, aim.metric, aim.maximize, aim.workload, aim.level, ordered, reason)
+
+
+def level_of(at: At) -> LoadLevel:
+    """The load level that an `at` names."""
+    if at.concurrency is not None:
+        return LoadLevel("concurrency", float(at.concurrency))
+    return LoadLevel("rate", float(at.rate or 0))
+
+
+def _aim(criterion: Criterion, workload: str) -> _Aim:
+    metric = criterion.maximize or criterion.minimize or ""
+    return _Aim(metric, criterion.maximize is not None, criterion.workload or workload, level_of(criterion.at))
+
+
+def _row(
+    config_id: str,
+    settings: dict[str, Any],
+    aim: _Aim,
+    breakers: list[_Aim],
+    limits: list[Limit],
+    measured: _Measurements,
+) -> Row:
+    value, trials = measured.value(config_id, aim.workload, aim.level, aim.metric)
+    failed = [] if value is not None else [measured.why_absent(config_id, aim.workload, aim.level, aim.metric)]
+    failed += [text for limit in limits if (text := _gate(config_id, limit, aim, measured)) is not None]
+    ties = tuple(measured.value(config_id, b.workload, b.level, b.metric)[0] for b in breakers)
+    return Row(config_id, settings, value, METRICS[aim.metric].unit, None, False, tuple(failed), trials, ties)
+
+
+def _gate(config_id: str, limit: Limit, aim: _Aim, measured: _Measurements) -> str | None:
+    level = limit.level or aim.level
+    value, _ = measured.value(config_id, aim.workload, level, limit.metric)
+    if value is None:
+        absent = measured.why_absent(config_id, aim.workload, level, limit.metric)
+        return f"{limit.text} ({absent})"
+    return None if limit.holds(value) else f"{limit.text} (is {value:.4g})"
+
+
+def _eligible(row: Row) -> bool:
+    return row.value is not None and not row.gates_failed
+
+
+def _gap(value: float, best: float, maximize: bool) -> float:
+    """How much worse, as a share of the best."""
+    if best == 0:
+        return 0.0 if value == best else math.inf
+    return (best - value) / abs(best) if maximize else (value - best) / abs(best)
+
+
+def _with_gaps(rows: list[Row], aim: _Aim, near_tie: float) -> list[Row]:
+    values = [row.value for row in rows if _eligible(row) and row.value is not None]
+    if not values:
+        return rows
+    best = max(values) if aim.maximize else min(values)
+    close = sum(_gap(v, best, aim.maximize) <= near_tie for v in values)
+    result = []
+    for row in rows:
+        gap = None if row.value is None else _gap(row.value, best, aim.maximize)
+        tie = close > 1 and _eligible(row) and gap is not None and gap <= near_tie
+        result.append(
+            Row(
+                row.config_id,
+                row.settings,
+                row.value,
+                row.unit,
+                gap,
+                tie,
+                row.gates_failed,
+                row.trials,
+                row.tie_values,
+            )
+        )
+    return result
+
+
+def _break_ties(rows: list[Row], breakers: list[_Aim], aim: _Aim, near_tie: float) -> list[Row]:
+    """Order a tie group: by each tie-breaker in turn, whose own near-ties go to the next; at last by value."""
+    return _break(rows, breakers, 0, aim, near_tie) if len(rows) > 1 else rows
+
+
+def _break(rows: list[Row], breakers: list[_Aim], depth: int, aim: _Aim, near_tie: float) -> list[Row]:
+    if len(rows) < 2:
+        return rows
+    if depth == len(breakers):
+        return sorted(rows, key=lambda r: _order(r, aim))
+    maximize = breakers[depth].maximize
+    known = [row for row in rows if row.tie_values[depth] is not None]
+    unknown = [row for row in rows if row.tie_values[depth] is None]
+    ordered: list[Row] = []
+    while known:
+        values = [v for row in known if (v := row.tie_values[depth]) is not None]
+        best = max(values) if maximize else min(values)
+        level = [r for r in known if (v := r.tie_values[depth]) is not None and _gap(v, best, maximize) <= near_tie]
+        ordered += _break(level, breakers, depth + 1, aim, near_tie)
+        known = [row for row in known if row not in level]
+    return ordered + _break(unknown, breakers, depth + 1, aim, near_tie)
+
+
+def _order(row: Row, aim: _Aim) -> tuple[int, float, str]:
+    group = 0 if _eligible(row) else 1 if row.value is not None else 2
+    value = row.value if row.value is not None else 0.0
+    return (group, -value if aim.maximize else value, row.config_id)
+
+
+def _reason(
+    rows: tuple[Row, ...], aim: _Aim, breakers: list[_Aim], objective: Objective, labels: dict[str, str]
+) -> str:
+    if not rows or not _eligible(rows[0]):
+        return f"no winner: no config was measured at {aim.level} and passed every limit"
+    winner, rest = rows[0], [row for row in rows[1:] if _eligible(row)]
+    told = f"{labels[winner.config_id]}: {_shown(winner.value, aim)} at {aim.level}"
+    if not rest:
+        return f"{told}, the only config measured there that passes every limit"
+    if not winner.tie:
+        runner_up = rest[0]
+        gap = _percent(runner_up.gap_to_best)
+        return f"{told}, {gap} ahead of the runner-up {labels[runner_up.config_id]} ({_shown(runner_up.value, aim)})"
+    rivals = [row for row in rest if row.tie]
+    return f"{told}; " + _tie_reason(winner, rivals, aim, breakers, objective, labels)
+
+
+def _tie_reason(
+    winner: Row, rivals: list[Row], aim: _Aim, breakers: list[_Aim], objective: Objective, labels: dict[str, str]
+) -> str:
+    names = ", ".join(f"{labels[r.config_id]} ({_shown(r.value, aim)}, {_difference(r, winner, aim)})" for r in rivals)
+    margin = f"within {objective.near_tie:.1%} of the best"
+    for i, breaker in enumerate(breakers):
+        own, other = winner.tie_values[i], rivals[0].tie_values[i]
+        if own is None:
+            continue
+        if other is None or _gap(other, own, breaker.maximize) > objective.near_tie:
+            rival = "not measured" if other is None else _shown(other, breaker)
+            return (
+                f"a near-tie ({margin}) with {names}, decided by the tie-breaker {breaker.metric} at "
+                f"{breaker.level}: {_shown(own, breaker)} against {rival}"
+            )
+    return f"a near-tie ({margin}) with {names}, which no tie-breaker decides; the better value is first"
+
+
+def _difference(row: Row, winner: Row, aim: _Aim) -> str:
+    """How much better or worse a rival is than the winner."""
+    if row.value is None or not winner.value:
+        return "not comparable"
+    gap = _gap(row.value, winner.value, aim.maximize)
+    return f"{_percent(abs(gap))} {'better' if gap < 0 else 'worse'}"
+
+
+def _percent(share: float | None) -> str:
+    return "?" if share is None else f"{share:.1%}"
+
+
+def _shown(value: float | None, aim: _Aim) -> str:
+    return "not measured" if value is None else f"{value:.4g} {METRICS[aim.metric].unit}".rstrip()

@@ -1,0 +1,67 @@
+"""Rankings -> tables for a terminal."""
+
+from __future__ import annotations
+
+from rich.console import Console, Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from orchestrator.config_label import config_labels
+from orchestrator.ranking import Ranking, Row
+from orchestrator.run_ranking import NotMeasured, RunRanking
+
+
+def print_rankings(result: RunRanking, console: Console) -> None:
+    """One table per objective, then what could not run, then what broke."""
+    labels = config_labels(result.configs)
+    for ranking in result.rankings:
+        console.print(_objective(ranking, labels))
+    if result.infeasible:
+        console.print(_not_measured("Infeasible: cannot run like this", result.infeasible, labels))
+    if result.failed:
+        console.print(_not_measured("Failed: broke, says nothing about the config", result.failed, labels))
+    for note in result.notes:
+        console.print(Text(note, style="yellow"))
+
+
+def _objective(ranking: Ranking, labels: dict[str, str]) -> RenderableType:
+    way = "highest" if ranking.maximize else "lowest"
+    title = f"{ranking.objective}: {way} {ranking.metric} at {ranking.level} ({ranking.workload})"
+    table = Table(title=escape(title), title_justify="left", title_style="bold", box=None, pad_edge=False)
+    table.add_column("#", justify="right")
+    table.add_column("config", overflow="fold")
+    unit = ranking.rows[0].unit if ranking.rows else ""
+    table.add_column(unit or "value", justify="right")
+    table.add_column("gap", justify="right")
+    table.add_column("trials", justify="right")
+    table.add_column("remarks", overflow="fold")
+    place = 0
+    for row in ranking.rows:
+        ranked = row.value is not None and not row.gates_failed
+        place += ranked
+        style = "bold green" if ranked and place == 1 else None if ranked else "dim"
+        table.add_row(
+            str(place) if ranked else "-",
+            escape(labels.get(row.config_id, row.config_id)),
+            "-" if row.value is None else f"{row.value:.4g}",
+            "-" if row.gap_to_best is None else f"{row.gap_to_best:.1%}",
+            str(row.trials),
+            escape(_remarks(row)),
+            style=style,
+        )
+    return Group(Text(""), table, Text(f"Why: {ranking.reason}", style="italic"))
+
+
+def _remarks(row: Row) -> str:
+    return "near-tie" if row.tie and not row.gates_failed else "; ".join(row.gates_failed)
+
+
+def _not_measured(title: str, configs: tuple[NotMeasured, ...], labels: dict[str, str]) -> RenderableType:
+    table = Table(title=escape(title), title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for name in ("config", "label", "phase", "evidence"):
+        table.add_column(name, overflow="fold")
+    for config in configs:
+        label = labels.get(config.config_id, config.config_id)
+        table.add_row(escape(label), config.label, config.phase, escape(config.evidence))
+    return Group(Text(""), table)

@@ -1,0 +1,136 @@
+"""All that a run decided: a ranking per objective, and the configs that could not run or broke. Pure after reading."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from orchestrator import dataset
+from orchestrator.errors import BadInput
+from orchestrator.paths import RunPaths, write_whole
+from orchestrator.point_table import MeasuredPoint, measured_points, store_points
+from orchestrator.ranking import PointValue, Ranking, rank
+from orchestrator.run_directory import read_manifest
+from orchestrator.scenario import Scenario
+
+
+@dataclass(frozen=True, slots=True)
+class NotMeasured:
+    """A config without (all) its points: `label`, `phase` and `evidence` of its last server."""
+
+    config_id: str
+    settings: dict[str, Any]
+    label: str
+    phase: str
+    evidence: str
+
+    def as_json(self) -> dict[str, Any]:
+        names = ("config_id", "settings", "label", "phase", "evidence")
+        return {name: getattr(self, name) for name in names}
+
+
+@dataclass(frozen=True, slots=True)
+class RunRanking:
+    """What `rank` prints, as a table or as JSON."""
+
+    run: str
+    engine: str
+    configs: dict[str, dict[str, Any]]
+    rankings: tuple[Ranking, ...]
+    infeasible: tuple[NotMeasured, ...]
+    failed: tuple[NotMeasured, ...]
+    notes: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """The documented form for machines (docs/ranking.md)."""
+        return {
+            "run": self.run,
+            "engine": self.engine,
+            "objectives": {ranking.objective: _ranking_json(ranking) for ranking in self.rankings},
+            "infeasible": [config.as_json() for config in self.infeasible],
+            "failed": [config.as_json() for config in self.failed],
+            "notes": list(self.notes),
+        }
+
+
+def _ranking_json(ranking: Ranking) -> dict[str, Any]:
+    names = ("config_id", "settings", "value", "unit", "gap_to_best", "tie", "gates_failed", "trials")
+    rows = [{name: getattr(row, name) for name in names} for row in ranking.rows]
+    for row in rows:
+        row["gates_failed"] = list(row["gates_failed"])
+    return {
+        "metric": ranking.metric,
+        "direction": "maximize" if ranking.maximize else "minimize",
+        "workload": ranking.workload,
+        "at": {ranking.level.kind: ranking.level.value},
+        "ranking": rows,
+        "reason": ranking.reason,
+    }
+
+
+def rank_run(root: Path) -> RunRanking:
+    """Compute everything anew from the raw tables of a run, and store `points` and `ranking.json`."""
+    manifest = read_manifest(root)
+    scenario = Scenario.model_validate(manifest["scenario"])
+    paths = RunPaths(root)
+    points = measured_points(paths)
+    store_points(paths, points)
+    result = _assemble(paths.root.resolve().name, scenario, dataset.read_rows(paths, "trials"), points)
+    write_whole(paths.ranking, json.dumps(result.as_json(), indent=1).encode() + b"\n")
+    return result
+
+
+def _assemble(run: str, scenario: Scenario, trials: list[dict[str, Any]], points: list[MeasuredPoint]) -> RunRanking:
+    trials = sorted(trials, key=lambda t: (t["repeat"], t["began_at"]))
+    settings = {t["config_id"]: json.loads(t["settings_json"]) for t in trials}
+    last: dict[str, dict[str, Any]] = {}
+    for trial in trials:
+        last[trial["trial_id"]] = trial
+    measured = {p.load["config_id"] for p in points}
+    infeasible = _of_outcome(last, settings, "infeasible")
+    failed = _of_outcome(last, settings, "failed")
+    rankable = {c: s for c, s in settings.items() if c in measured}
+    rankings = rank_objectives(scenario, rankable, [p.value for p in points])
+    notes = (EMULATED,) if scenario.engine.kind == "emulator" else ()
+    return RunRanking(run, scenario.engine.kind, settings, rankings, infeasible, failed, notes)
+
+
+EMULATED = "engine=emulator: modelled servers, no GPU was measured; never compare these numbers with real ones"
+
+
+def rank_objectives(
+    scenario: Scenario, configs: dict[str, dict[str, Any]], values: list[PointValue]
+) -> tuple[Ranking, ...]:
+    """One ranking per objective of the scenario."""
+    return tuple(
+        rank(objective, configs, values, workload=objective.workload or scenario.workloads[0].name)
+        for objective in scenario.objectives
+    )
+
+
+def _of_outcome(
+    trials: dict[str, dict[str, Any]], settings: dict[str, dict[str, Any]], outcome: str
+) -> tuple[NotMeasured, ...]:
+    found: dict[str, NotMeasured] = {}
+    for trial in trials.values():
+        if trial["outcome"] == outcome:
+            config_id = trial["config_id"]
+            found[config_id] = NotMeasured(
+                config_id, settings[config_id], trial["label"] or "", trial["phase"] or "", trial["evidence"] or ""
+            )
+    return tuple(found.values())
+
+
+def only_objective(ranking: RunRanking, name: str | None) -> RunRanking:
+    """The ranking with one objective only; BadInput with the names there are."""
+    if name is None:
+        return ranking
+    kept = tuple(r for r in ranking.rankings if r.objective == name)
+    if not kept:
+        known = ", ".join(r.objective for r in ranking.rankings)
+        raise BadInput(f"--objective {name}: the run has {known}")
+    return RunRanking(
+        ranking.run, ranking.engine, ranking.configs, kept, ranking.infeasible, ranking.failed, ranking.notes
+    )

@@ -1,0 +1,201 @@
+"""The models of a scenario file: one question to a cluster, in YAML.
+
+Unknown keys are errors, since a misspelt key that is ignored would drop a setting and still give a ranking.
+Field descriptions here are the text of docs/scenario.md and of the JSON Schema for editors.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+Positive = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(ge=1)]
+Value = bool | int | float | str
+Settings = dict[str, Value | list[Value]]
+Condition = dict[str, Value | list[Value]]
+
+
+class Strict(BaseModel):
+    """Frozen, no unknown keys, no silent conversion (`"4"` is not 4)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Model(Strict):
+    """What is served."""
+
+    path: str = Field(min_length=1, description="Model path or hub name, as `--model-path` takes it.")
+    draft_path: str | None = Field(None, description="Draft model of EAGLE, EAGLE3, STANDALONE or DFLASH.")
+    bundled_draft: bool = Field(
+        False, description="The model carries its own draft (MTP / NEXTN layer), so EAGLE needs no draft_path."
+    )
+
+
+class Engine(Strict):
+    """The server program and the settings that all configs share."""
+
+    kind: Literal["sglang", "emulator", "attach"] = Field(
+        "sglang",
+        description="`sglang` starts real servers; `emulator` starts stand-ins that need no GPU (never ranked beside "
+        "real results); `attach` loads a server that already runs at `url` and never starts or stops it.",
+    )
+    command: list[str] = Field(
+        default_factory=list,
+        description="Command prefix before the flags. Default: `python -m sglang.launch_server`, the worker's Python.",
+    )
+    url: str | None = Field(None, description="Base URL of the running server (`attach` only).")
+    env: dict[str, str] = Field(default_factory=dict, description="Environment added for the server.")
+    settings: Settings = Field(
+        default_factory=dict, description="Server settings of every config, by SGLang option name with underscores."
+    )
+    extra_args: list[str] = Field(
+        default_factory=list, description="Arguments passed as they are, for flags that Specsweep does not know."
+    )
+    work_dir: str | None = Field(None, description="Working directory of the server on its host.")
+    address_space_limit_gib: Positive | None = Field(
+        None, description="`ulimit -v` of the server tree in GiB; for servers on CPU, whose KV pool is host memory."
+    )
+    profile: str | None = Field(None, description="Emulated model and GPU (`emulator` only); default by model path.")
+    start_speedup: Positive = Field(
+        1.0, description="How much faster than real the emulator starts (`emulator` only); tokens are never faster."
+    )
+
+
+class Sweep(Strict):
+    """Which configs are tried: axes x zipped axes x explicit configs, less what is excluded, plus what is included."""
+
+    axes: dict[str, list[Value]] = Field(
+        default_factory=dict,
+        description="Setting name to its values; all combinations are tried. `speculative_num_steps: 0` means no "
+        "speculation. With topk 1 the draft tokens follow from the steps.",
+    )
+    zip: list[dict[str, list[Value]]] = Field(
+        default_factory=list, description="Groups of axes that move together; lists of one group have equal length."
+    )
+    configs: list[Settings] = Field(
+        default_factory=list, description="Explicit setting mappings, combined with every point of the axes."
+    )
+    include: list[Settings] = Field(
+        default_factory=list, description="Configs tried besides the product: engine.settings plus these, as they are."
+    )
+    exclude: list[Condition] = Field(
+        default_factory=list,
+        description="Conditions; a config that meets all entries of one is left out. An entry is a value, a list of "
+        'values, or a comparison such as ">= 8".',
+    )
+
+
+class Slots(Strict):
+    """Where servers run: one slot is `gpus` GPUs of one host and holds one server at a time."""
+
+    gpus: int = Field(1, ge=0, description="GPUs per server; 0 for servers on CPU. Equals tp x pp x dp size.")
+    count: Count | None = Field(None, description="At most this many slots; default: all that the cluster has.")
+    per_host: Count | None = Field(None, description="Slots per host when `gpus` is 0; default 1.")
+    cpus: float = Field(1.0, ge=0, description="CPUs reserved with each slot.")
+    labels: dict[str, str] = Field(
+        default_factory=dict, description="Ray node labels that a host must have, e.g. `role: gpu`; `!x` means not x."
+    )
+    accelerator: str | None = Field(None, description="Ray accelerator type, e.g. `RTX-PRO-6000` or `B200`.")
+    emulated_gpus: int = Field(
+        0, ge=0, description="GPUs that an embedded Ray pretends to have (`emulator` on `--address local` only)."
+    )
+
+
+class Workload(Strict):
+    """One kind of traffic and the load levels at which it is offered."""
+
+    name: Name = Field(description="Name by which objectives refer to it.")
+    dataset: str = Field(
+        "random_text",
+        description="`random_text` (prose), `code`, `repetitive`, `random_ids`, or `file:PATH` "
+        "(one prompt a line, or JSON lines with a `prompt`). Speculation gains depend on it.",
+    )
+    input_tokens: Count = Field(256, description="Prompt length in tokens (closely met; the server's count is stored).")
+    output_tokens: Count = Field(256, description="Tokens to generate per request.")
+    concurrency: list[Count] = Field(default_factory=list, description="Closed loop: requests in flight.")
+    rates: list[Positive] = Field(default_factory=list, description="Open loop: requests per second (Poisson).")
+    max_concurrency: Count | None = Field(None, description="Open loop: most requests in flight; excess waits in us.")
+    api: Literal["generate", "completions", "chat"] = Field("generate", description="Which endpoint is used.")
+    temperature: float = Field(0.0, ge=0, description="Sampling temperature, always sent.")
+    ignore_eos: bool = Field(True, description="Generate `output_tokens` whatever the model says.")
+    shared_prefix_tokens: int = Field(0, ge=0, description="Tokens that all prompts of a point have in common.")
+
+
+class Measure(Strict):
+    """How long each point is loaded. Give `duration_s` or `requests`."""
+
+    warmup_s: float = Field(5.0, ge=0, description="Load at the point's own level before the window opens, seconds.")
+    warmup_requests: int = Field(1, ge=0, description="Finished warm-up requests before the window may open.")
+    duration_s: Positive | None = Field(None, description="Length of the measured window in seconds.")
+    requests: Count | None = Field(None, description="Or: number of measured requests.")
+    repeats: Count = Field(1, description="Fresh server starts per config; the trial is the unit of replication.")
+
+
+class At(Strict):
+    """The load level an objective looks at: exactly one of the two."""
+
+    concurrency: Count | None = Field(None, description="A level of the workload's `concurrency` list.")
+    rate: Positive | None = Field(None, description="A level of the workload's `rates` list.")
+
+
+class Criterion(Strict):
+    """A metric at a load level, and which way is better."""
+
+    maximize: str | None = Field(None, description="Metric to maximise (docs/metrics.md has the names).")
+    minimize: str | None = Field(None, description="Or: metric to minimise.")
+    workload: str | None = Field(None, description="Workload name; may be left out if there is only one.")
+    at: At = Field(description="Load level.")
+
+
+class Objective(Criterion):
+    """One ranking of the configs."""
+
+    name: Name = Field(description="Name of the ranking.")
+    limits: list[str] = Field(
+        default_factory=list,
+        description="Gates such as `ttft_p95_ms <= 500`, at the objective's level unless `@ C=16` or `@ 5 req/s` "
+        "follows. A config that fails one is listed behind all that pass.",
+    )
+    near_tie: float = Field(
+        0.02, ge=0, lt=1, description="Configs within this share of the best are near-ties, decided by tie_breakers."
+    )
+    tie_breakers: list[Criterion] = Field(
+        default_factory=list, description="Asked in order; each keeps those within near_tie of its best."
+    )
+
+
+class Timeouts(Strict):
+    """Seconds after which we stop waiting."""
+
+    start_s: Positive = Field(1800.0, description="Whole server start.")
+    phase_s: Positive = Field(900.0, description="Without any sign of progress inside one phase of a start.")
+    request_s: Positive = Field(600.0, description="One request.")
+    stop_s: Positive = Field(30.0, description="Grace between SIGTERM and SIGKILL.")
+    cluster_s: Positive = Field(60.0, description="For the cluster to grant the slots.")
+
+
+class Scenario(Strict):
+    """One question, asked of a cluster."""
+
+    name: Name = Field(description="Name of the scenario; runs are called `<name>-<time>`.")
+    description: str = Field("", description="What is asked and why.")
+    model: Model = Field(description="What is served.")
+    engine: Engine = Field(default_factory=lambda: Engine.model_validate({}), description="How it is served.")
+    sweep: Sweep = Field(default_factory=lambda: Sweep.model_validate({}), description="Which configs are tried.")
+    slots: Slots = Field(default_factory=lambda: Slots.model_validate({}), description="Where servers run.")
+    workloads: list[Workload] = Field(min_length=1, description="What traffic is offered.")
+    measure: Measure = Field(description="How long each point is loaded.")
+    seed: int = Field(1, ge=0, description="Seed of trial order, prompts and arrivals.")
+    objectives: list[Objective] = Field(min_length=1, description="What is best.")
+    timeouts: Timeouts = Field(default_factory=lambda: Timeouts.model_validate({}), description="When to give up.")
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema of a scenario, for editors."""
+    schema = Scenario.model_json_schema()
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    schema["title"] = "Specsweep scenario"
+    return schema

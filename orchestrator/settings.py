@@ -1,0 +1,136 @@
+"""Base settings + one combination of the sweep -> the settings of one server, or why SGLang would refuse them. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from orchestrator.options import canonical_name, setting_fault
+
+# Algorithms whose draft is a separate model (SGLang 0.5.23 refuses to start without its path).
+NEEDS_DRAFT_MODEL = frozenset({"EAGLE", "EAGLE3", "STANDALONE", "DFLASH"})
+# Algorithms that have no draft depth to choose: they fix the steps themselves.
+NO_DEPTH = frozenset({"NGRAM", "DFLASH", "DSPARK", "UNO"})
+
+
+class SettingsFault(ValueError):
+    """A combination that cannot be served; `name` is the setting to change."""
+
+    def __init__(self, name: str, message: str) -> None:
+        super().__init__(message)
+        self.name = name
+        self.message = message
+
+
+def canonical_settings(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings under the names the current parser knows; SettingsFault for unknown names, bad values and clashes."""
+    result: dict[str, Any] = {}
+    origin: dict[str, str] = {}
+    for name, value in settings.items():
+        fault = setting_fault(name, value)
+        if fault:
+            raise SettingsFault(name, fault)
+        canonical = canonical_name(name)
+        if canonical in result and result[canonical] != value:
+            raise SettingsFault(name, f"contradicts '{origin[canonical]}', another spelling of the same setting")
+        result[canonical] = value
+        origin[canonical] = name
+    return result
+
+
+def resolve_settings(
+    base: dict[str, Any], combination: dict[str, Any], *, draft_path: str | None, bundled_draft: bool, gpus: int
+) -> dict[str, Any]:
+    """The settings of one config: base, overridden by the combination, with the three speculation numbers explicit.
+
+    `speculative_num_steps: 0` (or no algorithm) means no speculation: every `speculative_*` setting is left out.
+    """
+    settings = {**canonical_settings(base), **canonical_settings(combination)}
+    settings = _resolve_speculation(settings, draft_path, bundled_draft)
+    _resolve_parallelism(settings, gpus)
+    _check_memory(settings)
+    return settings
+
+
+def _resolve_speculation(settings: dict[str, Any], draft_path: str | None, bundled_draft: bool) -> dict[str, Any]:
+    steps = settings.get("speculative_num_steps")
+    algorithm = settings.get("speculative_algorithm")
+    if isinstance(steps, int) and steps < 0:
+        raise SettingsFault("speculative_num_steps", f"is {steps}; 0 means no speculation, there is nothing below it")
+    if algorithm is None and steps:
+        raise SettingsFault(
+            "speculative_num_steps",
+            f"is {steps} but there is no speculative_algorithm (EAGLE, EAGLE3, NEXTN, STANDALONE, ...)",
+        )
+    if algorithm is None or steps == 0:
+        return {k: v for k, v in settings.items() if not k.startswith("speculative_")}
+    kind = str(algorithm).upper()
+    result = {**settings, "speculative_algorithm": kind}
+    if draft_path is not None:
+        result.setdefault("speculative_draft_model_path", draft_path)
+    if kind in NEEDS_DRAFT_MODEL and not (bundled_draft and kind == "EAGLE"):
+        _require_draft(result, kind)
+    return result if kind in NO_DEPTH else _resolve_depth(result)
+
+
+def _require_draft(settings: dict[str, Any], kind: str) -> None:
+    if "speculative_draft_model_path" in settings:
+        return
+    way = " (or model.bundled_draft: true, if the model has an MTP layer)" if kind == "EAGLE" else ""
+    raise SettingsFault("speculative_num_steps", f"{kind} drafts with a model of its own: give model.draft_path{way}")
+
+
+def _resolve_depth(settings: dict[str, Any]) -> dict[str, Any]:
+    """The three numbers are given together, or SGLang picks or crashes (its auto values depend on the model)."""
+    steps = settings.get("speculative_num_steps")
+    if steps is None:
+        raise SettingsFault(
+            "speculative_algorithm", "needs speculative_num_steps; left open, SGLang would choose by model type"
+        )
+    topk = settings.get("speculative_eagle_topk", 1)
+    tokens = settings.get("speculative_num_draft_tokens", steps + 1 if topk == 1 else None)
+    if tokens is None:
+        raise SettingsFault("speculative_eagle_topk", f"is {topk}: give speculative_num_draft_tokens as well")
+    if topk == 1 and tokens != steps + 1:
+        raise SettingsFault(
+            "speculative_num_draft_tokens",
+            f"is {tokens}, but with speculative_eagle_topk 1 it is always speculative_num_steps + 1 = {steps + 1}",
+        )
+    if (
+        topk > 1
+        and settings.get("page_size", 1) > 1
+        and settings.get("attention_backend")
+        not in {
+            "flashinfer",
+            "fa3",
+            "triton",
+        }
+    ):
+        raise SettingsFault(
+            "speculative_eagle_topk",
+            f"is {topk} with page_size {settings['page_size']}: needs attention_backend flashinfer, fa3 or triton",
+        )
+    return {**settings, "speculative_eagle_topk": topk, "speculative_num_draft_tokens": tokens}
+
+
+def _resolve_parallelism(settings: dict[str, Any], gpus: int) -> None:
+    """GPUs of a server = tp x pp x dp (attention-DP lies inside tp); left open, tp takes the whole slot."""
+    if gpus == 0:
+        return
+    attention_dp = settings.get("enable_dp_attention", False)
+    others = settings.get("pp_size", 1) * (1 if attention_dp else settings.get("dp_size", 1))
+    if "tp_size" not in settings:
+        if gpus % others:
+            raise SettingsFault("pp_size", f"x dp_size is {others}, which does not divide slots.gpus {gpus}")
+        settings["tp_size"] = gpus // others
+    needed = settings["tp_size"] * others
+    if needed != gpus:
+        raise SettingsFault("tp_size", f"makes a server of {needed} GPUs (tp x pp x dp), but slots.gpus is {gpus}")
+
+
+def _check_memory(settings: dict[str, Any]) -> None:
+    fraction = settings.get("mem_fraction_static")
+    if fraction is not None and not 0 < fraction < 1:
+        raise SettingsFault("mem_fraction_static", f"is {fraction}; it is a share of GPU memory between 0 and 1")
+    running = settings.get("max_running_requests")
+    if running is not None and running < 1:
+        raise SettingsFault("max_running_requests", f"is {running}; a server that runs no request cannot be measured")

@@ -1,0 +1,55 @@
+"""What the sweep asks of a slot, however it is reached: a Ray actor on a GPU host, or an object in a test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from orchestrator.trial import LaunchSpec, Point, ServerDied, StartEvent
+
+
+@dataclass(frozen=True, slots=True)
+class SlotFacts:
+    """Where a slot is. `gpu_ids` are indices on its host; empty for servers on CPU."""
+
+    name: str
+    host: str
+    gpu_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StopFacts:
+    """How a server was stopped."""
+
+    exit_code: int | None
+    seconds: float
+    gpu_free: bool | None
+
+
+class SlotLost(Exception):
+    """The slot's host or actor is gone; whatever it was asked may or may not have happened."""
+
+
+class SlotPort(Protocol):
+    """One place that holds one server at a time. Methods block; `interrupt` may be called from another thread."""
+
+    facts: SlotFacts
+
+    def launch(self, spec: LaunchSpec) -> Iterator[StartEvent]:
+        """Start a server; the last event is ServerReady or ServerDied."""
+
+    def run_point(self, url: str, point: Point, attempt: int) -> Iterator[Any]:
+        """Load the server: Arrow record batches, at last one ClientReport."""
+
+    def died(self) -> ServerDied | None:
+        """Whether the server that was ready has ended since, and why."""
+
+    def interrupt(self) -> None:
+        """End the running launch or point soon; its iterator then ends in the ordinary way."""
+
+    def stop(self) -> StopFacts:
+        """End the server and all it started; returns when its processes are gone."""
+
+    def server_log(self) -> bytes:
+        """The server's log so far, zstd-compressed, secrets replaced."""

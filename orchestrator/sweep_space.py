@@ -1,0 +1,89 @@
+"""Sweep -> the combinations of settings to try. Pure."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from orchestrator.options import canonical_name
+from orchestrator.scenario import Scenario, Sweep
+from orchestrator.settings import resolve_settings
+from orchestrator.trial import EngineConfig, freeze_settings
+
+_COMPARISON = re.compile(r"^\s*(<=|>=|==|!=|<|>)\s*(-?[0-9.]+(?:e-?\d+)?)\s*$")
+_OPERATORS = {
+    "<=": operator.le,
+    ">=": operator.ge,
+    "<": operator.lt,
+    ">": operator.gt,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
+
+
+def expand(scenario: Scenario) -> Iterator[EngineConfig]:
+    """Every distinct config of the sweep, in the order it is written; SettingsFault for one that cannot be served.
+
+    Two combinations that come to the same settings are one config (their content hash is the same).
+    """
+    engine = scenario.engine
+    env = tuple(sorted(engine.env.items()))
+    seen: set[EngineConfig] = set()
+    base = {**engine.settings}
+    base.setdefault("max_running_requests", default_running_requests(scenario))
+    for combination in combinations(scenario.sweep):
+        settings = resolve_settings(
+            base,
+            combination,
+            draft_path=scenario.model.draft_path,
+            bundled_draft=scenario.model.bundled_draft,
+            gpus=scenario.slots.gpus if engine.kind != "attach" else 0,
+        )
+        config = EngineConfig(freeze_settings(settings), env)
+        if config not in seen:
+            seen.add(config)
+            yield config
+
+
+def default_running_requests(scenario: Scenario) -> int:
+    """Enough for every load level: left open, SGLang caps it at 48 for speculation only, which is unfair."""
+    levels = [level for workload in scenario.workloads for level in workload.concurrency]
+    if any(workload.rates for workload in scenario.workloads):
+        levels.append(256)
+    return max([48, *levels])
+
+
+def combinations(sweep: Sweep) -> Iterator[dict[str, Any]]:
+    """Axes x zipped axes x configs, less the excluded, plus the included. An empty sweep is one combination."""
+    axes: list[list[dict[str, Any]]] = [[{name: v} for v in values] for name, values in sweep.axes.items()]
+    for group in sweep.zip:
+        axes.append([dict(zip(group, row, strict=True)) for row in zip(*group.values(), strict=True)])
+    if sweep.configs:
+        axes.append([dict(config) for config in sweep.configs])
+    only_included = bool(sweep.include) and not axes
+    for parts in [] if only_included else itertools.product(*axes):
+        combination = {k: v for part in parts for k, v in part.items()}
+        if not any(meets(combination, condition) for condition in sweep.exclude):
+            yield combination
+    yield from (dict(config) for config in sweep.include)
+
+
+def meets(combination: dict[str, Any], condition: dict[str, Any]) -> bool:
+    """Whether a combination meets all entries of a condition; a setting it does not have meets none."""
+    named = {canonical_name(k): v for k, v in combination.items()}
+    return all(
+        canonical_name(name) in named and _meets_one(named[canonical_name(name)], wanted)
+        for name, wanted in condition.items()
+    )
+
+
+def _meets_one(value: Any, wanted: Any) -> bool:
+    if isinstance(wanted, list):
+        return any(_meets_one(value, w) for w in wanted)
+    comparison = _COMPARISON.match(wanted) if isinstance(wanted, str) else None
+    if comparison and isinstance(value, int | float):
+        return bool(_OPERATORS[comparison[1]](value, float(comparison[2])))
+    return bool(value == wanted)

@@ -1,0 +1,207 @@
+"""One trial on one slot: launch, load point after point, stop. Reports everything as happenings, stores nothing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from orchestrator.provenance import utc_now
+from orchestrator.slot_port import SlotLost, SlotPort
+from orchestrator.trial import (
+    Cancelled,
+    ClientReport,
+    Diagnosis,
+    Failed,
+    Label,
+    LaunchSpec,
+    Measured,
+    Outcome,
+    Phase,
+    Point,
+    ServerDied,
+    ServerReady,
+    StartProgress,
+    Trial,
+    outcome_from_diagnosis,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TrialBegan:
+    """A server is about to be started."""
+
+    trial: Trial
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class PointBegan:
+    """The load of a point begins."""
+
+    point: Point
+
+
+@dataclass(frozen=True, slots=True)
+class BatchArrived:
+    """Request records of the running point."""
+
+    point: Point
+    attempt: int
+    batch: Any
+
+
+@dataclass(frozen=True, slots=True)
+class PointEnded:
+    """The point is measured."""
+
+    point: Point
+    attempt: int
+    report: ClientReport
+    began_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class PointBroke:
+    """The point did not end; what came of it does not count."""
+
+    point: Point
+
+
+@dataclass(frozen=True, slots=True)
+class TrialEnded:
+    """The server is stopped and its log is here."""
+
+    trial: Trial
+    attempt: int
+    outcome: Outcome
+    server: ServerReady | ServerDied | None
+    began_at: str
+    log: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SlotEnded:
+    """The slot does no more."""
+
+
+Happening = (
+    TrialBegan
+    | StartProgress
+    | ServerReady
+    | PointBegan
+    | BatchArrived
+    | PointEnded
+    | PointBroke
+    | TrialEnded
+    | SlotEnded
+)
+
+
+class TrialRun:
+    """Drives one slot through one trial.
+
+    Afterwards `lost` tells that the slot cannot be used any more, and `rest` is what a second attempt would have to
+    do, if the trial broke.
+    """
+
+    def __init__(
+        self, slot: SlotPort, trial: Trial, attempt: int, spec: LaunchSpec, cancelled: threading.Event
+    ) -> None:
+        self._slot = slot
+        self._trial = trial
+        self._attempt = attempt
+        self._spec = spec
+        self._cancelled = cancelled
+        self._server: ServerReady | ServerDied | None = None
+        self._measured: set[str] = set()
+        self.lost = False
+        self.rest: Trial | None = None
+
+    def run(self) -> Iterator[Happening]:
+        """All that happens, the last being TrialEnded. The server is stopped whatever happens."""
+        began_at = utc_now()
+        yield TrialBegan(self._trial, self._attempt)
+        outcome: Outcome
+        try:
+            outcome = yield from self._run_server()
+        except SlotLost as error:
+            outcome = self._lost(error)
+        log = self._clean_up()
+        if self._cancelled.is_set() and not isinstance(outcome, Measured):
+            outcome = Cancelled("the run was stopped")
+        if isinstance(outcome, Failed):
+            left = tuple(p for p in self._trial.points if p.point_id not in self._measured)
+            self.rest = replace(self._trial, points=left)
+        yield TrialEnded(self._trial, self._attempt, outcome, self._server, began_at, log)
+
+    def _run_server(self) -> Generator[Happening, None, Outcome]:
+        for event in self._slot.launch(self._spec):
+            if isinstance(event, StartProgress):
+                yield event
+            else:
+                self._server = event
+        if isinstance(self._server, ServerReady):
+            yield self._server
+            return (yield from self._run_points(self._server.url))
+        if self._server is None:
+            return Failed(Diagnosis(Label.UNKNOWN, Phase.LAUNCH, "the launch ended without a word"))
+        return outcome_from_diagnosis(self._server.diagnosis)
+
+    def _run_points(self, url: str) -> Generator[Happening, None, Outcome]:
+        for point in self._trial.points:
+            if self._cancelled.is_set():
+                return Cancelled("the run was stopped")
+            broken = yield from self._run_point(url, point)
+            if broken is not None:
+                return broken
+        return Measured(len(self._trial.points))
+
+    def _run_point(self, url: str, point: Point) -> Generator[Happening, None, Outcome | None]:
+        """Returns None if the point was measured, else the outcome that ends the trial."""
+        began_at = utc_now()
+        yield PointBegan(point)
+        report: ClientReport | None = None
+        try:
+            for item in self._slot.run_point(url, point, self._attempt):
+                if isinstance(item, ClientReport):
+                    report = item
+                else:
+                    yield BatchArrived(point, self._attempt, item)
+        except SlotLost:
+            yield PointBroke(point)
+            raise
+        died = self._slot.died()
+        outcome = self._judge(point, report, died)
+        if outcome is None and report is not None:
+            self._measured.add(point.point_id)
+            yield PointEnded(point, self._attempt, report, began_at)
+        else:
+            yield PointBroke(point)
+        return outcome
+
+    def _judge(self, point: Point, report: ClientReport | None, died: ServerDied | None) -> Outcome | None:
+        if died is not None:
+            return outcome_from_diagnosis(died.diagnosis)
+        if self._cancelled.is_set() or (report is not None and report.stopped_by == "cancelled"):
+            return Cancelled("the run was stopped")
+        if report is None:
+            return Failed(Diagnosis(Label.HOST_LOST, Phase.SERVING, "the load ended without a report"))
+        if report.stopped_by == "hung":
+            told = f"no request made progress at {point.spec.workload} {point.spec.level}; the server still runs"
+            return Failed(Diagnosis(Label.HUNG, Phase.SERVING, told))
+        return None
+
+    def _lost(self, error: SlotLost) -> Failed:
+        self.lost = True
+        return Failed(Diagnosis(Label.HOST_LOST, Phase.SERVING, str(error)))
+
+    def _clean_up(self) -> bytes:
+        """Stop the server and fetch its log; a lost slot has neither."""
+        try:
+            self._slot.stop()
+            return self._slot.server_log()
+        except SlotLost:
+            self.lost = True
+            return b""
