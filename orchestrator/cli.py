@@ -1,0 +1,153 @@
+"""The command line. Each command parses, calls one function, and turns errors into one message and an exit code."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from orchestrator import __version__
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+SCENARIO = click.Path(path_type=Path)
+
+
+class _Group(click.Group):
+    """Errors of ours end with their message and exit code, without a traceback."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        from orchestrator.errors import SpecsweepError
+
+        try:
+            return super().invoke(ctx)
+        except SpecsweepError as error:
+            click.echo(f"specsweep: {error}", err=True)
+            sys.exit(error.exit_code)
+        except KeyboardInterrupt:
+            click.echo("specsweep: stopped at once", err=True)
+            sys.exit(130)
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="specsweep")
+def main() -> None:
+    """Find the SGLang speculation and memory settings that serve a model best, on every GPU host at once."""
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    console = Console()
+    if not console.is_terminal:
+        console.width = max(console.width, 160)
+    return console
+
+
+@main.command()
+@click.argument("scenario", type=SCENARIO, required=False)
+@click.option("--address", metavar="auto|local|HOST:PORT", help="Ray cluster; default: a running one, else embedded.")
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key, e.g. measure.repeats=3.")
+@click.option("--run-dir", type=SCENARIO, help="Where the run goes; default runs/<name>-<time>/.")
+@click.option("--resume", type=SCENARIO, metavar="RUN", help="Continue a run: only what is missing is done.")
+def run(
+    scenario: Path | None, address: str | None, overrides: tuple[str, ...], run_dir: Path | None, resume: Path | None
+) -> None:
+    """Sweep SCENARIO over the cluster's slots, measure, and rank."""
+    from orchestrator.run_command import RunRequest
+    from orchestrator.run_command import run as run_scenario
+
+    run_scenario(RunRequest(scenario, address, overrides, run_dir, resume), _console())
+
+
+@main.command()
+@click.argument("scenario", type=SCENARIO)
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key of the scenario.")
+@click.option("--slots", type=click.IntRange(min=1), help="Number of slots to plan for; default from the scenario.")
+@click.option("--json", "as_json", is_flag=True, help="For machines.")
+def plan(scenario: Path, overrides: tuple[str, ...], slots: int | None, as_json: bool) -> None:
+    """Show trials, points, order, slots and estimated server-hours of SCENARIO; nothing is started."""
+    from orchestrator.plan_command import show_plan
+
+    show_plan(scenario, overrides, slots, as_json=as_json, console=_console())
+
+
+@main.command()
+@click.option("--address", metavar="auto|local|HOST:PORT", help="Ray cluster; default: a running one, else embedded.")
+@click.option("--json", "as_json", is_flag=True, help="For machines.")
+def hosts(address: str | None, as_json: bool) -> None:
+    """List the cluster's hosts: GPUs, memory, labels, and who occupies what."""
+    from orchestrator.hosts_command import show_hosts
+
+    show_hosts(address, as_json=as_json, console=_console())
+
+
+@main.command()
+@click.option("--url", required=True, help="Base URL of the running server, e.g. http://127.0.0.1:30000.")
+@click.option(
+    "--api", type=click.Choice(["auto", "generate", "completions", "chat"]), default="auto", show_default=True,
+    help="auto: /generate where it is SGLang, else /v1/completions.",
+)  # fmt: skip
+@click.option("--model", help="Model name for the OpenAI APIs; default: the first that the server lists.")
+@click.option("--concurrency", type=click.IntRange(min=1), help="Closed loop: requests in flight (default 1).")
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Open loop: requests per second.")
+@click.option("--max-concurrency", type=click.IntRange(min=1), help="Open loop: most requests in flight.")
+@click.option("--requests", type=click.IntRange(min=1), help="Measured requests.")
+@click.option("--duration", type=click.FloatRange(min=0, min_open=True), help="Measured seconds (default 30).")
+@click.option("--warmup", type=click.FloatRange(min=0), default=2.0, show_default=True, help="Seconds not counted.")
+@click.option("--dataset", default="random_text", show_default=True, help="As in a scenario's workloads.")
+@click.option("--input-tokens", type=click.IntRange(min=1), default=256, show_default=True)
+@click.option("--output-tokens", type=click.IntRange(min=1), default=256, show_default=True)
+@click.option("--temperature", type=click.FloatRange(min=0), default=0.0, show_default=True)
+@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=600.0, help="Seconds per request.")
+@click.option("--api-key-env", metavar="VAR", help="Environment variable that holds the server's API key.")
+@click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="For machines.")
+def load(**options: Any) -> None:
+    """Load one running endpoint (SGLang or OpenAI-compatible) and print the metrics."""
+    from orchestrator.load_command import LoadRequest, load_and_print
+
+    load_and_print(LoadRequest(**options), _console())
+
+
+@main.command()
+@click.argument("run_dir", metavar="RUN", type=SCENARIO)
+@click.option("--objective", metavar="NAME", help="Only this objective.")
+@click.option("--json", "as_json", is_flag=True, help="For machines.")
+def rank(run_dir: Path, objective: str | None, as_json: bool) -> None:
+    """Rank the configs of RUN anew from its raw tables."""
+    from orchestrator.ranking_table import print_rankings
+    from orchestrator.run_ranking import only_objective, rank_run
+
+    result = only_objective(rank_run(run_dir), objective)
+    if as_json:
+        import json
+
+        click.echo(json.dumps(result.as_json(), indent=1))
+    else:
+        print_rankings(result, _console())
+
+
+@main.command(
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
+    add_help_option=False,
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def emulator(arguments: tuple[str, ...]) -> None:
+    """Run a stand-in for an SGLang server, with SGLang's own flags, without a GPU."""
+    from actors.emulator.__main__ import main as emulate
+
+    emulate(list(arguments))
+
+
+@main.command()
+def schema() -> None:
+    """Print the JSON Schema of a scenario, for editors."""
+    import json
+
+    from orchestrator.scenario import json_schema
+
+    click.echo(json.dumps(json_schema(), indent=2))

@@ -1,0 +1,88 @@
+"""`specsweep plan`: what a run would do, without starting anything."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from orchestrator.config_label import config_labels
+from orchestrator.planner import Plan, make_plan, start_estimate_s
+from orchestrator.run_command import check_dataset_files
+from orchestrator.scenario import Scenario
+from orchestrator.scenario_file import load_scenario
+
+SHOWN_TRIALS = 40
+
+
+def show_plan(path: Path, overrides: tuple[str, ...], slots: int | None, *, as_json: bool, console: Console) -> None:
+    """Print the plan of a scenario file."""
+    scenario = load_scenario(path, overrides)
+    check_dataset_files(scenario)
+    plan = make_plan(scenario, slots or planned_slots(scenario))
+    if as_json:
+        console.file.write(json.dumps(plan_json(scenario, plan), indent=1) + "\n")
+    else:
+        _print(scenario, plan, console)
+
+
+def planned_slots(scenario: Scenario) -> int:
+    """The slots that the scenario names or that emulated GPUs give; 1 where only the cluster knows."""
+    slots = scenario.slots
+    if slots.count:
+        return slots.count
+    if slots.emulated_gpus and slots.gpus:
+        return max(1, slots.emulated_gpus // slots.gpus)
+    return slots.per_host or 1
+
+
+def plan_json(scenario: Scenario, plan: Plan) -> dict[str, Any]:
+    """The plan for machines."""
+    return {
+        "scenario": scenario.name,
+        "configs": [{"config_id": c.config_id, "settings": c.as_dict()} for c in plan.configs],
+        "trials": len(plan.trials),
+        "points": plan.points,
+        "estimated_server_hours": round(plan.server_hours, 4),
+        "estimated_makespan_s": round(plan.makespan_s, 1),
+        "slots": [
+            [
+                {
+                    "trial_id": t.trial_id,
+                    "config_id": t.config.config_id,
+                    "points": [{"workload": p.spec.workload, "at": str(p.spec.level)} for p in t.points],
+                    "estimated_s": round(t.estimated_s, 1),
+                }
+                for t in slot
+            ]
+            for slot in plan.slots
+        ],
+    }
+
+
+def _print(scenario: Scenario, plan: Plan, console: Console) -> None:
+    labels = config_labels({c.config_id: c.as_dict() for c in plan.configs})
+    table = Table(box=None, pad_edge=False)
+    for name in ("slot", "order", "config", "points", "start s", "whole s"):
+        table.add_column(name, overflow="fold")
+    rows = [(i, n, t) for i, slot in enumerate(plan.slots) for n, t in enumerate(slot, 1)]
+    for i, n, trial in rows[:SHOWN_TRIALS]:
+        start = start_estimate_s(trial.config) / scenario.engine.start_speedup
+        label = escape(labels[trial.config.config_id])
+        table.add_row(str(i), str(n), label, str(len(trial.points)), f"{start:.0f}", f"{trial.estimated_s:.0f}")
+    console.print(f"{scenario.name}: {scenario.description.strip().splitlines()[0] if scenario.description else ''}")
+    console.print(table)
+    if len(rows) > SHOWN_TRIALS:
+        console.print(f"... and {len(rows) - SHOWN_TRIALS} more trials (--json lists all)")
+    console.print(
+        f"{len(plan.configs)} configs, {len(plan.trials)} trials (server starts), {plan.points} points on "
+        f"{len(plan.slots)} slot(s) of {scenario.slots.gpus} GPUs; seed {scenario.seed}"
+    )
+    console.print(
+        f"Estimated: {plan.server_hours:.2f} server-hours, done in {plan.makespan_s / 60:.1f} min "
+        "(rough: start-up times are guesses until a run has measured them)"
+    )

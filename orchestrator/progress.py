@@ -1,0 +1,149 @@
+"""What a running sweep shows: a live table on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from orchestrator.config_label import config_labels
+from orchestrator.planner import Plan
+from orchestrator.trial import Failed, Infeasible, Outcome, Phase, ServerReady, StartProgress
+from orchestrator.trial_run import BatchArrived, Happening, PointBegan, PointEnded, TrialBegan, TrialEnded
+
+
+@dataclass
+class _SlotView:
+    config: str = "-"
+    doing: str = "waiting"
+    since: float = 0.0
+    tokens: int = 0
+    point_since: float = 0.0
+    free_gib: float | None = None
+
+
+@dataclass
+class _Counts:
+    trials: int = 0
+    points: int = 0
+    infeasible: int = 0
+    failed: int = 0
+    started: float = field(default_factory=time.monotonic)
+
+
+class Progress:
+    """A Watcher. Use as a context manager; `live` is on for terminals."""
+
+    def __init__(self, plan: Plan, slots: list[str], console: Console, clock: Callable[[], float] = time.monotonic):
+        self._plan = plan
+        self._console = console
+        self._clock = clock
+        self._labels = config_labels({c.config_id: c.as_dict() for c in plan.configs})
+        self._views = {slot: _SlotView() for slot in slots}
+        self._counts = _Counts(started=clock())
+        self._total_trials, self._total_points = len(plan.trials), plan.points
+        self._live = Live(get_renderable=self._render, console=console, refresh_per_second=2, transient=True)
+        self._is_live = console.is_terminal
+
+    def __enter__(self) -> Self:
+        if self._is_live:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        if self._is_live:
+            self._live.stop()
+
+    def saw(self, slot: str, happening: Happening) -> None:
+        view = self._views[slot]
+        match happening:
+            case TrialBegan(trial, attempt):
+                view.config = self._labels[trial.config.config_id]
+                self._doing(view, f"starting{f' (attempt {attempt})' if attempt > 1 else ''}")
+            case StartProgress():
+                view.free_gib = happening.free_gib
+                view.doing = _phase_text(happening)
+            case ServerReady():
+                self._doing(view, "ready")
+                self._say(slot, f"{view.config}: ready after {happening.start_s:.1f} s")
+            case PointBegan(point):
+                self._doing(view, f"{point.spec.workload} {point.spec.level}")
+                view.tokens, view.point_since = 0, self._clock()
+            case BatchArrived(_, _, batch):
+                view.tokens += _output_tokens(batch)
+            case PointEnded(point, _, report, _):
+                self._counts.points += 1
+                self._say(slot, f"{view.config}: {point.spec.workload} {point.spec.level}: {report.requests} requests")
+            case TrialEnded():
+                self._trial_ended(slot, view, happening.outcome)
+            case _:
+                pass
+
+    def _doing(self, view: _SlotView, what: str) -> None:
+        view.doing, view.since = what, self._clock()
+
+    def _trial_ended(self, slot: str, view: _SlotView, outcome: Outcome) -> None:
+        self._counts.trials += 1
+        told: str = outcome.kind
+        if isinstance(outcome, Infeasible | Failed):
+            told = (
+                f"{outcome.kind} ({outcome.diagnosis.label}, {outcome.diagnosis.phase}): {outcome.diagnosis.evidence}"
+            )
+            self._counts.infeasible += isinstance(outcome, Infeasible)
+            self._counts.failed += isinstance(outcome, Failed)
+        self._say(slot, f"{view.config}: {told}")
+        view.config, view.free_gib = "-", None
+        self._doing(view, "waiting")
+
+    def _say(self, slot: str, text: str) -> None:
+        minutes, seconds = divmod(int(self._clock() - self._counts.started), 60)
+        self._console.print(Text(f"{minutes:02d}:{seconds:02d} {slot}  {text}"), soft_wrap=True)
+
+    def _render(self) -> Group:
+        table = Table(box=None, pad_edge=False)
+        for name in ("slot", "config", "doing", "for", "tok/s", "free GiB"):
+            table.add_column(name, overflow="fold")
+        now = self._clock()
+        for slot, view in self._views.items():
+            speed = view.tokens / (now - view.point_since) if view.tokens and now > view.point_since else None
+            table.add_row(
+                escape(slot),
+                escape(view.config),
+                escape(view.doing),
+                f"{now - view.since:.0f} s",
+                "-" if speed is None else f"{speed:.0f}",
+                "-" if view.free_gib is None else f"{view.free_gib:.1f}",
+            )
+        return Group(table, Text(self._summary(now)))
+
+    def _summary(self, now: float) -> str:
+        counts = self._counts
+        elapsed = now - counts.started
+        eta = ""
+        if 0 < counts.trials < self._total_trials:
+            eta = f", about {elapsed / counts.trials * (self._total_trials - counts.trials):.0f} s left"
+        return (
+            f"{counts.trials} of {self._total_trials} trials, {counts.points} of {self._total_points} points, "
+            f"{counts.infeasible} infeasible, {counts.failed} failed, {elapsed:.0f} s{eta}"
+        )
+
+
+def _phase_text(progress: StartProgress) -> str:
+    text = "ready" if progress.phase is Phase.READY else f"starting: {progress.phase}"
+    if progress.total:
+        text += f" {progress.done}/{progress.total}"
+    return text
+
+
+def _output_tokens(batch: Any) -> int:
+    import pyarrow.compute as pc
+
+    total = pc.sum(batch.column("output_tokens")).as_py()
+    return int(total or 0)

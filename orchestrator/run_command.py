@@ -1,0 +1,209 @@
+"""`specsweep run`: from a scenario to a ranking, with an orderly end however it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from rich.console import Console
+
+from orchestrator.cluster import Cluster, Connection, connect
+from orchestrator.errors import BadInput, RunInterrupted, SpecsweepError
+from orchestrator.journal import finished_work
+from orchestrator.planner import Plan, dataset_files, make_plan
+from orchestrator.progress import Progress
+from orchestrator.ranking_table import print_rankings
+from orchestrator.run_directory import RunDirectory, new_run_root, read_manifest
+from orchestrator.run_ranking import rank_run
+from orchestrator.scenario import Scenario
+from orchestrator.scenario_file import load_scenario
+from orchestrator.sweep import Sweep, SweepResult
+from orchestrator.trial import LaunchSpec, Trial
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """The arguments of `run`, parsed."""
+
+    scenario: Path | None
+    address: str | None
+    overrides: tuple[str, ...] = ()
+    run_dir: Path | None = None
+    resume: Path | None = None
+
+
+def run(request: RunRequest, console: Console) -> Path:
+    """Sweep, rank, print. Returns the run directory; raises SpecsweepError with the exit code for any bad end."""
+    scenario = _scenario_of(request)
+    check_dataset_files(scenario)
+    directory = _open_run(request, scenario)
+    done = finished_work(directory.state)
+    complete = False
+    try:
+        if not make_plan(scenario, 1, done).trials:
+            console.print(f"Nothing is missing in {directory.paths.root}")
+            complete = True
+            result = SweepResult()
+        else:
+            result = _sweep(scenario, directory, done, request, console)
+            complete = result.complete
+    finally:
+        directory.close(complete=complete)
+    print_rankings(rank_run(directory.paths.root), console)
+    console.print(f"\nRun: {directory.paths.root}", soft_wrap=True)
+    _judge(result, directory)
+    return directory.paths.root
+
+
+def _scenario_of(request: RunRequest) -> Scenario:
+    if request.scenario is None and request.resume is None:
+        raise BadInput("give a scenario file, or --resume RUN")
+    given = load_scenario(request.scenario, request.overrides) if request.scenario else None
+    if request.resume is None:
+        assert given is not None
+        return given
+    stored = Scenario.model_validate(read_manifest(request.resume)["scenario"])
+    if given is not None and given != stored:
+        changed = [name for name in Scenario.model_fields if getattr(given, name) != getattr(stored, name)]
+        raise BadInput(
+            f"--resume {request.resume}: that run asked another question (differs in: {', '.join(changed)}); "
+            "leave the scenario out to continue it as it was, or start a new run"
+        )
+    return stored
+
+
+def check_dataset_files(scenario: Scenario) -> None:
+    """Files that workloads read must be there before anything starts."""
+    for file in dataset_files(scenario):
+        if not Path(file).is_file():
+            raise BadInput(f"workload dataset file:{file}: no such file (paths are relative to the working directory)")
+
+
+def _open_run(request: RunRequest, scenario: Scenario) -> RunDirectory:
+    if request.resume is not None:
+        return RunDirectory.reopen(request.resume, scenario)
+    root = request.run_dir or new_run_root(scenario.name, time.strftime("%Y%m%d-%H%M%S"))
+    return RunDirectory.create(root, scenario)
+
+
+def _sweep(
+    scenario: Scenario, directory: RunDirectory, done: frozenset[str], request: RunRequest, console: Console
+) -> SweepResult:
+    address = resolve_address(request.address)
+    if scenario.slots.emulated_gpus and address != "local":
+        console.print("slots.emulated_gpus is for --address local; the cluster's own GPUs are used")
+    console.print(f"Run {directory.run_id}: connecting to Ray ({address})")
+    cluster = connect(_connection(scenario, address), directory.run_id)
+    try:
+        slots = cluster.grant_slots(scenario.slots, scenario.engine.kind, scenario.timeouts.cluster_s)
+        plan = make_plan(scenario, len(slots), done)
+        console.print(plan_line(plan))
+        with Progress(plan, [s.facts.name for s in slots], console) as progress:
+            sweep = Sweep(plan, list(slots), directory, lambda t: launch_spec(scenario, directory.run_id, t), progress)
+            with _orderly_interrupt(sweep, console):
+                return sweep.run()
+    finally:
+        _close_quietly(cluster)
+
+
+def _close_quietly(cluster: Cluster) -> None:
+    """Let the cluster go even while the user keeps pressing Ctrl-C: servers must not outlive us."""
+    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        cluster.close()
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+def _connection(scenario: Scenario, address: str) -> Connection:
+    slots = scenario.slots
+    if slots.gpus:
+        count = slots.count or max(1, slots.emulated_gpus // slots.gpus)
+    else:
+        count = min(slots.count or slots.per_host or 1, slots.per_host or 1)
+    return Connection(address, slots.emulated_gpus, cpus_wanted=count * (slots.cpus + 1))
+
+
+def resolve_address(address: str | None) -> str:
+    """`--address`, else the cluster that RAY_ADDRESS names or that runs here, else an embedded one."""
+    import os
+
+    if address is not None:
+        return address
+    if os.environ.get("RAY_ADDRESS"):
+        return "auto"
+    return "auto" if Path("/tmp/ray/ray_current_cluster").exists() else "local"
+
+
+def plan_line(plan: Plan) -> str:
+    """One line about what is going to be done."""
+    return (
+        f"{len(plan.configs)} configs, {len(plan.trials)} trials, {plan.points} points on {len(plan.slots)} slots; "
+        f"about {plan.makespan_s / 60:.1f} min by estimate"
+    )
+
+
+def launch_spec(scenario: Scenario, run_id: str, trial: Trial) -> LaunchSpec:
+    """What a slot needs for the server of a trial."""
+    engine, timeouts = scenario.engine, scenario.timeouts
+    extra = tuple(engine.extra_args)
+    if engine.kind == "emulator":
+        if engine.profile is not None:
+            extra += ("--emulator-profile", engine.profile)
+        extra += ("--emulator-start-speedup", f"{engine.start_speedup:g}", "--emulator-seed", str(scenario.seed))
+    return LaunchSpec(
+        run_id=run_id,
+        trial_id=trial.trial_id,
+        engine=engine.kind,
+        command=tuple(engine.command),
+        model_path=scenario.model.path,
+        settings=trial.config.settings,
+        env=trial.config.env,
+        extra_args=extra,
+        work_dir=engine.work_dir,
+        address_space_limit_gib=engine.address_space_limit_gib,
+        start_timeout_s=timeouts.start_s,
+        phase_timeout_s=timeouts.phase_s,
+        stop_grace_s=timeouts.stop_s,
+        url=engine.url,
+    )
+
+
+@contextlib.contextmanager
+def _orderly_interrupt(sweep: Sweep, console: Console) -> Iterator[None]:
+    """First Ctrl-C (or SIGTERM): stop in order. Second: stop now. Set after ray.init, which sets its own handlers."""
+
+    def stop(signum: int, frame: FrameType | None) -> None:
+        del signum, frame
+        if sweep.cancelled:
+            raise KeyboardInterrupt
+        sweep.cancel()
+        print("\nStopping the servers; what was measured is kept. Again to stop at once.", file=sys.stderr)  # noqa: T201
+
+    previous: dict[int, Any] = {s: signal.signal(s, stop) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _judge(result: SweepResult, directory: RunDirectory) -> None:
+    """Raise for a run that is not whole, with what to do."""
+    root = directory.paths.root
+    if not result.complete:
+        raise RunInterrupted(
+            f"The run is not complete; everything measured so far is kept.\nContinue it: specsweep run --resume {root}"
+        )
+    failed = [t for t, outcome in result.outcomes.items() if outcome.kind == "failed"]
+    if failed:
+        raise SpecsweepError(
+            f"{len(failed)} trial(s) failed; their logs are in {root}/logs/. Try them again: specsweep run --resume {root}"
+        )
