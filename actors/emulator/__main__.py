@@ -1,0 +1,92 @@
+"""`python -m actors.emulator --model-path X [any SGLang server flag]`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Sequence
+from typing import NoReturn
+
+from actors.emulator.flags import EmulatorFlags, parse_flags
+from actors.emulator.log import LogWriter
+from actors.emulator.memory import MemoryPlan, plan_memory
+from actors.emulator.processes import ProcessTree, kill_self, scheduler_titles
+from actors.emulator.profiles import PROFILES, Profile, profile_for
+from actors.emulator.resolution import Settings, resolve
+from actors.emulator.startup import Event, Pause, Raw, Say, ready_line, startup_seconds, timeline, timings_line
+from actors.emulator.tracebacks import scheduler_traceback
+
+SHELL_USAGE = 2
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Start, serve until a signal, and end as SGLang would."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    flags, values = parse_flags(arguments)
+    if flags.profile is not None and flags.profile not in PROFILES:
+        sys.stderr.write(f"unknown --emulator-profile {flags.profile!r}, known: {', '.join(PROFILES)}\n")
+        raise SystemExit(SHELL_USAGE)
+    profile = profile_for(values["model_path"], flags.profile)
+    settings = resolve(values, profile)
+    log = LogWriter(sys.stderr, settings.tp)
+    for warning in settings.warnings:
+        log.say(warning)
+    log.say(f"server_args={_shown(settings)}")
+    tree = ProcessTree(scheduler_titles(settings.tp))
+    plan = plan_memory(settings, profile)
+    for event in timeline(settings, plan, profile):
+        _play(event, log, flags)
+    if plan.death is not None:
+        _die(plan, log)
+    log.rank(ready_line(settings, plan))
+    log.say(timings_line(startup_seconds(plan, profile)))
+    code = _serve(settings, plan, profile, (flags, arguments, log, tree))
+    sys.stderr.flush()
+    raise SystemExit(code)
+
+
+def _shown(settings: Settings) -> dict[str, object]:
+    from actors.emulator.api_admin import public_args
+
+    return public_args(settings.args)
+
+
+def _play(event: Event, log: LogWriter, flags: EmulatorFlags) -> None:
+    if isinstance(event, Pause):
+        time.sleep(event.seconds / flags.start_speedup)
+    elif isinstance(event, Raw):
+        log.raw(event.text)
+    elif isinstance(event, Say):
+        {"main": log.say, "first": log.rank, "all": log.every_rank}[event.who](event.text)
+
+
+def _die(plan: MemoryPlan, log: LogWriter) -> NoReturn:
+    """The scheduler prints its exception and signals its parent, which kills the tree and itself."""
+    if plan.death is not None:
+        log.rank(f"Scheduler hit an exception: {scheduler_traceback(plan.death)}", plan.death.gpu or 0)
+    log.say("Received sigquit from a child process. It usually means the child failed.")
+    log.say(f"kill_process_tree called: parent_pid={os.getpid()}, include_parent=True, pid={os.getpid()}")
+    kill_self()
+
+
+def _serve(
+    settings: Settings,
+    plan: MemoryPlan,
+    profile: Profile,
+    rest: tuple[EmulatorFlags, Sequence[str], LogWriter, ProcessTree],
+) -> int:
+    from actors.emulator.server import Server
+
+    flags, arguments, log, tree = rest
+    server = Server.build(settings, plan, profile, flags, arguments, log, tree)
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run(server.run())
+    return int(uvloop.run(server.run()))
+
+
+if __name__ == "__main__":
+    main()

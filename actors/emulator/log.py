@@ -1,0 +1,58 @@
+"""The server log: SGLang's line prefix and rank tags, written to one stream."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from datetime import datetime
+from typing import TextIO
+
+
+class LogWriter:
+    """Writes `[time RANK] message` lines. With one rank there is no tag, as in SGLang."""
+
+    def __init__(self, stream: TextIO, tp: int = 1, clock: Callable[[], datetime] = datetime.now) -> None:
+        self._stream = stream
+        self._tp = tp
+        self._clock = clock
+
+    def say(self, text: str) -> None:
+        """A line of the main process: no rank tag."""
+        self._write(f"[{self._clock():%Y-%m-%d %H:%M:%S}] {text}\n")
+
+    def rank(self, text: str, rank: int = 0) -> None:
+        """A line of one scheduler."""
+        tag = f" TP{rank}" if self._tp > 1 else ""
+        self._write(f"[{self._clock():%Y-%m-%d %H:%M:%S}{tag}] {text}\n")
+
+    def every_rank(self, text: str) -> None:
+        """The same line from all schedulers."""
+        for rank in range(self._tp):
+            self.rank(text, rank)
+
+    def raw(self, text: str) -> None:
+        """Text as it is: progress bars, tracebacks of the main process."""
+        self._write(text)
+
+    def _write(self, text: str) -> None:
+        # A server outlives whoever reads its log.
+        with contextlib.suppress(OSError):
+            self._stream.write(text)
+            self._stream.flush()
+
+
+def progress_bar(label: str, done: int, total: int, elapsed_s: float, seconds_each: float) -> str:
+    """One state of a tqdm bar ten characters wide, without the carriage return."""
+    eighths = " ▏▎▍▌▋▊▉█"
+    share = done / total
+    full, part = divmod(int(share * 80), 8)
+    bar = "█" * full + (eighths[part] if full < 10 and part else "")
+    rate = f"{seconds_each:5.2f}s/it" if seconds_each >= 1 else f"{1 / seconds_each:5.2f}it/s"
+    remaining = _minutes((total - done) * seconds_each) if done else "?"
+    if not done:
+        rate = "?it/s"
+    return f"{label}: {share:4.0%}|{bar:<10}| {done}/{total} [{_minutes(elapsed_s)}<{remaining}, {rate}]"
+
+
+def _minutes(seconds: float) -> str:
+    return f"{int(seconds) // 60:02d}:{int(seconds) % 60:02d}"
