@@ -16,8 +16,16 @@ setup: $(STAMP)
 demo: $(STAMP)
 	$(BIN)/specsweep run scenarios/qwen3.5-122b-mtp-depth.yaml --address local
 
+demo-real: $(STAMP)
+	PYTHON=$(PYTHON) tests/sglang_cpu/install.sh .sglang-cpu
+	$(BIN)/specsweep run scenarios/real-sglang-cpu.yaml --address local
+
 test: $(STAMP)
 	$(BIN)/python -m pytest -m 'not real'
+
+test-real: $(STAMP)
+	PYTHON=$(PYTHON) tests/sglang_cpu/install.sh .sglang-cpu
+	$(BIN)/python -m pytest -m real --timeout 1500
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -135,6 +135,16 @@ class Cluster:
             if node["Alive"]
         ]
 
+    def gpu_states(self, host: HostFacts) -> list[dict[str, Any]] | None:
+        """GPUs of a host and the processes on them, asked there; None where no NVIDIA driver answers."""
+        import ray
+
+        from actors.gpu import gpu_states_json
+
+        call = ray.remote(gpu_states_json).options(num_cpus=0, label_selector={"ray.io/node-id": host.node_id}).remote()
+        states: list[dict[str, Any]] | None = ray.get(call, timeout=CALL_S)
+        return states
+
     def grant_slots(self, slots: Slots, engine: str, timeout_s: float) -> list[RaySlot]:
         """Reserve the slots in one placement group pinned to hosts, and start their actors.
 

@@ -9,8 +9,6 @@ SpecsweepError                 exit code 1
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 
 class SpecsweepError(Exception):
     """Anything we stop for; its text says what, where, and what to do."""
@@ -24,18 +22,15 @@ class BadInput(SpecsweepError):
     exit_code = 2
 
 
-@dataclass(frozen=True)
 class ScenarioError(BadInput):
-    """One fault in a scenario file, at a place that an editor can jump to."""
+    """One fault in a scenario file, at a place that an editor can jump to. `line` counts from 1."""
 
-    file: str
-    line: int | None
-    key: str
-    message: str
-
-    def __str__(self) -> str:
-        place = self.file if self.line is None else f"{self.file}:{self.line}"
-        return f"{place}: {self.key}: {self.message}" if self.key else f"{place}: {self.message}"
+    def __init__(self, file: str, line: int | None, key: str, message: str) -> None:
+        place = file if line is None else f"{file}:{line}"
+        super().__init__(f"{place}: {key}: {message}" if key else f"{place}: {message}")
+        self.file = file
+        self.line = line
+        self.key = key
 
 
 class ClusterRefusal(SpecsweepError):

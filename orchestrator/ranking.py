@@ -96,7 +96,7 @@ class _Measurements:
 
 
 def _mean(values: list[float]) -> float:
-    if all(v > 0 for v in values):
+    if len(values) > 1 and all(v > 0 for v in values):
         return math.exp(math.fsum(math.log(v) for v in values) / len(values))
     return math.fsum(values) / len(values)
 

@@ -205,5 +205,6 @@ def _judge(result: SweepResult, directory: RunDirectory) -> None:
     failed = [t for t, outcome in result.outcomes.items() if outcome.kind == "failed"]
     if failed:
         raise SpecsweepError(
-            f"{len(failed)} trial(s) failed; their logs are in {root}/logs/. Try them again: specsweep run --resume {root}"
+            f"{len(failed)} trial(s) failed; their logs are in {root}/logs/.\n"
+            f"Try them again: specsweep run --resume {root}"
         )

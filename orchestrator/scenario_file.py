@@ -95,7 +95,9 @@ def _first_fault(tree: YamlTree, error: ValidationError) -> ScenarioError:
     for detail in error.errors(include_url=False):
         path = _key_path(tree.value, detail["loc"])
         line = tree.line_of(path)
-        faults.append((line or 0, ScenarioError(tree.file, line, dotted(path), _message(detail, path))))
+        # A misspelt key is also a missing one: the misspelling is what to tell.
+        order = (detail["type"] == "missing", line or 0)
+        faults.append((order, ScenarioError(tree.file, line, dotted(path), _message(detail, path))))
     faults.sort(key=lambda fault: fault[0])
     return faults[0][1]
 

@@ -1,0 +1,45 @@
+"""A driver to be killed: runs or resumes a sweep on fake slots in a run directory. `python -m tests.fakes.killable_sweep DIR`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from orchestrator.journal import finished_work
+from orchestrator.planner import make_plan
+from orchestrator.run_command import launch_spec
+from orchestrator.run_directory import RunDirectory
+from orchestrator.slot_port import SlotPort
+from orchestrator.sweep import Sweep
+from orchestrator.trial import Label, LaunchSpec
+from orchestrator.trial_run import Happening
+from tests.fakes.slot import FakeSlot
+from tests.orchestrator.scenarios import small_scenario
+
+SCENARIO = small_scenario(sweep={"axes": {"speculative_num_steps": [0, 1, 2, 3, 4, 9]}})
+
+
+class Silent:
+    """Watches nothing."""
+
+    def saw(self, slot: str, happening: Happening) -> None:
+        pass
+
+
+def script(name: str, spec: LaunchSpec) -> Label | None:
+    return Label.KV_BUDGET if ("speculative_num_steps", 9) in spec.settings else None
+
+
+def main(root: Path) -> None:
+    if (root / "manifest.json").exists():
+        run = RunDirectory.reopen(root, SCENARIO)
+    else:
+        run = RunDirectory.create(root, SCENARIO)
+    slots: list[SlotPort] = [FakeSlot(f"s{i}", script, batches=4, pause_s=0.02) for i in range(2)]
+    plan = make_plan(SCENARIO, 2, finished_work(run.state))
+    result = Sweep(plan, slots, run, lambda t: launch_spec(SCENARIO, "run", t), Silent()).run()
+    run.close(complete=result.complete)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,121 @@
+"""A slot without a server: answers from a script, at once or with small pauses."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import zstandard
+
+from orchestrator.schemas import request_schema
+from orchestrator.slot_port import SlotFacts, SlotLost, StopFacts
+from orchestrator.trial import (
+    ClientReport,
+    Diagnosis,
+    Label,
+    LaunchSpec,
+    Phase,
+    PhaseFact,
+    Point,
+    ServerDied,
+    ServerReady,
+    StartEvent,
+    StartProgress,
+)
+
+Script = Callable[[str, LaunchSpec], Label | None]
+
+
+def request_batch(point: Point, attempt: int, first: int, rows: int, engine: str = "emulator") -> Any:
+    """A batch of plausible requests, numbered from `first`."""
+    schema = request_schema()
+    filled: dict[str, Any] = {
+        "run_id": "run", "trial_id": point.trial_id, "point_id": point.point_id, "config_id": point.config_id,
+        "engine": engine, "attempt": attempt, "warmup": False, "in_flight": 1, "requested_output_tokens": 4,
+        "prompt_tokens": 8, "cached_tokens": 0, "output_tokens": 4, "status": "ok", "http_status": 200,
+        "finish_reason": "length", "prompt_hash": "h", "chunk_tokens": [1, 3],
+    }  # fmt: skip
+    listed = []
+    for i in range(first, first + rows):
+        start = i * 100_000_000
+        times = {
+            "scheduled_ns": start, "sent_ns": start, "first_token_ns": start + 20_000_000,
+            "end_ns": start + 80_000_000, "chunk_ns": [start + 20_000_000, start + 80_000_000],
+        }  # fmt: skip
+        listed.append({**dict.fromkeys(schema.names), **filled, **times, "request_index": i})
+    return pa.RecordBatch.from_pylist(listed, schema=schema)
+
+
+def report(point: Point, requests: int, stopped_by: Any = "requests") -> ClientReport:
+    """A client that had no trouble."""
+    return ClientReport(
+        point_id=point.point_id,
+        duration_s=requests / 10,
+        cpu_s=0.01,
+        loop_lag_p99_ms=0.5,
+        schedule_delay_p99_ms=0.1,
+        peak_concurrency=1,
+        requests=requests,
+        stopped_by=stopped_by,
+    )
+
+
+class FakeSlot:
+    """Measures every point with `batches` batches of 5 requests; `script` decides what a launch dies of."""
+
+    def __init__(self, name: str, script: Script | None = None, batches: int = 2, pause_s: float = 0.0) -> None:
+        self.facts = SlotFacts(name, "fake-host", ("0",))
+        self._script = script or (lambda name, spec: None)
+        self._batches = batches
+        self._pause = threading.Event()
+        self._pause_s = pause_s
+        self.launched: list[str] = []
+        self.measured: list[str] = []
+        self.stops = 0
+        self.interrupted = threading.Event()
+        self.lose_at: str | None = None
+        self.on_point: Callable[[Point], None] = lambda point: None
+
+    def launch(self, spec: LaunchSpec) -> Iterator[StartEvent]:
+        self.launched.append(spec.trial_id)
+        yield StartProgress(spec.trial_id, Phase.WEIGHTS, 0.1)
+        self._wait()
+        label = self._script(self.facts.name, spec)
+        if self.lose_at == spec.trial_id:
+            raise SlotLost(f"{self.facts.name}: host is gone")
+        if label is not None:
+            evidence = Diagnosis(label, Phase.KV_POOL, "the line that shows it", 12, -9)
+            yield ServerDied(spec.trial_id, evidence, (PhaseFact(Phase.WEIGHTS, 0.0, 0.1, 30.5),), 0.2)
+            return
+        phases = (PhaseFact(Phase.WEIGHTS, 0.0, 0.1, 30.5), PhaseFact(Phase.READY, 0.1))
+        yield ServerReady(spec.trial_id, "http://127.0.0.1:1", 1, 0.2, phases, {"version": "0.5.23"})
+
+    def run_point(self, url: str, point: Point, attempt: int) -> Iterator[Any]:
+        self.measured.append(point.point_id)
+        self.on_point(point)
+        for i in range(self._batches):
+            self._wait()
+            if self.interrupted.is_set():
+                yield report(point, i * 5, "cancelled")
+                return
+            yield request_batch(point, attempt, i * 5, 5)
+        yield report(point, self._batches * 5)
+
+    def _wait(self) -> None:
+        if self._pause_s:
+            self._pause.wait(self._pause_s)
+
+    def died(self) -> ServerDied | None:
+        return None
+
+    def interrupt(self) -> None:
+        self.interrupted.set()
+
+    def stop(self) -> StopFacts:
+        self.stops += 1
+        return StopFacts(0, 0.0, None)
+
+    def server_log(self) -> bytes:
+        return zstandard.compress(b"a server log\n")

@@ -1,0 +1,132 @@
+"""Every kind of bad scenario is refused before anything starts: exit code 2, one message with file, line and key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from orchestrator.cli import main
+from tests.orchestrator.scenarios import MINIMAL
+
+
+def refuse(path: Path) -> str:
+    """What `plan` says about a file that it must refuse (`run` reads scenarios through the same function)."""
+    result = CliRunner().invoke(main, ["plan", str(path)])
+
+    assert result.exit_code == 2, result.output
+    assert "Traceback" not in result.output
+    message = result.stderr.strip()
+    assert message.startswith("specsweep: ")
+    return message
+
+
+EDITS = [
+    ("wrong top-level key", "objectives:", "objektives:", ":20: objektives: is not a key here; did you mean 'objectives'?"),
+    ("wrong nested key", "  gpus: 1", "  gpu: 1", ":13: slots.gpu: is not a key here; did you mean 'gpus'?"),
+    ("wrong key in a list item", "    concurrency: [1, 4]", "    concurency: [1, 4]", ":17: workloads[0].concurency: is not a key here; did you mean 'concurrency'?"),
+    ("text for a number", "  gpus: 1", "  gpus: one", ":13: slots.gpus: input should be a valid integer, not 'one'"),
+    ("quoted number", "  duration_s: 5", '  duration_s: "5"', ":19: measure.duration_s: input should be a valid number, not '5'"),
+    ("negative duration", "  duration_s: 5", "  duration_s: -5", ":19: measure.duration_s: input should be greater than 0, not -5"),
+    ("missing key", "name: small\n", "", ": name: is missing"),
+    ("unknown engine kind", "kind: emulator", "kind: vllm", ":6: engine.kind: is 'vllm', allowed: 'sglang', 'emulator' or 'attach'"),
+    ("empty axis", "[0, 1, 2]", "[]", ":11: sweep.axes.speculative_num_steps: is an empty axis"),
+    ("value twice on an axis", "[0, 1, 2]", "[0, 1, 1]", ":11: sweep.axes.speculative_num_steps[2]: has 1 twice"),
+    ("unknown setting", "speculative_num_steps:", "speculative_num_step:", ":11: sweep.axes.speculative_num_step[0]: is not an SGLang 0.5.23 server option; did you mean 'speculative_num_steps'?"),
+    ("setting of a wrong type", "[0, 1, 2]", "[0, 1.5]", ":11: sweep.axes.speculative_num_steps[1]: takes a whole number, not 1.5"),
+    ("setting outside its choices", "speculative_algorithm: NEXTN", "speculative_algorithm: NEXTN\n    kv_cache_dtype: fp4_e2m1", ":9: engine.settings.kv_cache_dtype: is 'fp4_e2m1', allowed: auto, fp8_e5m2"),
+    ("setting that Specsweep owns", "speculative_algorithm: NEXTN", "speculative_algorithm: NEXTN\n    port: 30000", ":9: engine.settings.port: is not a setting to sweep: Specsweep chooses a free port"),
+    ("impossible slot size", "  gpus: 1", "  gpus: 4", ":13: slots.gpus: is 4, but slots.emulated_gpus gives only 2"),
+    ("tp that is not the slot size", "speculative_algorithm: NEXTN", "speculative_algorithm: NEXTN\n    tp_size: 2", ":9: engine.settings.tp_size: makes a server of 2 GPUs (tp x pp x dp), but slots.gpus is 1"),
+    ("depth without draft model", "NEXTN", "STANDALONE", ":11: sweep.axes.speculative_num_steps: STANDALONE drafts with a model of its own: give model.draft_path"),
+    ("depth without algorithm", "speculative_algorithm: NEXTN", "page_size: 1", ":11: sweep.axes.speculative_num_steps: is 1 but there is no speculative_algorithm"),
+    ("negative depth", "[0, 1, 2]", "[-1, 1]", ":11: sweep.axes.speculative_num_steps: is -1; 0 means no speculation"),
+    ("contradicting speculation numbers", "speculative_algorithm: NEXTN", "speculative_algorithm: NEXTN\n    speculative_num_draft_tokens: 9", ":9: engine.settings.speculative_num_draft_tokens: is 9, but with speculative_eagle_topk 1 it is always"),
+    ("two spellings of one setting", "speculative_algorithm: NEXTN", "cuda_graph_max_bs: 8\n    cuda_graph_max_bs_decode: 16", "engine.settings.cuda_graph_max_bs_decode: contradicts 'cuda_graph_max_bs'"),
+    ("memory fraction above one", "speculative_algorithm: NEXTN", "speculative_algorithm: NEXTN\n    mem_fraction_static: 85", ":9: engine.settings.mem_fraction_static: is 85; it is a share of GPU memory between 0 and 1"),
+    ("duplicate workload names", "    concurrency: [1, 4]\n", "    concurrency: [1, 4]\n  - name: chat\n    concurrency: [2]\n", ":18: workloads[1].name: 'chat' is used twice"),
+    ("duplicate YAML key", "measure:", "slots: {}\nmeasure:", ":18: slots: is given twice (first on line 12)"),
+    ("no load level", "    concurrency: [1, 4]\n", "", ":16: workloads[0]: has no load level"),
+    ("unknown dataset", "    concurrency: [1, 4]", "    dataset: random_texts\n    concurrency: [1, 4]", ":17: workloads[0].dataset: is 'random_texts', allowed: random_text"),
+    ("two ways to end a point", "  duration_s: 5", "  duration_s: 5\n  requests: 10", ":18: measure: wants one of duration_s and requests, not both"),
+    ("unknown metric", "maximize: output_throughput_tok_s", "maximize: output_throughput", ":22: objectives[0].maximize: is 'output_throughput', which is not a metric; did you mean 'output_throughput_tok_s'?"),
+    ("level that is not measured", "at: {concurrency: 1}", "at: {concurrency: 2}", ":23: objectives[0].at.concurrency: is 2, but workload 'chat' is measured at: 1, 4"),
+    ("objective on an unknown workload", "at: {concurrency: 1}", "at: {concurrency: 1}\n    workload: batch", ":24: objectives[0].workload: is 'batch', but the workloads are: chat"),
+    ("limit that cannot be read", "at: {concurrency: 1}", "at: {concurrency: 1}\n    limits: [ttft below 5]", ":24: objectives[0].limits[0]: 'ttft below 5' is not a limit; write e.g. 'ttft_p95_ms <= 500'"),
+    ("exclude that leaves nothing", "slots:", '  exclude:\n    - speculative_num_steps: ">= 0"\nslots:', ":12: sweep.exclude: leaves no config to try"),
+    ("zip of different lengths", "slots:", "  zip:\n    - {mem_fraction_static: [0.8, 0.9], page_size: [1]}\nslots:", ":13: sweep.zip[0]: has lists of different lengths: mem_fraction_static 2, page_size 1"),
+    ("emulator key with a real engine", "kind: emulator", "kind: sglang", "slots.emulated_gpus: is for the emulator, but engine.kind is `sglang`"),
+    ("attach without a url", "kind: emulator", "kind: attach", ":5: engine.url: is missing; `attach` loads the server that runs there"),
+    ("anchor", "slots:", "slots: &s", ":12: &s: YAML anchors and aliases are not supported"),
+    ("alias and merge key", "slots:\n", "slots:\n  <<: *base\n", ":13: *base: YAML anchors and aliases are not supported"),
+    ("tab in the indentation", "  gpus: 1", "\tgpus: 1", ":13: has a tab in its indentation; YAML allows spaces only"),
+    ("broken YAML", "[0, 1, 2]", "[0, 1, 2", "is not valid YAML: while parsing a flow sequence"),
+    ("two documents", "slots:", "---\nslots:", "holds several YAML documents"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("old", "new", "told"), [e[1:] for e in EDITS], ids=[e[0] for e in EDITS])
+def test_a_bad_scenario_gets_one_message_with_its_place(tmp_path: Path, old: str, new: str, told: str) -> None:
+    assert old in MINIMAL
+    path = tmp_path / "bad.yaml"
+    path.write_text(MINIMAL.replace(old, new, 1))
+
+    message = refuse(path)
+
+    assert f"{path}" in message
+    assert told in message
+    assert "\n" not in message
+
+
+def test_a_file_that_is_not_utf8_is_refused_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "latin1.yaml"
+    path.write_bytes(MINIMAL.replace("name: small", "name: small\ndescription: Größe").encode("latin-1"))
+
+    assert f"{path}:2: is not UTF-8 (byte 0xf6)" in refuse(path)
+
+
+def test_an_empty_file_a_list_and_a_missing_file_are_refused(tmp_path: Path) -> None:
+    empty, listed = tmp_path / "empty.yaml", tmp_path / "list.yaml"
+    empty.write_text("# nothing\n")
+    listed.write_text("- name: small\n")
+
+    assert "is empty; a scenario starts with `name:`" in refuse(empty)
+    assert "must be a mapping of keys, not a list" in refuse(listed)
+    assert "no such scenario file" in refuse(tmp_path / "none.yaml")
+    assert "is a folder" in refuse(tmp_path)
+
+
+def test_a_missing_dataset_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "file.yaml"
+    path.write_text(MINIMAL.replace("- name: chat", "- name: chat\n    dataset: file:prompts.jsonl"))
+
+    assert "workload dataset file:prompts.jsonl: no such file" in refuse(path)
+
+
+def test_the_minimal_scenario_itself_is_accepted(tmp_path: Path) -> None:
+    path = tmp_path / "good.yaml"
+    path.write_text(MINIMAL)
+
+    assert CliRunner().invoke(main, ["plan", str(path)]).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("override", "told"),
+    [
+        ("measure.duraton_s=3", "measure.duraton_s: is not a key here; did you mean 'duration_s'?"),
+        ("measure", "write KEY=VALUE"),
+        ("workloads.3.name=x", "'workloads' is a list; give an index from 0 to 0"),
+        ("seed=abc", "seed: input should be a valid integer, not 'abc'"),
+        ("name.x=1", "'name' is a value, not a mapping"),
+        ("seed=[1", "the value is not valid YAML"),
+    ],
+)
+def test_a_bad_override_is_refused(tmp_path: Path, override: str, told: str) -> None:
+    path = tmp_path / "good.yaml"
+    path.write_text(MINIMAL)
+
+    result = CliRunner().invoke(main, ["plan", str(path), "--set", override])
+
+    assert result.exit_code == 2
+    assert told in result.stderr

@@ -1,0 +1,56 @@
+"""The journal survives a crash at any byte."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from orchestrator.journal import Journal, finished_work, read_events, replay
+
+
+def write_run(path: Path) -> bytes:
+    journal = Journal(path)
+    journal.append("run_started")
+    journal.append("trial_started", trial_id="t1", attempt=1)
+    journal.append("point_done", point_id="p1", attempt=1)
+    journal.append("trial_ended", trial_id="t1", outcome="measured")
+    journal.append("trial_started", trial_id="t2", attempt=1)
+    journal.append("trial_ended", trial_id="t2", outcome="infeasible")
+    journal.close()
+    return path.read_bytes()
+
+
+def test_a_journal_cut_at_any_byte_reads_as_its_whole_lines_and_goes_on_cleanly(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    whole = write_run(path)
+    lines = whole.splitlines(keepends=True)
+    for cut in range(len(whole) + 1):
+        path.write_bytes(whole[:cut])
+        complete = whole[:cut].count(b"\n")
+
+        assert [e["event"] for e in read_events(path)] == [json.loads(line)["event"] for line in lines[:complete]]
+
+        journal = Journal(path)
+        journal.append("run_resumed")
+        journal.close()
+        assert [e["event"] for e in read_events(path)][complete:] == ["run_resumed"]
+
+
+def test_measured_points_and_infeasible_trials_are_finished_work_but_failed_trials_are_not(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    write_run(path)
+    journal = Journal(path)
+    journal.append("trial_ended", trial_id="t3", outcome="failed")
+    journal.close()
+
+    assert finished_work(replay(read_events(path))) == {"p1", "t2"}
+
+
+def test_a_trial_that_failed_and_then_turned_out_infeasible_counts_by_its_last_word(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    journal = Journal(path)
+    journal.append("trial_ended", trial_id="t", outcome="infeasible")
+    journal.append("trial_ended", trial_id="t", outcome="failed")
+    journal.close()
+
+    assert finished_work(replay(read_events(path))) == frozenset()

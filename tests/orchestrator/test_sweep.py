@@ -1,0 +1,219 @@
+"""The loop of a run, on slots that answer from a script."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+
+from orchestrator import dataset
+from orchestrator.errors import BadInput
+from orchestrator.journal import finished_work, read_events
+from orchestrator.paths import RunPaths
+from orchestrator.planner import make_plan
+from orchestrator.run_command import launch_spec
+from orchestrator.run_directory import RunDirectory
+from orchestrator.scenario import Scenario
+from orchestrator.sweep import Sweep, SweepResult
+from orchestrator.trial import Label, LaunchSpec, Point
+from tests.fakes.killable_sweep import SCENARIO as KILLABLE
+from tests.fakes.killable_sweep import Silent
+from tests.fakes.slot import FakeSlot, Script
+from tests.orchestrator.scenarios import small_scenario
+
+
+def sweep_on(run: RunDirectory, scenario: Scenario, slots: list[FakeSlot]) -> tuple[Sweep, SweepResult]:
+    plan = make_plan(scenario, len(slots), finished_work(run.state))
+    sweep = Sweep(plan, list(slots), run, lambda t: launch_spec(scenario, "run", t), Silent())
+    return sweep, sweep.run()
+
+
+def depth_dies(depth: int, label: Label, on: set[str] | None = None) -> Script:
+    def script(name: str, spec: LaunchSpec) -> Label | None:
+        return label if ("speculative_num_steps", depth) in spec.settings and (on is None or name in on) else None
+
+    return script
+
+
+def rows_per_point(paths: RunPaths) -> dict[str, int]:
+    return {p: dataset.read_point(paths, p, attempt).num_rows for p, attempt in dataset.measured_parts(paths)}
+
+
+def test_every_point_is_measured_once_and_stored_with_its_trial(tmp_path: Path) -> None:
+    run = RunDirectory.create(tmp_path / "run", small_scenario())
+    slots = [FakeSlot("a"), FakeSlot("b")]
+    _, result = sweep_on(run, small_scenario(), slots)
+    run.close(complete=result.complete)
+
+    assert result.complete
+    assert {o.kind for o in result.outcomes.values()} == {"measured"}
+    assert rows_per_point(run.paths) == {
+        p.point_id: 10 for t in make_plan(small_scenario(), 1).trials for p in t.points
+    }
+    trials = dataset.read_rows(run.paths, "trials")
+    assert sorted(t["outcome"] for t in trials) == ["measured"] * 3
+    assert trials[0]["phases"][0] == {
+        "phase": "weights",
+        "began_s": 0.0,
+        "ended_s": 0.1,
+        "free_gib": 30.5,
+        "detail": "",
+    }
+    assert trials[0]["engine_version"] == "0.5.23"
+    log = run.paths.server_log(trials[0]["trial_id"]).read_bytes()
+    assert zstandard.decompress(log) == b"a server log\n"
+    assert sum(slot.stops for slot in slots) == 3
+    assert [e["event"] for e in read_events(run.paths.journal)][-1] == "run_ended"
+    assert not list(run.paths.stream.iterdir())
+
+
+def test_an_infeasible_config_is_a_result_with_its_evidence_and_is_not_tried_again(tmp_path: Path) -> None:
+    run = RunDirectory.create(tmp_path / "run", small_scenario())
+    slot = FakeSlot("a", depth_dies(2, Label.KV_BUDGET))
+    _, result = sweep_on(run, small_scenario(), [slot])
+    run.close(complete=result.complete)
+
+    assert result.complete
+    assert len(slot.launched) == 3
+    died = [t for t in dataset.read_rows(run.paths, "trials") if t["outcome"] == "infeasible"]
+    assert [(t["label"], t["phase"], t["evidence"], t["line_number"], t["exit_code"]) for t in died] == [
+        ("kv_budget", "kv_pool", "the line that shows it", 12, -9)
+    ]
+
+
+def test_a_trial_that_breaks_is_tried_once_more_on_another_slot(tmp_path: Path) -> None:
+    run = RunDirectory.create(tmp_path / "run", small_scenario())
+    script = depth_dies(2, Label.PORT_IN_USE, on={"a"})
+    slots = [FakeSlot("a", script, pause_s=0.01), FakeSlot("b", script, pause_s=0.01)]
+    _, result = sweep_on(run, small_scenario(sweep={"configs": [{"speculative_num_steps": 2}]}), slots[:1] + slots[1:])
+    run.close(complete=result.complete)
+
+    assert [o.kind for o in result.outcomes.values()] == ["measured"]
+    assert len(slots[1].launched) == 1
+
+
+def test_a_trial_that_breaks_everywhere_is_failed_after_two_attempts(tmp_path: Path) -> None:
+    run = RunDirectory.create(tmp_path / "run", small_scenario())
+    slot = FakeSlot("a", depth_dies(2, Label.UNKNOWN))
+    _, result = sweep_on(run, small_scenario(), [slot])
+    run.close(complete=result.complete)
+
+    assert sorted(o.kind for o in result.outcomes.values()) == ["failed", "measured", "measured"]
+    assert len(slot.launched) == 4
+    assert sorted(t["attempt"] for t in dataset.read_rows(run.paths, "trials")) == [1, 1, 1, 2]
+
+
+def test_a_slot_that_is_lost_leaves_its_work_to_the_others(tmp_path: Path) -> None:
+    scenario = small_scenario(sweep={"axes": {"speculative_num_steps": list(range(8))}})
+    run = RunDirectory.create(tmp_path / "run", scenario)
+    slots = [FakeSlot("a", pause_s=0.01), FakeSlot("b", pause_s=0.01)]
+    slots[0].lose_at = make_plan(scenario, 2).slots[0][0].trial_id
+    _, result = sweep_on(run, scenario, slots)
+    run.close(complete=result.complete)
+
+    assert result.complete
+    assert slots[0].launched == [slots[0].lose_at]
+    assert {o.kind for o in result.outcomes.values()} == {"measured"}
+    assert len(rows_per_point(run.paths)) == 16
+
+
+def test_when_all_slots_are_lost_the_run_is_not_complete_and_resumes(tmp_path: Path) -> None:
+    scenario = small_scenario()
+    run = RunDirectory.create(tmp_path / "run", scenario)
+    slot = FakeSlot("a")
+    slot.lose_at = make_plan(scenario, 1).slots[0][1].trial_id
+    _, result = sweep_on(run, scenario, [slot])
+    run.close(complete=result.complete)
+    assert not result.complete
+
+    again = RunDirectory.reopen(tmp_path / "run", scenario)
+    healthy = FakeSlot("b")
+    _, result = sweep_on(again, scenario, [healthy])
+    again.close(complete=result.complete)
+
+    assert result.complete
+    assert len(healthy.measured) == 4
+    assert rows_per_point(again.paths) == dict.fromkeys(rows_per_point(again.paths), 10)
+    assert len(rows_per_point(again.paths)) == 6
+
+
+def test_cancel_keeps_what_was_measured_stops_every_server_and_resume_does_only_the_rest(tmp_path: Path) -> None:
+    scenario = small_scenario()
+    run = RunDirectory.create(tmp_path / "run", scenario)
+    slot = FakeSlot("a", pause_s=0.01)
+    plan = make_plan(scenario, 1)
+    sweep = Sweep(plan, [slot], run, lambda t: launch_spec(scenario, "run", t), Silent())
+    third: list[Point] = []
+
+    def cancel_at_third(point: Point) -> None:
+        third.append(point)
+        if len(third) == 3:
+            sweep.cancel()
+
+    slot.on_point = cancel_at_third
+    result = sweep.run()
+    run.close(complete=result.complete)
+
+    assert not result.complete
+    assert slot.stops == len(slot.launched) == 2
+    assert set(rows_per_point(run.paths)) == {p.point_id for p in third[:2]}
+
+    again = RunDirectory.reopen(tmp_path / "run", scenario)
+    fresh = FakeSlot("b")
+    sweep_on(again, scenario, [fresh])
+    again.close(complete=True)
+
+    assert set(fresh.measured) == {p.point_id for t in plan.trials for p in t.points} - {p.point_id for p in third[:2]}
+    assert len(rows_per_point(again.paths)) == 6
+
+
+def test_a_second_driver_on_the_same_run_is_refused(tmp_path: Path) -> None:
+    run = RunDirectory.create(tmp_path / "run", small_scenario())
+
+    with pytest.raises(BadInput, match="another specsweep process is working on this run"):
+        RunDirectory.reopen(tmp_path / "run", small_scenario())
+    run.close(complete=False)
+    with pytest.raises(BadInput, match="holds a run already"):
+        RunDirectory.create(tmp_path / "run", small_scenario())
+
+
+def killed_driver(root: Path, after_s: float) -> None:
+    """Start the driver, and SIGKILL it some time after it has begun to measure."""
+    driver = subprocess.Popen([sys.executable, "-m", "tests.fakes.killable_sweep", str(root)])
+    deadline = time.monotonic() + 60
+    while not (root / "stream").exists() and driver.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.002)
+    time.sleep(after_s)
+    driver.send_signal(signal.SIGKILL)
+    driver.wait()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_killed_at_any_moment_a_run_is_finished_by_resume_without_lost_or_double_points(
+    tmp_path: Path, seed: int
+) -> None:
+    root = tmp_path / "run"
+    rng = random.Random(seed)
+    for _ in range(2):
+        killed_driver(root, rng.uniform(0, 0.5))
+    finished = subprocess.run([sys.executable, "-m", "tests.fakes.killable_sweep", str(root)], check=False)
+
+    assert finished.returncode == 0
+    paths = RunPaths(root)
+    planned = {p.point_id for t in make_plan(KILLABLE, 1).trials for p in t.points}
+    infeasible = {
+        p.point_id for t in make_plan(KILLABLE, 1).trials if t.config.speculation_depth == 9 for p in t.points
+    }
+    parts = dataset.measured_parts(paths)
+    assert sorted(point for point, _ in parts) == sorted(planned - infeasible)
+    rows = pq.read_table(paths.table("requests")).select(["point_id", "request_index"]).to_pylist()
+    assert len(rows) == 20 * len(parts)
+    assert len({(r["point_id"], r["request_index"]) for r in rows}) == len(rows)
+    assert not list(paths.stream.iterdir())
