@@ -138,7 +138,6 @@ class Cluster:
     def gpu_states(self, host: HostFacts) -> list[dict[str, Any]] | None:
         """GPUs of a host and the processes on them, asked there; None where no NVIDIA driver answers."""
         import ray
-
         from actors.gpu import gpu_states_json
 
         call = ray.remote(gpu_states_json).options(num_cpus=0, label_selector={"ray.io/node-id": host.node_id}).remote()

@@ -294,7 +294,12 @@ StartEvent = StartProgress | ServerReady | ServerDied
 
 @dataclass(frozen=True, slots=True)
 class ClientReport:
-    """How the load actor itself did at one point; a client that was the bottleneck voids the point."""
+    """How the load actor itself did at one point; a client that was the bottleneck voids the point.
+
+    Duration and CPU seconds are those of sending. `schedule_delay_p99_ms` is our own lateness, without the wait at
+    `max_concurrency`, which `gated_requests` had. `cache_flushed` is None where the server cannot flush;
+    `reconnects` counts requests that found their kept-alive connection closed and went out on a new one.
+    """
 
     point_id: str
     duration_s: float
@@ -307,6 +312,9 @@ class ClientReport:
     verify_calls_delta: float | None = None
     generation_tokens_delta: float | None = None
     requests_delta: float | None = None
+    gated_requests: int = 0
+    cache_flushed: bool | None = None
+    reconnects: int = 0
 
 
 def to_json(value: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A driver to be killed: runs or resumes a sweep on fake slots in a run directory. `python -m tests.fakes.killable_sweep DIR`."""
+"""A driver to be killed: runs or resumes a sweep on fake slots. `python -m tests.fakes.killable_sweep DIR`."""
 
 from __future__ import annotations
 

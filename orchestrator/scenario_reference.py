@@ -1,0 +1,140 @@
+"""Generates docs/scenario.md and docs/scenario.schema.json from the models (`make docs`)."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, TypeAdapter
+from pydantic.fields import FieldInfo
+
+from orchestrator.scenario import (
+    At,
+    Criterion,
+    Engine,
+    Measure,
+    Model,
+    Objective,
+    Scenario,
+    Slots,
+    Sweep,
+    Timeouts,
+    Value,
+    Workload,
+    json_schema,
+)
+
+SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
+    ("Top level", Scenario),
+    ("model", Model),
+    ("engine", Engine),
+    ("sweep", Sweep),
+    ("slots", Slots),
+    ("workloads[]", Workload),
+    ("measure", Measure),
+    ("objectives[]", Objective),
+    ("objectives[].tie_breakers[]", Criterion),
+    ("at", At),
+    ("timeouts", Timeouts),
+)
+
+HEAD = """\
+# Scenario reference
+
+One YAML file asks one question. This page is generated from the models (`make docs`); a test keeps it true.
+For completion and checks in an editor, point it at `scenario.schema.json` beside this page (or `specsweep schema`).
+
+Keys that are not listed are refused, with the nearest valid name. YAML anchors, aliases and merge keys are refused:
+`engine.settings` is shared by all configs, `sweep` varies it. Any key can be overridden for one run:
+`--set measure.repeats=3`, `--set workloads.0.concurrency=[1,8]`.
+
+Settings carry SGLang's own option names with underscores (`speculative_num_steps`, `mem_fraction_static`); their types
+and choices are those of SGLang 0.5.23's own parser. Spellings of older releases (`cuda_graph_max_bs`) are understood.
+"""
+
+RULES = """
+## What Specsweep decides for each config
+
+* `speculative_num_steps: 0` is the config without speculation: every `speculative_*` setting is left out.
+* With `speculative_eagle_topk` 1 (the default) the draft tokens are always steps + 1; another number is refused.
+  The three speculation numbers are always passed together, since SGLang picks by model type what is left open.
+* `max_running_requests` is always passed. Left open it is the largest load level, at least 48: SGLang would cap it at
+  48 with speculation only, and the comparison would be unfair.
+* `tp_size` is the slot's GPUs unless it is given; tp x pp x dp must equal `slots.gpus`.
+* Host, port, model path, metrics and API keys are set by Specsweep and refused as settings.
+* Combinations that come to the same settings are one config. A config's id is the hash of its settings and environment.
+"""
+
+
+def reference() -> str:
+    """The whole page."""
+    parts = [HEAD]
+    for title, model in SECTIONS:
+        doc = (model.__doc__ or "").strip().replace("\n    ", "\n")
+        parts.append(f"## {title}\n\n{doc}\n\n| key | type | default | meaning |\n|---|---|---|---|")
+        parts[-1] += "".join(f"\n{_row(name, field)}" for name, field in model.model_fields.items()) + "\n"
+    return "\n".join(parts) + RULES
+
+
+def _row(name: str, field: FieldInfo) -> str:
+    schema = _schema_type(field)
+    default = "required" if field.is_required() else _default(field)
+    text = (field.description or "").replace("|", "\\|")
+    return f"| `{name}` | {schema} | {default} | {text} |"
+
+
+def _default(field: FieldInfo) -> str:
+    if field.default_factory is not None:
+        return "-"
+    value = field.default
+    return "-" if value is None else f"`{json.dumps(value)}`"
+
+
+def _schema_type(field: FieldInfo) -> str:
+    import typing
+
+    annotation: Any = field.annotation
+    if field.metadata:
+        annotation = typing.Annotated[(annotation, *field.metadata)]
+    schema = TypeAdapter(annotation).json_schema()
+    return _type_text(schema)
+
+
+def _type_text(schema: dict[str, Any]) -> str:
+    if schema == _SETTING:
+        return "value or list of values"
+    if "$ref" in schema:
+        return str(schema["$ref"]).rsplit("/", 1)[-1]
+    if "enum" in schema:
+        return " or ".join(f"`{v}`" for v in schema["enum"])
+    if "anyOf" in schema:
+        return " or ".join(dict.fromkeys(_type_text(s) for s in schema["anyOf"] if s.get("type") != "null"))
+    kind = schema.get("type")
+    if kind == "array":
+        return f"list of {_type_text(schema.get('items', {}))}"
+    if kind == "object":
+        if "properties" in schema:
+            return "mapping, see below"
+        inner = schema.get("additionalProperties")
+        return f"mapping to {_type_text(inner)}" if isinstance(inner, dict) else "mapping"
+    bound = next((f" {sign} {schema[k]:g}" for k, sign in _BOUNDS.items() if k in schema), "")
+    return {"integer": "whole number", "number": "number", "boolean": "true/false", "string": "text"}.get(
+        str(kind), "value"
+    ) + bound
+
+
+_SETTING = TypeAdapter(Value | list[Value]).json_schema()
+_BOUNDS = {"exclusiveMinimum": ">", "minimum": ">="}
+
+
+def write(folder: Path) -> None:
+    """Write both files into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "scenario.md").write_text(reference(), encoding="utf-8")
+    (folder / "scenario.schema.json").write_text(json.dumps(json_schema(), indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1] if len(sys.argv) > 1 else "docs"))
