@@ -248,11 +248,17 @@ def _plan_graphs(settings: Settings, profile: Profile, free: float, pool: int) -
         cost = mib * tokens / 1024
         plans.append(GraphPlan(name, metric, per_request, sizes, free, cost))
         if cost > free:
-            gpu = min(1, settings.tp - 1)
-            message = out_of_memory(profile, cost, max(0.0, free), gpu)
-            return plans, Death("graph", "torch.OutOfMemoryError", message, gpu, name)
+            return plans, _graph_death(settings, profile, name, cost, free)
         free -= cost
     return plans, None
+
+
+def _graph_death(settings: Settings, profile: Profile, name: str, cost: float, free: float) -> Death:
+    first, second = cost * (1 - profile.graphs.last_share), cost * profile.graphs.last_share
+    wanted, left = (second, free - first) if first <= free else (first, free)
+    gpu = min(1, settings.tp - 1)
+    message = out_of_memory(profile, wanted, max(0.0, left), gpu)
+    return Death("graph", "torch.OutOfMemoryError", message, gpu, name)
 
 
 def _graph_families(settings: Settings, profile: Profile) -> list[tuple[str, str, int, float]]:

@@ -42,7 +42,8 @@ class GraphMemory:
     """Scratch of graph capture. `workspace_gib` is there once speculation is on, whatever is captured.
 
     The verify graph costs `verify_mib` for each token of the largest captured batch (batch x draft tokens), the
-    draft graphs `draft_mib`; both stop growing at `saturation_tokens`.
+    draft graphs `draft_mib`; both stop growing at `saturation_tokens`. A family takes its scratch in two goes, of which
+    the second is `last_share` of it.
     """
 
     workspace_gib: float
@@ -50,6 +51,7 @@ class GraphMemory:
     verify_mib: float
     draft_mib: float
     saturation_tokens: int = 1 << 30
+    last_share: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +131,14 @@ DEEPSEEK_V4_FLASH = Profile(
     context_length=131072,
     gpu=GpuMemory(total_gib=94.97, free_gib=94.1),
     memory=ModelMemory(36.0, 1.49, kv_bytes_per_token=46080),
-    graphs=GraphMemory(workspace_gib=6.55, decode_mib=200.0, verify_mib=206.2, draft_mib=80.0, saturation_tokens=96),
+    graphs=GraphMemory(
+        workspace_gib=11.325,
+        decode_mib=200.0,
+        verify_mib=32.0,
+        draft_mib=673.8,
+        saturation_tokens=32,
+        last_share=0.3561,
+    ),
     times=StartTimes(3.5, 24.0, 8.82, 1.1, 5.6, 3.7, 2.5),
     speed=SpeedModel(
         depths=(
@@ -152,8 +161,10 @@ Reported: TPOT 88 ms without speculation at C=1, 47 % faster with depth 1; about
 since the verifier's memory halves the running batch from 16 to 8; weights about 36 GiB, draft layer 1.49 GiB loaded
 in 8.82 s; at mem_fraction_static 0.70 death in graph capture (7.50 GiB wanted, 2.30 GiB free, about 20 GiB of
 scratch), at 0.60 with captured batches up to 16 a start that passes 25.39 GiB free at 3 of 12 batches.
-Interpolated: the accept length (1.85), depths above 1, batches between 1 and 16, prefill, KV bytes per token, the
-split of the scratch (6.55 GiB workspace, the rest by captured tokens up to 96), start-up seconds but for the two given.
+Interpolated: the accept length (1.85), depths above 1, batches between 1 and 16, prefill, KV bytes per token,
+start-up seconds but for the two given. The split of the scratch follows from the two reported free-memory figures:
+the capture that had 25.39 GiB at 0.60 would have had 16 GiB at 0.70, so the draft graphs take the 20 GiB (from 16
+captured requests on; fewer need less, so 0.70 is feasible with captured batches up to 8).
 """
 
 GENERIC = Profile(

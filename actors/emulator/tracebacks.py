@@ -55,7 +55,7 @@ HINTS = """Possible solutions:
 1. set --mem-fraction-static to a smaller value (e.g., 0.8 or 0.7)
 2. set --cuda-graph-max-bs-decode to a smaller value (e.g., 16)
 3. disable decode CUDA graph by --cuda-graph-backend-decode=disabled. (Not recommended. Huge performance loss)
-Open an issue on GitHub https://github.com/sgl-project/sglang/issues/new/choose
+Open an issue on GitHub
 """
 
 Frame = tuple[str, int, str, str]
