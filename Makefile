@@ -33,7 +33,7 @@ lint: $(STAMP)
 	$(BIN)/mypy
 
 docs: $(STAMP)
-	$(BIN)/python -m orchestrator.scenario_reference docs
+	$(BIN)/python -m orchestrator.reference_pages docs
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

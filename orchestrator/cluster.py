@@ -13,11 +13,10 @@ from typing import Any
 
 from orchestrator.errors import ClusterRefusal
 from orchestrator.host_match import HostFacts, SlotPlace, place_slots
+from orchestrator.ray_slot import CALL_S, RaySlot
 from orchestrator.scenario import Slots
-from orchestrator.slot_port import SlotFacts, SlotLost, StopFacts
-from orchestrator.trial import LaunchSpec, Point, ServerDied, StartEvent
+from orchestrator.slot_port import SlotFacts
 
-CALL_S = 30.0
 HEARTBEAT_S = 15.0
 
 
@@ -138,6 +137,7 @@ class Cluster:
     def gpu_states(self, host: HostFacts) -> list[dict[str, Any]] | None:
         """GPUs of a host and the processes on them, asked there; None where no NVIDIA driver answers."""
         import ray
+
         from actors.gpu import gpu_states_json
 
         call = ray.remote(gpu_states_json).options(num_cpus=0, label_selector={"ray.io/node-id": host.node_id}).remote()
@@ -241,106 +241,3 @@ def _bundle(slots: Slots) -> dict[str, float]:
     if slots.gpus:
         bundle["GPU"] = float(slots.gpus)
     return bundle
-
-
-class RaySlot:
-    """A SlotPort over a slot actor and its load actor."""
-
-    def __init__(self, facts: SlotFacts, slot: Any, load: Any, run_id: str) -> None:
-        self.facts = facts
-        self._slot = slot
-        self._load = load
-        self._run_id = run_id
-        self._grace_s = 30.0
-        self._closing: Any = None
-
-    def launch(self, spec: LaunchSpec) -> Iterator[StartEvent]:
-        self._grace_s = spec.stop_grace_s
-        stream = self._slot.launch.options(num_returns="streaming").remote(spec)
-        yield from self._items(stream, spec.start_timeout_s + spec.stop_grace_s + CALL_S)
-
-    def run_point(self, url: str, point: Point, attempt: int) -> Iterator[Any]:
-        stream = self._load.run_point.options(num_returns="streaming", _generator_backpressure_num_objects=64).remote(
-            url, point, attempt
-        )
-        spec = point.spec
-        quiet_s = spec.warmup_s + spec.request_timeout_s * 2 + CALL_S
-        taken = 0
-        try:
-            for item in self._items(stream, quiet_s):
-                taken += 1
-                yield item
-        except SlotLost:
-            yield from self._from_spool(point, attempt, taken)
-            raise
-        self._load.forget.remote(point.point_id, attempt)
-
-    def _from_spool(self, point: Point, attempt: int, taken: int) -> Iterator[Any]:
-        """What the load actor yielded but we had not read when it died, from the spool on its host."""
-        import ray
-
-        from actors.load_host import spooled_batches
-
-        try:
-            node = ray.util.state.get_actor(self._load._actor_id.hex()).node_id
-        except (AttributeError, ray.exceptions.RayError, ConnectionError):
-            node = None
-        options = {"num_cpus": 0} | ({"label_selector": {"ray.io/node-id": node}} if node else {})
-        call = ray.remote(spooled_batches).options(**options).remote(self._run_id, point.point_id, attempt, taken)
-        with contextlib.suppress(ray.exceptions.RayError):
-            yield from ray.get(call, timeout=CALL_S)
-
-    def _items(self, stream: Any, quiet_s: float) -> Iterator[Any]:
-        """The items of a streaming call; SlotLost if the actor is gone or silent for too long."""
-        import ray
-
-        while True:
-            try:
-                ready, _ = ray.wait([stream], timeout=quiet_s, fetch_local=False)
-                if not ready:
-                    raise SlotLost(f"{self.facts.name}: no sign of life for {quiet_s:g} s")
-                item = ray.get(next(stream), timeout=CALL_S)
-            except StopIteration:
-                return
-            except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError) as error:
-                raise SlotLost(f"{self.facts.name}: {_first_line(error)}") from error
-            yield item
-
-    def _call(self, ref: Any, timeout_s: float) -> Any:
-        import ray
-
-        try:
-            return ray.get(ref, timeout=timeout_s)
-        except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError) as error:
-            raise SlotLost(f"{self.facts.name}: {_first_line(error)}") from error
-
-    def died(self) -> ServerDied | None:
-        found: ServerDied | None = self._call(self._slot.died.remote(), CALL_S)
-        return found
-
-    def interrupt(self) -> None:
-        self._load.interrupt.remote()
-        self._slot.interrupt.remote(self._grace_s)
-
-    def stop(self) -> StopFacts:
-        report = self._call(self._slot.stop.remote(self._grace_s), self._grace_s * 2 + CALL_S * 2)
-        return StopFacts(report["exit_code"], report["seconds"], report["gpu_free"])
-
-    def server_log(self) -> bytes:
-        log: bytes = self._call(self._slot.server_log.remote(), CALL_S)
-        return log
-
-    def heartbeat(self) -> None:
-        self._slot.heartbeat.remote()
-
-    def begin_close(self) -> None:
-        self._closing = self._slot.close.remote(self._grace_s)
-
-    def end_close(self) -> None:
-        with contextlib.suppress(SlotLost):
-            self._call(self._closing, self._grace_s + CALL_S)
-
-
-def _first_line(error: Exception) -> str:
-    text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__

@@ -11,7 +11,7 @@ A point that is being measured is an Arrow IPC stream in `stream/`; it becomes a
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
+from actors.spool import SpoolWriter, read_spool
 from orchestrator.paths import RunPaths
 from orchestrator.schemas import loads_schema, request_schema, trials_schema
 
@@ -35,44 +36,26 @@ class PointStream:
         self._name = part_name(point_id, attempt)
         self._paths = paths
         self._file = paths.stream / f"{self._name}.arrows"
-        self._file.parent.mkdir(parents=True, exist_ok=True)
-        self._sink = pa.OSFile(str(self._file), "wb")
-        self._writer = pa.ipc.new_stream(self._sink, request_schema())
-        self.rows = 0
+        self._spool = SpoolWriter(self._file, request_schema())
 
     def append(self, batch: Any) -> None:
-        self._writer.write_batch(batch)
-        self._sink.flush()
-        self.rows += batch.num_rows
+        self._spool.append(batch)
 
     def finish(self) -> None:
         """Turn the stream into its part of `requests` (temporary name, then rename)."""
-        self._close()
-        table = pa.Table.from_batches(list(whole_batches(self._file)), schema=request_schema())
+        self._spool.close()
+        table = pa.Table.from_batches(list(read_spool(self._file)), schema=request_schema())
         write_parquet(table, self._paths.table("requests") / f"{self._name}.parquet")
         self._file.unlink()
 
     def abandon(self) -> None:
         """Keep what came of a point that did not end, outside the dataset."""
-        self._close()
+        self._spool.close()
         _to_partial(self._paths, self._file)
-
-    def _close(self) -> None:
-        self._writer.close()
-        self._sink.close()
-
-
-def whole_batches(file: Path) -> Iterator[Any]:
-    """The batches of an IPC stream up to where it was cut, if it was."""
-    try:
-        with pa.OSFile(str(file), "rb") as source, pa.ipc.open_stream(source) as reader:
-            yield from reader
-    except (pa.ArrowInvalid, EOFError, OSError):
-        return
 
 
 def _to_partial(paths: RunPaths, file: Path) -> int:
-    batches = list(whole_batches(file))
+    batches = list(read_spool(file))
     rows = sum(int(batch.num_rows) for batch in batches)
     if rows:
         table = pa.Table.from_batches(batches, schema=request_schema())

@@ -6,6 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from orchestrator import dataset
 from orchestrator.journal import read_events, replay
 from orchestrator.metrics import PointMetrics, summarise
@@ -31,7 +33,7 @@ class MeasuredPoint:
             level=self.level,
             repeat=self.load["repeat"],
             metrics=self.metrics.values(),
-            void_reasons=tuple(self.metrics.void_reasons),
+            void_reasons=self.metrics.void_reasons,
         )
 
     def row(self) -> dict[str, Any]:
@@ -39,7 +41,9 @@ class MeasuredPoint:
         names = ("run_id", "trial_id", "point_id", "config_id", "engine", "attempt", "repeat", "workload", "level_kind")
         identity = {name: self.load[name] for name in (*names, "level", "slot", "host", "began_at")}
         return (
-            identity | self.metrics.values() | {"valid": self.metrics.valid, "void_reasons": self.metrics.void_reasons}
+            identity
+            | self.metrics.values()
+            | {"valid": self.metrics.valid, "void_reasons": list(self.metrics.void_reasons)}
         )
 
 
@@ -57,9 +61,30 @@ def measured_points(paths: RunPaths) -> list[MeasuredPoint]:
     return points
 
 
+_NUMBERS = ("scheduled_ns", "sent_ns", "first_token_ns", "end_ns", "prompt_tokens", "cached_tokens", "output_tokens",
+            "verify_ct", "correct_drafts", "proposed_drafts", "retractions")  # fmt: skip
+
+
 def columns_of(table: Any) -> dict[str, Any]:
-    """A table of `requests` as plain columns: numpy arrays where that is cheap, lists else."""
-    return {name: table.column(name).to_pylist() for name in table.schema.names}
+    """A table of `requests` as `metrics.summarise` takes it: numpy arrays, lists as (flat values, offsets)."""
+    whole = table.combine_chunks()
+    columns: dict[str, Any] = {name: _numbers(whole.column(name)) for name in _NUMBERS}
+    columns["warmup"] = whole.column("warmup").to_numpy()
+    columns["status"] = whole.column("status").to_pylist()
+    for name in ("chunk_ns", "chunk_tokens"):
+        columns[name] = _flat(whole.column(name))
+    return columns
+
+
+def _numbers(column: Any) -> Any:
+    return column.cast("float64").to_numpy()
+
+
+def _flat(column: Any) -> tuple[Any, Any]:
+    if not column.num_chunks:
+        return np.zeros(0), np.zeros(1, dtype=np.int64)
+    lists = column.chunk(0)
+    return lists.values.to_numpy(zero_copy_only=False), lists.offsets.to_numpy()
 
 
 def store_points(paths: RunPaths, points: list[MeasuredPoint]) -> None:

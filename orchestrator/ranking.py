@@ -12,7 +12,7 @@ from typing import Any
 
 from orchestrator.config_label import config_labels
 from orchestrator.limits import Limit, parse_limit
-from orchestrator.metrics import METRICS
+from orchestrator.metric_names import METRICS
 from orchestrator.scenario import At, Criterion, Objective
 from orchestrator.trial import LoadLevel
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from orchestrator.limits import parse_limit
-from orchestrator.metrics import METRICS
+from orchestrator.metric_names import METRICS
 from orchestrator.options import canonical_name, nearest, setting_fault
 from orchestrator.scenario import At, Criterion, Scenario, Workload
 from orchestrator.settings import SettingsFault

@@ -1,4 +1,4 @@
-"""Generates docs/scenario.md and docs/scenario.schema.json from the models (`make docs`)."""
+"""Generates docs/scenario.md, docs/scenario.schema.json and docs/metrics.md from the code (`make docs`)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
+from orchestrator.metric_names import METRICS
 from orchestrator.scenario import (
     At,
     Criterion,
@@ -68,8 +69,8 @@ RULES = """
 """
 
 
-def reference() -> str:
-    """The whole page."""
+def scenario_page() -> str:
+    """docs/scenario.md."""
     parts = [HEAD]
     for title, model in SECTIONS:
         doc = (model.__doc__ or "").strip().replace("\n    ", "\n")
@@ -129,10 +130,50 @@ _SETTING = TypeAdapter(Value | list[Value]).json_schema()
 _BOUNDS = {"exclusiveMinimum": ">", "minimum": ">="}
 
 
+METRICS_HEAD = """\
+# Metrics
+
+Every metric that an objective, a limit or a tie-breaker may name. This page is generated (`make docs`).
+
+All are computed from the request records of one point (one workload at one load level on one server):
+
+* **Start** of a request: its send in a closed loop (`concurrency`), its due time in an open loop (`rates`), so that a
+  queue in the client is not hidden.
+* **First token**: the first growth of the server's token count, or the first text, reasoning text or tool call where
+  the server gives no count. A chunk with a role only, or without text, is not a token.
+* **Settled window**, closed loop: from the send that fills the last of the C slots until the first slot that is not
+  filled again falls free. Open loop: first to last due time. Warm-up requests count nowhere.
+* **Token counts** are the server's. Where it never says, token metrics are absent, not 0.
+* **Failed** requests are counted and listed; they are in no latency and no throughput. More than 1 % makes the point
+  void.
+* A **chunk** is what the server sends at once. With speculation it carries several tokens: rank on TPOT, not on chunk
+  gaps.
+* **Accept length** includes the bonus token: 1.0 means that no draft was accepted.
+
+A point is **void**, with the reason, if no request succeeded, more than 1 % failed, the server hung, or the client
+was the bottleneck (event-loop lag p99 above 50 ms, above 95 % of a CPU, or, in an open loop, sending later than 5 %
+of the median TTFT).
+
+| metric | unit | better | formula |
+|---|---|---|---|
+"""
+
+
+def metrics_page() -> str:
+    """docs/metrics.md."""
+    better = {"max": "higher", "min": "lower", "none": "-"}
+    rows = [
+        f"| `{name}` | {metric.unit or '-'} | {better[metric.direction]} | {metric.formula} |"
+        for name, metric in METRICS.items()
+    ]
+    return METRICS_HEAD + "\n".join(rows) + "\n"
+
+
 def write(folder: Path) -> None:
-    """Write both files into a folder."""
+    """Write all pages into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "scenario.md").write_text(reference(), encoding="utf-8")
+    (folder / "scenario.md").write_text(scenario_page(), encoding="utf-8")
+    (folder / "metrics.md").write_text(metrics_page(), encoding="utf-8")
     (folder / "scenario.schema.json").write_text(json.dumps(json_schema(), indent=2) + "\n", encoding="utf-8")
 
 

@@ -1,0 +1,159 @@
+"""`specsweep load`: one running endpoint under one load, as a table or JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import urllib.parse
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from rich.console import Console
+from rich.table import Table
+
+from orchestrator.errors import BadInput, SpecsweepError
+from orchestrator.metrics import Distribution, PointMetrics, summarise
+from orchestrator.scenario_check import DATASETS
+from orchestrator.trial import ClientReport, LoadLevel, PointSpec
+
+Api = Literal["generate", "completions", "chat"]
+
+
+@dataclass(frozen=True)
+class LoadRequest:
+    """The arguments of `load`, parsed."""
+
+    url: str
+    api: str
+    model: str | None
+    concurrency: int | None
+    rate: float | None
+    max_concurrency: int | None
+    requests: int | None
+    duration: float | None
+    warmup: float
+    dataset: str
+    input_tokens: int
+    output_tokens: int
+    temperature: float
+    timeout: float
+    api_key_env: str | None
+    seed: int
+    as_json: bool
+
+
+def load_and_print(request: LoadRequest, console: Console) -> None:
+    """Load the endpoint and print what was measured; SpecsweepError if no request succeeded."""
+    _check(request)
+    metrics, client = asyncio.run(_measure(request))
+    document = load_document(request, metrics, client)
+    if request.as_json:
+        console.file.write(json.dumps(document, indent=1) + "\n")
+    else:
+        _print(metrics, document, console)
+    if not metrics.requests_ok:
+        raise SpecsweepError(f"no request to {request.url} succeeded: {metrics.errors}")
+
+
+def _check(request: LoadRequest) -> None:
+    if request.concurrency is not None and request.rate is not None:
+        raise BadInput("give one of --concurrency (closed loop) and --rate (open loop)")
+    if request.requests is not None and request.duration is not None:
+        raise BadInput("give one of --requests and --duration")
+    if request.max_concurrency is not None and request.rate is None:
+        raise BadInput("--max-concurrency is for --rate; with --concurrency the level is the limit")
+    parts = urllib.parse.urlsplit(request.url)
+    if parts.scheme not in {"http", "https"} or not parts.netloc:
+        raise BadInput(f"--url {request.url}: write http://HOST:PORT")
+    if request.dataset.startswith("file:"):
+        if not Path(request.dataset.removeprefix("file:")).is_file():
+            raise BadInput(f"--dataset {request.dataset}: no such file")
+    elif request.dataset not in DATASETS:
+        raise BadInput(f"--dataset {request.dataset}: allowed: {', '.join(DATASETS)}, file:PATH")
+    if request.api_key_env is not None and request.api_key_env not in os.environ:
+        raise BadInput(f"--api-key-env {request.api_key_env}: there is no such environment variable")
+
+
+async def _measure(request: LoadRequest) -> tuple[PointMetrics, ClientReport]:
+    from actors.endpoint import find_endpoint
+    from actors.loadgen import LoadGenerator, load_endpoint
+
+    api_key = os.environ[request.api_key_env] if request.api_key_env else None
+    url = request.url.rstrip("/")
+    try:
+        endpoint = await find_endpoint(url, request.api, request.model, api_key)
+    except ConnectionError as error:
+        raise SpecsweepError(f"--url {request.url}: {error}") from None
+    level = (
+        LoadLevel("rate", request.rate)
+        if request.rate is not None
+        else LoadLevel("concurrency", float(request.concurrency or 1))
+    )
+    spec = PointSpec(
+        workload="load",
+        level=level,
+        api=cast(Api, endpoint.api),
+        dataset=request.dataset,
+        input_tokens=request.input_tokens,
+        output_tokens=request.output_tokens,
+        warmup_s=request.warmup,
+        warmup_requests=1,
+        duration_s=None if request.requests is not None else (request.duration or 30.0),
+        requests=request.requests,
+        temperature=request.temperature,
+        ignore_eos=True,
+        request_timeout_s=request.timeout,
+        max_concurrency=request.max_concurrency,
+        model=endpoint.model,
+        seed=request.seed,
+    )
+    records, client = await load_endpoint(url, spec, generator=LoadGenerator(engine="attach", api_key=api_key))
+    return summarise(records, level=level, client=client), client
+
+
+def load_document(request: LoadRequest, metrics: PointMetrics, client: ClientReport) -> dict[str, Any]:
+    """What `--json` prints: null where a thing could not be measured, never 0."""
+    return {
+        "url": request.url,
+        **{f.name: _plain(getattr(metrics, f.name)) for f in fields(metrics)},
+        "requested_rate_rps": request.rate,
+        "duration_s": client.duration_s,
+        "client": {
+            "cpu_s": client.cpu_s,
+            "cpu_share": client.cpu_s / client.duration_s if client.duration_s else None,
+            "loop_lag_ms_p99": client.loop_lag_p99_ms,
+            "processes": 1,
+        },
+        "valid": metrics.valid,
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Distribution):
+        return asdict(value)
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _print(metrics: PointMetrics, document: dict[str, Any], console: Console) -> None:
+    table = Table(box=None, pad_edge=False)
+    for name in ("", "mean", "p50", "p90", "p95", "p99", "max", "n"):
+        table.add_column(name, justify="right" if name else "left")
+    for name, value in document.items():
+        if isinstance(value, dict) and "p50" in value:
+            cells = [value[key] for key in ("mean", "p50", "p90", "p95", "p99", "max")]
+            table.add_row(name, *(_number(c) for c in cells), str(value["n"]))
+    console.print(f"{metrics.requests_ok} of {metrics.requests_total} requests ok, {metrics.requests_failed} failed")
+    for name, value in document.items():
+        if isinstance(value, int | float) and not isinstance(value, bool) and not name.startswith("requests_"):
+            console.print(f"{name:28} {_number(value)}")
+    console.print(table)
+    for reason in metrics.void_reasons:
+        console.print(f"void: {reason}", style="red")
+    for warning in metrics.warnings:
+        console.print(f"note: {warning}", style="yellow")
+
+
+def _number(value: Any) -> str:
+    return "-" if value is None else f"{value:.4g}" if abs(value) < 10_000 else f"{value:.0f}"

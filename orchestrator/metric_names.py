@@ -1,0 +1,59 @@
+"""Every scalar metric by name: unit, which way is better, formula. Pure; the source of the metrics reference."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+
+class Metric(NamedTuple):
+    """What a metric name means."""
+
+    unit: str
+    direction: Literal["max", "min", "none"]
+    formula: str
+
+
+STATISTICS = ("mean", "p50", "p90", "p95", "p99", "max")
+
+# Distributions over requests; every statistic of each is a metric, e.g. ttft_p95_ms.
+DISTRIBUTIONS: dict[str, str] = {
+    "ttft": "first token - start, over ok requests; start is the send in a closed loop, the due time in an open one",
+    "tpot": "(end - first token) / (output tokens - 1), over ok requests with at least 2 tokens",
+    "chunk_gap": "gap between consecutive token-bearing chunks of a request, over all gaps; not a time per token",
+    "e2e": "last token - start, over ok requests",
+    "schedule_delay": "send - due time, over all requests of an open loop",
+}
+
+_SCALARS: dict[str, Metric] = {
+    "output_throughput_tok_s": Metric(
+        "tok/s", "max", "output tokens whose chunk came inside the settled window / window; failed requests left out"
+    ),
+    "input_throughput_tok_s": Metric(
+        "tok/s", "max", "prompt tokens of ok requests whose first token came inside the window / window"
+    ),
+    "request_throughput_rps": Metric("req/s", "max", "ok requests that ended inside the window / window"),
+    "goodput_rps": Metric("req/s", "max", "ok requests within every per-request limit that ended inside it / window"),
+    "attainment": Metric("", "max", "ok requests within every per-request limit / all requests issued"),
+    "accept_length": Metric("tok", "max", "1 + correct drafts / verify passes, over the point's ok requests; without "
+                            "per-request counters (generated tokens - requests) / verify calls of the server"),
+    "accept_rate": Metric("", "max", "correct drafts / proposed drafts, over the point's ok requests"),
+    "cached_share": Metric("", "none", "cached prompt tokens / prompt tokens, over ok requests"),
+    "achieved_rate_rps": Metric("req/s", "none", "(requests - 1) / (last send - first send)"),
+    "peak_concurrency": Metric("", "none", "most requests in flight at once"),
+    "requests_total": Metric("", "none", "measured requests issued"),
+    "requests_ok": Metric("", "none", "requests that ended well with at least one token"),
+    "requests_failed": Metric("", "min", "requests that ended in an error, a cut stream or a timeout"),
+    "requests_empty": Metric("", "min", "requests that ended well without a token"),
+    "requests_cancelled": Metric("", "none", "requests that we ended at the end of the point"),
+    "failed_share": Metric("", "min", "failed requests / requests issued"),
+    "output_tokens_total": Metric("tok", "none", "output tokens of ok requests, by the server's count"),
+    "prompt_tokens_total": Metric("tok", "none", "prompt tokens of ok requests, by the server's count"),
+    "retractions": Metric("", "min", "times the server took a running request back for lack of KV cache"),
+    "window_s": Metric("s", "none", "length of the settled window"),
+}  # fmt: skip
+
+METRICS: dict[str, Metric] = _SCALARS | {
+    f"{name}_{statistic}_ms": Metric("ms", "min", f"{statistic} of: {formula}")
+    for name, formula in DISTRIBUTIONS.items()
+    for statistic in STATISTICS
+}

@@ -1,0 +1,242 @@
+"""Request records of one point -> its metrics, each with its formula. Pure: numpy only.
+
+Start of a request: its send in a closed loop, its due time in an open loop (so that a queue is not hidden).
+Settled window, closed loop: from when all C slots have been filled (the C-th measured send) until the first slot
+that is not filled again falls free (the first end after the last send). Open loop: first to last due time.
+Rates look at what happened inside the window; latencies and shares at all measured requests; warm-up is left out.
+What cannot be known is None, never 0 or NaN.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from orchestrator.metric_names import METRICS, Metric
+from orchestrator.point_metrics import Distribution, PointMetrics
+from orchestrator.point_validity import Facts, void_reasons, warnings
+from orchestrator.records import RequestRecord, RequestStatus
+from orchestrator.request_columns import Flags, Floats, RequestColumns
+from orchestrator.trial import ClientReport, LoadLevel
+
+__all__ = ["METRICS", "Distribution", "Metric", "PointMetrics", "summarise"]
+
+FAILURES = (
+    RequestStatus.HTTP_ERROR,
+    RequestStatus.SERVER_ERROR,
+    RequestStatus.CONNECTION,
+    RequestStatus.TRUNCATED,
+    RequestStatus.TIMEOUT,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """Nanoseconds, both ends included."""
+
+    begin: float
+    end: float
+
+    @property
+    def seconds(self) -> float:
+        return (self.end - self.begin) / 1e9
+
+    def holds(self, times: Floats) -> Flags:
+        return (times >= self.begin) & (times <= self.end)
+
+
+def summarise(
+    source: Mapping[str, Any] | Sequence[RequestRecord],
+    *,
+    level: LoadLevel,
+    client: ClientReport | None = None,
+    request_limits: Mapping[str, float] | None = None,
+) -> PointMetrics:
+    """Metrics of one point from its records, or from columns as `RequestColumns.of` takes them.
+
+    `request_limits` are upper bounds per request for goodput: any of `ttft_ms`, `tpot_ms`, `e2e_ms`.
+    """
+    columns = RequestColumns.of(source)
+    ok = columns.has_status(RequestStatus.OK)
+    window = _window(columns, level)
+    latencies = _latencies(columns, ok, level)
+    counted = Counter(str(status) for status in columns.status)
+    errors = {str(s): counted[s] for s in FAILURES if counted[s]}
+    total, failed = len(columns), sum(errors.values())
+    good = _good(ok, latencies, request_limits)
+    ended = ok & window.holds(columns.end_ns) if window else ok
+    cached_share = _share(columns.cached_tokens[ok], columns.prompt_tokens[ok])
+    retractions = _total(columns.retractions[ok])
+    facts = Facts(level, counted, failed, client, columns, ok)
+    return PointMetrics(
+        requests_total=total,
+        requests_ok=counted[RequestStatus.OK],
+        requests_failed=failed,
+        requests_empty=counted[RequestStatus.EMPTY],
+        requests_cancelled=counted[RequestStatus.CANCELLED],
+        errors=errors,
+        failed_share=failed / total if total else None,
+        window_s=window.seconds if window else None,
+        request_throughput_rps=_per_second(float(ended.sum()), window),
+        output_throughput_tok_s=_per_second(_tokens_inside(columns, ok, window), window),
+        input_throughput_tok_s=_per_second(_prompt_tokens_inside(columns, ok, window), window),
+        ttft_ms=_distribution(latencies["ttft_ms"][ok]),
+        tpot_ms=_distribution(latencies["tpot_ms"][ok]),
+        chunk_gap_ms=_distribution(_chunk_gaps_ms(columns, ok)),
+        e2e_ms=_distribution(latencies["e2e_ms"][ok]),
+        schedule_delay_ms=_distribution(_delay_ms(columns)) if level.kind == "rate" else None,
+        accept_length=_accept_length(columns, ok, client),
+        accept_rate=_share(columns.correct_drafts[ok], columns.proposed_drafts[ok]),
+        cached_share=cached_share,
+        output_tokens_total=_total_if_all(columns.output_tokens[ok]),
+        prompt_tokens_total=_total_if_all(columns.prompt_tokens[ok]),
+        retractions=retractions,
+        goodput_rps=None if good is None else _per_second(float((good & ended).sum()), window),
+        attainment=None if good is None or not total else float(good.sum()) / total,
+        peak_concurrency=client.peak_concurrency if client else _peak(columns),
+        achieved_rate_rps=achieved_rate(columns.sent_ns),
+        void_reasons=void_reasons(facts, _median(latencies["ttft_ms"][ok])),
+        warnings=warnings(facts, cached_share, retractions),
+    )
+
+
+def _window(columns: RequestColumns, level: LoadLevel) -> _Window | None:
+    """The settled window as defined at the top of this module; None if it has no length."""
+    if not len(columns):
+        return None
+    if level.kind == "rate":
+        window = _Window(float(columns.scheduled_ns.min()), float(columns.scheduled_ns.max()))
+    else:
+        sent = np.sort(columns.sent_ns)
+        slots = min(int(level.value), len(sent))
+        ends = columns.end_ns[columns.end_ns >= sent[-1]]
+        window = _Window(float(sent[slots - 1]), float(ends.min()) if len(ends) else float(sent[-1]))
+    return window if window.end > window.begin else None
+
+
+def _latencies(columns: RequestColumns, ok: Flags, level: LoadLevel) -> dict[str, Floats]:
+    """Per request, in ms, NaN where undefined: TTFT and E2E from the start, TPOT = (end - first) / (tokens - 1)."""
+    start = columns.scheduled_ns if level.kind == "rate" else columns.sent_ns
+    more = np.where(ok & (columns.output_tokens >= 2), columns.output_tokens - 1, np.nan)
+    return {
+        "ttft_ms": (columns.first_token_ns - start) / 1e6,
+        "tpot_ms": (columns.end_ns - columns.first_token_ns) / more / 1e6,
+        "e2e_ms": (columns.end_ns - start) / 1e6,
+    }
+
+
+def _good(ok: Flags, latencies: Mapping[str, Floats], limits: Mapping[str, float] | None) -> Flags | None:
+    """OK requests within every limit; a request of one token has no TPOT to break. None without limits."""
+    if not limits:
+        return None
+    good = ok.copy()
+    for name, bound in limits.items():
+        values = latencies[name]
+        good &= (values <= bound) | (np.isnan(values) if name == "tpot_ms" else False)
+    return good
+
+
+def _distribution(values: Floats) -> Distribution | None:
+    values = values[~np.isnan(values)]
+    if not len(values):
+        return None
+    p50, p90, p95, p99 = (float(p) for p in np.percentile(values, (50, 90, 95, 99)))
+    return Distribution(len(values), float(values.mean()), p50, p90, p95, p99, float(values.max()))
+
+
+def _median(values: Floats) -> float | None:
+    values = values[~np.isnan(values)]
+    return float(np.median(values)) if len(values) else None
+
+
+def _delay_ms(columns: RequestColumns) -> Floats:
+    return np.asarray((columns.sent_ns - columns.scheduled_ns) / 1e6)
+
+
+def _tokens_inside(columns: RequestColumns, ok: Flags, window: _Window | None) -> float | None:
+    """Output tokens of OK requests, and of those we cut at the end, whose chunk came inside the window.
+
+    Where the server counts only at the end, a request's tokens are spread evenly over its chunks; a request that
+    showed no chunk has them at its end. None if an OK request has no count at all.
+    """
+    if window is None or not ok.any() or np.isnan(columns.output_tokens[ok]).any():
+        return None
+    tokens = np.nan_to_num(columns.output_tokens)
+    owner = np.repeat(np.arange(len(columns)), columns.chunk_counts)
+    told = np.bincount(owner, weights=columns.chunk_tokens, minlength=len(columns))
+    even = np.where(told > 0, 0.0, tokens / np.maximum(columns.chunk_counts, 1))
+    per_chunk = columns.chunk_tokens + even[owner]
+    served = ok | columns.has_status(RequestStatus.CANCELLED)
+    inside = served[owner] & window.holds(columns.chunk_ns)
+    unseen = ok & (columns.chunk_counts == 0) & window.holds(columns.end_ns)
+    return float(per_chunk[inside].sum() + tokens[unseen].sum())
+
+
+def _prompt_tokens_inside(columns: RequestColumns, ok: Flags, window: _Window | None) -> float | None:
+    if window is None or not ok.any() or np.isnan(columns.prompt_tokens[ok]).any():
+        return None
+    return float(columns.prompt_tokens[ok & window.holds(columns.first_token_ns)].sum())
+
+
+def _chunk_gaps_ms(columns: RequestColumns, ok: Flags) -> Floats:
+    owner = np.repeat(np.arange(len(columns)), columns.chunk_counts)
+    same = (owner[1:] == owner[:-1]) & ok[owner[1:]]
+    return np.asarray(np.diff(columns.chunk_ns)[same] / 1e6)
+
+
+def _accept_length(columns: RequestColumns, ok: Flags, client: ClientReport | None) -> float | None:
+    """1 + sum(correct drafts) / sum(verify passes) over OK requests.
+
+    Without these, from the server's counters over the drained point: (tokens - requests) / verify calls, since the
+    first token of a request comes from prefill. None without speculation.
+    """
+    known = ok & ~np.isnan(columns.verify_ct) & ~np.isnan(columns.correct_drafts)
+    verified = float(columns.verify_ct[known].sum())
+    if verified > 0:
+        return 1.0 + float(columns.correct_drafts[known].sum()) / verified
+    if client is None or not client.verify_calls_delta:
+        return None
+    if client.generation_tokens_delta is None or client.requests_delta is None:
+        return None
+    return (client.generation_tokens_delta - client.requests_delta) / client.verify_calls_delta
+
+
+def _share(part: Floats, whole: Floats) -> float | None:
+    """sum(part) / sum(whole) over the requests that have both."""
+    known = ~np.isnan(part) & ~np.isnan(whole)
+    total = float(whole[known].sum())
+    return float(part[known].sum()) / total if total > 0 else None
+
+
+def _total(values: Floats) -> int | None:
+    """Sum of what is known, None if nothing is."""
+    known = values[~np.isnan(values)]
+    return int(known.sum()) if len(known) else None
+
+
+def _total_if_all(values: Floats) -> int | None:
+    return int(values.sum()) if len(values) and not np.isnan(values).any() else None
+
+
+def _per_second(count: float | None, window: _Window | None) -> float | None:
+    return None if count is None or window is None else count / window.seconds
+
+
+def _peak(columns: RequestColumns) -> int | None:
+    """Most requests between their send and their end; an end frees the slot for a send at the same time."""
+    if not len(columns):
+        return None
+    times = np.concatenate([columns.end_ns, columns.sent_ns])
+    steps = np.repeat([-1, 1], len(columns))
+    order = np.lexsort((steps, times))
+    return int(np.cumsum(steps[order]).max())
+
+
+def achieved_rate(sent_ns: Floats) -> float | None:
+    """(n - 1) / (last send - first send), in requests per second."""
+    span = float(sent_ns.max() - sent_ns.min()) if len(sent_ns) > 1 else 0.0
+    return (len(sent_ns) - 1) / span * 1e9 if span > 0 else None

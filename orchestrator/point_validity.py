@@ -1,0 +1,109 @@
+"""Why a point must not be used, and what to know when using it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from orchestrator.records import RequestStatus
+from orchestrator.request_columns import Flags, RequestColumns
+from orchestrator.trial import ClientReport, LoadLevel
+
+MOST_LOOP_LAG_MS = 50.0
+MOST_CPU_SHARE = 0.95
+MOST_FAILED_SHARE = 0.01
+# Of the median TTFT: a client that sends later than this measures itself.
+MOST_SCHEDULE_DELAY = 0.05
+# A shorter point is all start-up; its CPU share says nothing.
+_SHORTEST_CPU_WINDOW_S = 1.0
+_WARM_CACHE_SHARE = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What validity is judged by. `counted` has the requests by status."""
+
+    level: LoadLevel
+    counted: Mapping[str, int]
+    failed: int
+    client: ClientReport | None
+    columns: RequestColumns
+    ok: Flags
+
+
+def void_reasons(facts: Facts, median_ttft_ms: float | None) -> tuple[str, ...]:
+    """A client that was the bottleneck, failures, a hang, or nothing measured. Empty if the point is valid."""
+    total = len(facts.columns)
+    reasons = []
+    if not facts.ok.any():
+        reasons.append(f"no request of {total} succeeded")
+    if total and facts.failed / total > MOST_FAILED_SHARE:
+        reasons.append(f"{facts.failed} of {total} requests failed")
+    client = facts.client
+    if client is not None:
+        reasons += _client_faults(client)
+    delay_ms = _own_delay_p99_ms(facts)
+    if delay_ms is not None and median_ttft_ms is not None and delay_ms > MOST_SCHEDULE_DELAY * median_ttft_ms:
+        reasons.append(
+            f"the client sent late: p99 {delay_ms:.1f} ms, more than 5 % of the median TTFT of {median_ttft_ms:.1f} ms"
+        )
+    return tuple(reasons)
+
+
+def _client_faults(client: ClientReport) -> list[str]:
+    faults = []
+    if client.stopped_by == "hung":
+        faults.append("the server hung: no request made progress")
+    if client.loop_lag_p99_ms > MOST_LOOP_LAG_MS:
+        faults.append(f"the client was busy: event-loop lag p99 {client.loop_lag_p99_ms:.0f} ms")
+    if client.duration_s >= _SHORTEST_CPU_WINDOW_S and client.cpu_s / client.duration_s > MOST_CPU_SHARE:
+        faults.append(f"the client was the bottleneck: {client.cpu_s / client.duration_s:.0%} of a CPU")
+    return faults
+
+
+def _own_delay_p99_ms(facts: Facts) -> float | None:
+    """The client's own lateness in an open loop; without its report, that of the records."""
+    if facts.level.kind != "rate" or not len(facts.columns):
+        return None
+    if facts.client is not None:
+        return facts.client.schedule_delay_p99_ms
+    return float(np.percentile(facts.columns.sent_ns - facts.columns.scheduled_ns, 99)) / 1e6
+
+
+def warnings(facts: Facts, cached_share: float | None, retractions: int | None) -> tuple[str, ...]:
+    """Everything that limits what the numbers say."""
+    columns, client = facts.columns, facts.client
+    told = []
+    if empty := facts.counted.get(RequestStatus.EMPTY, 0):
+        told.append(f"{empty} requests ended well without a token; they count in no latency")
+    if cut := facts.counted.get(RequestStatus.CANCELLED, 0):
+        told.append(f"{cut} requests were cut at the end of the point; they count in no latency")
+    if unknown := int(np.isnan(columns.output_tokens[facts.ok]).sum()):
+        told.append(f"the server gave no token count for {unknown} requests; no token throughput")
+    if facts.level.kind == "concurrency" and len(columns) < facts.level.value:
+        told.append(f"only {len(columns)} requests for {facts.level}: the level was never reached")
+    if cached_share is not None and cached_share > _WARM_CACHE_SHARE:
+        told.append(f"{cached_share:.0%} of the prompt tokens came from the prefix cache")
+    if retractions:
+        told.append(f"the server ran out of KV cache: {retractions} retractions")
+    if client is not None:
+        told += _client_notes(facts, client)
+    return tuple(told)
+
+
+def _client_notes(facts: Facts, client: ClientReport) -> list[str]:
+    notes = []
+    if client.stopped_by == "cancelled":
+        notes.append("the point was stopped before its end")
+    if client.cache_flushed is False:
+        notes.append("the prefix cache could not be flushed before the point")
+    if client.reconnects:
+        notes.append(f"{client.reconnects} requests went out on a new connection, their kept-alive one was closed")
+    if client.gated_requests:
+        notes.append(
+            f"the rate of {facts.level} was not offered: {client.gated_requests} of {len(facts.columns)} requests "
+            f"waited in the client for max_concurrency; TTFT includes that wait"
+        )
+    return notes

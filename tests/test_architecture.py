@@ -1,0 +1,86 @@
+"""The layers of docs/architecture.md, held by reading the imports."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+MODULES = sorted([*(ROOT / "orchestrator").glob("*.py"), *(ROOT / "actors").rglob("*.py")])
+VOCABULARY = {"trial", "records", "schemas", "options", "errors", "paths"}
+CORE = {
+    "config_label", "host_match", "limits", "metrics", "options", "planner", "ranking", "scenario", "scenario_check",
+    "settings", "sweep_space", "trial", "records", "errors",
+}  # fmt: skip
+OUTSIDE = {"ray", "pyarrow", "aiohttp", "subprocess", "socket", "time", "threading", "rich"}
+
+
+def imports(path: Path, *, top_level_only: bool = False) -> set[str]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    found: set[str] = set()
+    for node in tree.body if top_level_only else ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found.add(node.module)
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def roots(names: set[str]) -> set[str]:
+    return {name.split(".")[0] for name in names}
+
+
+@pytest.mark.parametrize("path", [m for m in MODULES if m.parts[-2] != "orchestrator"], ids=str)
+def test_actors_know_only_the_vocabulary_of_the_driver(path: Path) -> None:
+    used = {n.split(".")[1] for n in imports(path) if n.startswith("orchestrator.")}
+    modules = {u for u in used if (ROOT / "orchestrator" / f"{u}.py").exists()}
+
+    assert modules <= VOCABULARY
+
+
+@pytest.mark.parametrize("name", sorted(CORE))
+def test_the_core_does_no_io_and_knows_neither_ray_nor_pyarrow_nor_a_clock(name: str) -> None:
+    assert not roots(imports(ROOT / "orchestrator" / f"{name}.py")) & OUTSIDE
+
+
+def test_ray_is_known_at_the_edges_only() -> None:
+    knowing = {m.relative_to(ROOT).as_posix() for m in MODULES if "ray" in roots(imports(m))}
+
+    assert knowing == {"orchestrator/cluster.py", "orchestrator/ray_slot.py", "actors/slot_actor.py"}
+
+
+def test_only_the_cluster_module_creates_actors() -> None:
+    creating = {m.name for m in MODULES if "ray.remote(" in m.read_text(encoding="utf-8")}
+
+    assert creating == {"cluster.py", "ray_slot.py"}  # the latter: a task that reads a spool
+
+
+@pytest.mark.parametrize("path", MODULES, ids=str)
+def test_files_and_functions_stay_small(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    long = {
+        node.name: node.end_lineno - node.lineno + 1
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.end_lineno is not None
+        and node.end_lineno - node.lineno + 1 > 55
+    }
+
+    assert text.count("\n") <= 330
+    assert not long
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = (
+        "import sys; from click.testing import CliRunner; from orchestrator.cli import main; "
+        "assert CliRunner().invoke(main, ['--help']).exit_code == 0; "
+        "print(sorted({'ray', 'pyarrow', 'numpy', 'pydantic', 'aiohttp', 'rich', 'yaml'} & set(sys.modules)))"
+    )
+    said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=ROOT)
+
+    assert said.stdout.strip() == "[]"
