@@ -77,13 +77,13 @@ def _check(request: LoadRequest) -> None:
 
 
 async def _measure(request: LoadRequest) -> tuple[PointMetrics, ClientReport]:
-    from actors.endpoint import find_endpoint
     from actors.loadgen import LoadGenerator, load_endpoint
+    from actors.served_api import find_api
 
     api_key = os.environ[request.api_key_env] if request.api_key_env else None
     url = request.url.rstrip("/")
     try:
-        endpoint = await find_endpoint(url, request.api, request.model, api_key)
+        endpoint = await find_api(url, request.api, request.model, api_key)
     except ConnectionError as error:
         raise SpecsweepError(f"--url {request.url}: {error}") from None
     level = (
