@@ -84,6 +84,7 @@ def memory_usage(state: ServerState) -> dict[str, Any]:
 
 def _internal_state(state: ServerState) -> dict[str, Any]:
     engine, args = state.engine, state.settings.args
+    decode = [graph for graph in state.plan.graphs if graph.metric in {"decode", "target_verify"}]
     internal = public_args(args) | {
         "world_size": state.settings.tp,
         "startup_time": {k: v for k, v in state.startup.items() if k != "tokenizer_e2e"},
@@ -91,7 +92,7 @@ def _internal_state(state: ServerState) -> dict[str, Any]:
         "last_gen_throughput": engine.last_throughput,
         "memory_usage": memory_usage(state),
         "disaggregation_mode": "null",
-        "decode_cuda_graph_bs": list(args["cuda_graph_config"]["decode"]["bs"]),
+        "decode_cuda_graph_bs": list(decode[0].sizes[::-1]) if decode else [],
         "decode_cuda_graph_memory_gb": round(sum(g.cost_gib for g in state.plan.graphs), 3),
     }
     if engine.accept_length is not None:

@@ -70,6 +70,7 @@ class Server:
             decode_log_interval=max(1, settings.args["decode_log_interval"]),
             max_queued=settings.args["max_queued_requests"],
             state_slots=plan.state.slots if plan.state else 0,
+            captured_prefill=max(settings.capture_prefill, default=0),
         )
         engine = Engine(Batch(profile.speed, limits, flags.seed), options, log, metrics)
         seconds = startup_seconds(plan, profile)

@@ -54,12 +54,15 @@ class Interval:
 
 @dataclass
 class EngineOptions:
-    """Settings of the loop: tokens of KV cache, decode log interval in steps, queue limit, hybrid state slots."""
+    """Settings of the loop: tokens of KV cache, decode log interval in steps, queue limit, hybrid state slots, and the
+    largest prefill in tokens that has a captured graph.
+    """
 
     kv_tokens: int
     decode_log_interval: int
     max_queued: int | None = None
     state_slots: int = 0
+    captured_prefill: int = 0
 
 
 @dataclass
@@ -187,7 +190,8 @@ class Engine:
         self._last_prefill = now
         self.metrics.realtime["prefill_compute"] += new
         self.metrics.realtime["prefill_cache"] += step.cached
-        self.metrics.passes["prefill_none"] += 1
+        captured = new <= self.options.captured_prefill
+        self.metrics.passes["prefill_cuda_graph" if captured else "prefill_none"] += 1
         for request in step.requests:
             if not request.retractions:
                 self.metrics.queue_time.observe(max(0.0, request.scheduled - request.arrived))
@@ -196,7 +200,7 @@ class Engine:
         self.log.rank(
             f"Prefill batch, #new-seq: {len(step.requests)}, #new-token: {new}, #cached-token: {step.cached}, "
             f"{self._usage(with_tokens=False)}#running-req: {max(0, running)}, "
-            f"#queue-req: {len(self.batch.waiting)}, #pending-token: {pending}, cuda graph: False, "
+            f"#queue-req: {len(self.batch.waiting)}, #pending-token: {pending}, cuda graph: {captured}, "
             f"input throughput (token/s): {rate:.2f}"
         )
         self._refresh_gauges()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import http.client
+import json
+import time
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -179,6 +182,20 @@ def test_health_models_loads_and_ready_answer(server: Emulator) -> None:
     assert server.call("GET", "/v1/models").json["data"][0]["max_model_len"] == 4096
     load = server.call("GET", "/v1/loads").json["loads"][0]
     assert (load["num_running_reqs"], load["max_running_requests"]) == (0, 48)
+
+
+def test_a_client_that_hangs_up_frees_its_place_in_the_batch(server: Emulator) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+    body = {"text": "hang up", "sampling_params": {"max_new_tokens": 4000}, "stream": True}
+    connection.request("POST", "/generate", json.dumps(body))
+    response = connection.getresponse()
+    response.read(100)
+    response.close()
+    connection.close()
+    end = time.monotonic() + 5
+    while server.call("GET", "/v1/loads").json["loads"][0]["num_running_reqs"]:
+        assert time.monotonic() < end
+    assert server.call("POST", "/flush_cache").status == 200
 
 
 def test_keys_are_required_and_never_shown(tmp_path: Path) -> None:
