@@ -10,8 +10,11 @@ import socket
 import tempfile
 import time
 from collections.abc import AsyncIterator
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
+from actors.gpu import gpu_states
 from actors.guard import sweep_leftovers
 from actors.launch import free_port
 from actors.server import Server
@@ -29,6 +32,12 @@ def scratch_dir(run_id: str) -> Path:
 def end_leftovers(run_id: str) -> list[tuple[int, str]]:
     """End what an earlier start of this run left on this host; (pid, command) of each process ended."""
     return [(ended.pid, ended.command) for ended in sweep_leftovers(run_id)]
+
+
+def gpu_states_json() -> list[dict[str, Any]] | None:
+    """This host's GPUs and who holds their memory; None where no NVIDIA driver answers."""
+    states = gpu_states()
+    return None if states is None else [asdict(state) for state in states]
 
 
 class SlotHost:
@@ -92,6 +101,6 @@ class SlotHost:
             shutil.rmtree(self._scratch)
 
     async def _watch_lease(self) -> None:
-        while (left := LEASE_S - (time.monotonic() - self._driver_seen)) > 0:
+        while (left := LEASE_S - (time.monotonic() - self._driver_seen)) > 0:  # noqa: ASYNC110 - heartbeats move it
             await asyncio.sleep(left)
         await self.stop(10.0)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import secrets
+import tempfile
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -40,7 +42,10 @@ def connect(connection: Connection, run_id: str) -> Cluster:
     }
     for name, value in quiet.items():
         os.environ.setdefault(name, value)
-    import ray
+    if connection.address == "local":
+        _own_token()
+        os.environ.pop("RAY_ADDRESS", None)
+    import ray  # reads RAY_AUTH_MODE now, not at init
 
     options: dict[str, Any] = {
         "namespace": run_id,
@@ -49,9 +54,6 @@ def connect(connection: Connection, run_id: str) -> Cluster:
         "configure_logging": False,
     }
     if connection.address == "local":
-        os.environ.setdefault("RAY_AUTH_MODE", "token")
-        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
-        os.environ.pop("RAY_ADDRESS", None)
         options |= {
             "address": "local",
             "include_dashboard": False,
@@ -73,6 +75,17 @@ def connect(connection: Connection, run_id: str) -> Cluster:
     return Cluster(run_id, connection.address)
 
 
+def _own_token() -> None:
+    """An embedded cluster gets a token of its own; Ray would otherwise write one into the user's home."""
+    if "RAY_AUTH_MODE" in os.environ:
+        return
+    file, name = tempfile.mkstemp(prefix="specsweep-token-")
+    with os.fdopen(file, "w") as token:
+        token.write(secrets.token_hex(32))
+    atexit.register(Path(name).unlink, missing_ok=True)
+    os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH=name)
+
+
 def _own_packages() -> list[Path]:
     root = Path(__file__).resolve().parent.parent
     return [root / "orchestrator", root / "actors"]
@@ -89,8 +102,6 @@ def _no_cluster(address: str, told: str) -> str:
 @contextlib.contextmanager
 def _stderr_kept() -> Iterator[Any]:
     """Ray's C++ parts write to fd 2 whatever the logging settings; keep it, to be told only on failure."""
-    import tempfile
-
     saved = os.dup(2)
     with tempfile.TemporaryFile() as sink:
 
@@ -138,7 +149,7 @@ class Cluster:
         """GPUs of a host and the processes on them, asked there; None where no NVIDIA driver answers."""
         import ray
 
-        from actors.gpu import gpu_states_json
+        from actors.slot_host import gpu_states_json
 
         call = ray.remote(gpu_states_json).options(num_cpus=0, label_selector={"ray.io/node-id": host.node_id}).remote()
         states: list[dict[str, Any]] | None = ray.get(call, timeout=CALL_S)

@@ -52,5 +52,5 @@ def _print_gpus(host: HostFacts, gpus: list[dict[str, Any]] | None, console: Con
         used = f"{gpu['used_gib']:.1f} of {gpu['total_gib']:.1f} GiB used"
         console.print(f"{host.hostname} GPU {gpu['index']} {gpu['name']}: {used}")
         for process in gpu["processes"]:
-            told = f"  pid {process['pid']} {process['user']} {process['used_gib']:.1f} GiB: {process['command']}"
+            told = f"  pid {process['pid']} {process['user']} {process['gib']:.1f} GiB: {process['command']}"
             console.print(escape(told))

@@ -58,30 +58,28 @@ def summarise(
 ) -> PointMetrics:
     """Metrics of one point from its records, or from columns as `RequestColumns.of` takes them.
 
-    `request_limits` are upper bounds per request for goodput: any of `ttft_ms`, `tpot_ms`, `e2e_ms`.
+    `request_limits` bound single requests for goodput: any of `ttft_ms`, `tpot_ms`, `e2e_ms`.
     """
     columns = RequestColumns.of(source)
     ok = columns.has_status(RequestStatus.OK)
     window = _window(columns, level)
     latencies = _latencies(columns, ok, level)
-    counted = Counter(str(status) for status in columns.status)
+    counted = Counter(columns.status.tolist())
     errors = {str(s): counted[s] for s in FAILURES if counted[s]}
-    total, failed = len(columns), sum(errors.values())
+    failed = sum(errors.values())
     good = _good(ok, latencies, request_limits)
-    ended = ok & window.holds(columns.end_ns) if window else ok
-    cached_share = _share(columns.cached_tokens[ok], columns.prompt_tokens[ok])
-    retractions = _total(columns.retractions[ok])
+    cached, retractions = _share(columns.cached_tokens[ok], columns.prompt_tokens[ok]), _total(columns.retractions[ok])
     facts = Facts(level, counted, failed, client, columns, ok)
     return PointMetrics(
-        requests_total=total,
-        requests_ok=counted[RequestStatus.OK],
+        requests_total=len(columns),
+        requests_ok=int(ok.sum()),
         requests_failed=failed,
         requests_empty=counted[RequestStatus.EMPTY],
         requests_cancelled=counted[RequestStatus.CANCELLED],
         errors=errors,
-        failed_share=failed / total if total else None,
+        failed_share=failed / len(columns) if len(columns) else None,
         window_s=window.seconds if window else None,
-        request_throughput_rps=_per_second(float(ended.sum()), window),
+        request_throughput_rps=_per_second(_ended_inside(columns, ok, window), window),
         output_throughput_tok_s=_per_second(_tokens_inside(columns, ok, window), window),
         input_throughput_tok_s=_per_second(_prompt_tokens_inside(columns, ok, window), window),
         ttft_ms=_distribution(latencies["ttft_ms"][ok]),
@@ -91,16 +89,16 @@ def summarise(
         schedule_delay_ms=_distribution(_delay_ms(columns)) if level.kind == "rate" else None,
         accept_length=_accept_length(columns, ok, client),
         accept_rate=_share(columns.correct_drafts[ok], columns.proposed_drafts[ok]),
-        cached_share=cached_share,
+        cached_share=cached,
         output_tokens_total=_total_if_all(columns.output_tokens[ok]),
         prompt_tokens_total=_total_if_all(columns.prompt_tokens[ok]),
         retractions=retractions,
-        goodput_rps=None if good is None else _per_second(float((good & ended).sum()), window),
-        attainment=None if good is None or not total else float(good.sum()) / total,
+        goodput_rps=None if good is None else _per_second(_ended_inside(columns, good, window), window),
+        attainment=None if good is None or not len(good) else float(good.mean()),
         peak_concurrency=client.peak_concurrency if client else _peak(columns),
         achieved_rate_rps=achieved_rate(columns.sent_ns),
         void_reasons=void_reasons(facts, _median(latencies["ttft_ms"][ok])),
-        warnings=warnings(facts, cached_share, retractions),
+        warnings=warnings(facts, cached, retractions),
     )
 
 
@@ -113,7 +111,7 @@ def _window(columns: RequestColumns, level: LoadLevel) -> _Window | None:
     else:
         sent = np.sort(columns.sent_ns)
         slots = min(int(level.value), len(sent))
-        ends = columns.end_ns[columns.end_ns >= sent[-1]]
+        ends = columns.end_ns[columns.end_ns > sent[-1]]
         window = _Window(float(sent[slots - 1]), float(ends.min()) if len(ends) else float(sent[-1]))
     return window if window.end > window.begin else None
 
@@ -155,6 +153,13 @@ def _median(values: Floats) -> float | None:
 
 def _delay_ms(columns: RequestColumns) -> Floats:
     return np.asarray((columns.sent_ns - columns.scheduled_ns) / 1e6)
+
+
+def _ended_inside(columns: RequestColumns, which: Flags, window: _Window | None) -> float | None:
+    """How many of these requests ended inside the window; None if nothing was measured."""
+    if window is None or not columns.has_status(RequestStatus.OK).any():
+        return None
+    return float((which & window.holds(columns.end_ns)).sum())
 
 
 def _tokens_inside(columns: RequestColumns, ok: Flags, window: _Window | None) -> float | None:
