@@ -1,0 +1,117 @@
+"""Follows a log file that a server writes: whole lines, and the state of progress bars that end in no newline."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+# A pending carriage return may be half of "\r\n": it says nothing before the next byte is there.
+_BREAK = re.compile(rb"\r?\n|\r(?!\n)(?=.)", re.DOTALL)
+_BAR = re.compile(r"\d+%(?: Completed)?\s*\|.*?\d+/\d+ \[")
+# A bar has no newline, so the next log line is glued to it: "| 0/13 [00:00<?, ?it/s][2025-06-16 16:07:35 TP0] ...".
+_GLUED = re.compile(r"(?P<bar>.*\d+%(?: Completed)?\s*\|.*?\d+/\d+ \[[^\[\]]*\])(?P<line>\S.*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A log line, or one state of a progress bar. `number` counts the lines of the file from 1."""
+
+    text: str
+    number: int
+    is_bar: bool = False
+
+
+class LineSplitter:
+    """Bytes in, segments out; how the bytes were cut on their way here makes no difference."""
+
+    def __init__(self) -> None:
+        self._pending = b""
+        self._number = 1
+
+    def feed(self, data: bytes) -> list[Segment]:
+        """The segments that these bytes complete."""
+        self._pending += data
+        segments: list[Segment] = []
+        start = 0
+        for found in _BREAK.finditer(self._pending):
+            segments += self._segments(self._pending[start : found.start()])
+            start = found.end()
+            if found[0].endswith(b"\n"):
+                self._number += 1
+        self._pending = self._pending[start:]
+        return segments
+
+    @property
+    def bar(self) -> Segment | None:
+        """The progress bar that stands unfinished at the end of the file, if one does."""
+        text = _decoded(self._pending)
+        return Segment(text, self._number, is_bar=True) if _BAR.search(text) else None
+
+    def flush(self) -> list[Segment]:
+        """What is left when no more bytes will come."""
+        rest, self._pending = self._pending.removesuffix(b"\r"), b""
+        return self._segments(rest)
+
+    def _segments(self, raw: bytes) -> list[Segment]:
+        text = _decoded(raw)
+        if not text.strip():
+            return []
+        glued = _GLUED.fullmatch(text)
+        if glued:
+            return [Segment(glued["bar"], self._number, is_bar=True), Segment(glued["line"], self._number)]
+        return [Segment(text, self._number, is_bar=bool(_BAR.search(text)))]
+
+
+def _decoded(raw: bytes) -> str:
+    return raw.decode("utf-8", errors="replace").strip("\r")
+
+
+def split_log(data: bytes) -> list[Segment]:
+    """The segments of a whole log."""
+    splitter = LineSplitter()
+    return [*splitter.feed(data), *splitter.flush()]
+
+
+class LogTail:
+    """The new part of a growing file, as segments; a file that shrank is read again from its start."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._position = 0
+        self._splitter = LineSplitter()
+        self._bar: Segment | None = None
+
+    def read(self) -> list[Segment]:
+        """What came since the last call, and the bar at the end of the file if it moved."""
+        try:
+            with self._path.open("rb") as file:
+                size = file.seek(0, 2)
+                if size < self._position:
+                    self._position, self._splitter = 0, LineSplitter()
+                file.seek(self._position)
+                data = file.read()
+        except FileNotFoundError:
+            return []
+        self._position += len(data)
+        segments = self._splitter.feed(data)
+        bar = self._splitter.bar
+        if bar is not None and bar != self._bar:
+            segments.append(bar)
+        self._bar = bar
+        return segments
+
+    def rest(self) -> list[Segment]:
+        """The last segments of a file that nobody writes any more."""
+        return [*self.read(), *self._splitter.flush()]
+
+
+async def follow(path: Path, ended: Callable[[], bool], poll_s: float = 0.07) -> AsyncIterator[list[Segment]]:
+    """What the file gained, at every poll (often nothing), until `ended`; then once what is left."""
+    tail = LogTail(path)
+    while not ended():
+        yield tail.read()
+        await asyncio.sleep(poll_s)
+    yield tail.rest()

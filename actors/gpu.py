@@ -1,0 +1,153 @@
+"""Who holds how much memory on which GPU of this host, by NVML. A host without NVML is a fact, not an error."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from actors.guard import carries_mark, process_command
+
+GIB = 2**30
+# An idle card shows up to this much used: driver, display, monitoring.
+IDLE_GIB = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class GpuProcess:
+    """A process with memory on a GPU. User and command are '?' if it lives in another PID namespace."""
+
+    pid: int
+    user: str
+    command: str
+    gib: float
+
+    def __str__(self) -> str:
+        return f"pid {self.pid} of {self.user}, {self.gib:.1f} GiB: {self.command[:120]}"
+
+
+@dataclass(frozen=True, slots=True)
+class GpuState:
+    """One GPU at one moment; `index` in PCI order, as CUDA_DEVICE_ORDER=PCI_BUS_ID counts."""
+
+    index: int
+    uuid: str
+    name: str
+    total_gib: float
+    used_gib: float
+    free_gib: float
+    processes: tuple[GpuProcess, ...]
+
+    def is_one_of(self, gpu_ids: Sequence[str]) -> bool:
+        """Whether this GPU is named, by index or by UUID."""
+        return str(self.index) in gpu_ids or self.uuid in gpu_ids
+
+
+@cache
+def _installed_nvml() -> Any | None:
+    """The NVML binding, initialised; None on a host without the library, a driver or a GPU."""
+    try:
+        import pynvml
+    except ImportError:
+        return None
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return None
+    return pynvml
+
+
+def gpu_states(nvml: Any | None = None) -> tuple[GpuState, ...] | None:
+    """All GPUs of the host; None if NVML is absent or stopped answering."""
+    nvml = nvml or _installed_nvml()
+    if nvml is None:
+        return None
+    try:
+        return tuple(_state(nvml, index) for index in range(nvml.nvmlDeviceGetCount()))
+    except nvml.NVMLError:
+        return None
+
+
+def _state(nvml: Any, index: int) -> GpuState:
+    handle = nvml.nvmlDeviceGetHandleByIndex(index)
+    memory = nvml.nvmlDeviceGetMemoryInfo(handle)
+    holders = [*nvml.nvmlDeviceGetComputeRunningProcesses(handle), *nvml.nvmlDeviceGetGraphicsRunningProcesses(handle)]
+    processes = {holder.pid: _process(holder.pid, holder.usedGpuMemory) for holder in holders}
+    return GpuState(
+        index=index,
+        uuid=_text(nvml.nvmlDeviceGetUUID(handle)),
+        name=_text(nvml.nvmlDeviceGetName(handle)),
+        total_gib=memory.total / GIB,
+        used_gib=memory.used / GIB,
+        free_gib=memory.free / GIB,
+        processes=tuple(sorted(processes.values(), key=lambda process: -process.gib)),
+    )
+
+
+def _process(pid: int, used_bytes: int | None) -> GpuProcess:
+    return GpuProcess(pid, _user(pid), process_command(pid), (used_bytes or 0) / GIB)
+
+
+def _user(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}").owner()
+    except (OSError, KeyError):
+        return "?"
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+async def wait_until_free(
+    gpu_ids: Sequence[str],
+    limit_gib: float = IDLE_GIB,
+    timeout_s: float = 30.0,
+    *,
+    read: Callable[[], tuple[GpuState, ...] | None] = gpu_states,
+    poll_s: float = 0.25,
+) -> bool | None:
+    """Whether all these GPUs came down to `limit_gib` used memory in time; None if that cannot be seen.
+
+    The driver gives memory back some time after the last process is gone.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        states = await asyncio.to_thread(read)
+        if states is None:
+            return None
+        mine = [state for state in states if state.is_one_of(gpu_ids)]
+        if len(mine) < len(gpu_ids):
+            return None
+        if all(state.used_gib <= limit_gib for state in mine):
+            return True
+        if time.monotonic() >= deadline:
+            return False
+        await asyncio.sleep(poll_s)
+
+
+def foreign_occupants(
+    gpu_ids: Sequence[str],
+    run_id: str,
+    *,
+    limit_gib: float = IDLE_GIB,
+    read: Callable[[], tuple[GpuState, ...] | None] = gpu_states,
+) -> tuple[str, ...]:
+    """One sentence for each process without the run's mark, of `limit_gib` or more, on these GPUs.
+
+    A GPU whose used memory no visible process explains (a container, another PID namespace) gets a sentence too.
+    """
+    told: list[str] = []
+    for state in read() or ():
+        if not state.is_one_of(gpu_ids):
+            continue
+        big = [p for p in state.processes if p.gib >= limit_gib and not carries_mark(p.pid, run_id)]
+        told += [f"GPU {state.index} ({state.name}): {process}" for process in big]
+        hidden = state.used_gib - sum(process.gib for process in state.processes)
+        if hidden >= limit_gib and not big:
+            told.append(f"GPU {state.index} ({state.name}): {hidden:.1f} GiB used by no process that can be seen")
+    return tuple(told)

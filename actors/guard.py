@@ -1,0 +1,225 @@
+"""The orphan guard, seen from the process that holds it: a server started here cannot outlive this process.
+
+However this process ends (exit, SIGKILL, out of memory, a dying raylet), the pipe to the guard closes and the guard
+ends the server with all its descendants. Only the SIGKILL of the guard itself can leave any behind; the server then
+dies by its parent-death signal, and `sweep_leftovers` finds the rest by the mark in their environment.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from actors.guard_process import descendants, process_table, send_signal
+
+RUN_MARK = "SPECSWEEP_RUN_ID"
+TRIAL_MARK = "SPECSWEEP_TRIAL_ID"
+
+_SCRIPT = Path(__file__).with_name("guard_process.py")
+_START_TIMEOUT_S = 30.0
+# The guard needs a moment between the last SIGKILL and its report; processes stuck in the kernel need longer.
+_REPORT_S = 15.0
+
+
+class ServerNotStarted(Exception):
+    """The command could not be run at all; `missing` if it (or the working folder) does not exist."""
+
+    def __init__(self, message: str, *, missing: bool = False) -> None:
+        super().__init__(message)
+        self.missing = missing
+
+
+@dataclass(frozen=True, slots=True)
+class ServerExit:
+    """How the server ended and which processes of its tree needed SIGKILL. `code` is None if the guard was killed."""
+
+    code: int | None
+    killed: tuple[int, ...] = ()
+
+
+class Guarded:
+    """One server under a guard. Use it from one thread at a time."""
+
+    def __init__(self, life: int, control: int) -> None:
+        self._life = life
+        self._control = control
+        self._buffer = b""
+        self._exit: ServerExit | None = None
+        self.pid = 0
+        self.guard_pid = 0
+
+    @classmethod
+    def start(
+        cls,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        log_path: Path,
+        cwd: str | None = None,
+        grace_s: float = 10.0,
+        address_space_gib: float | None = None,
+    ) -> Guarded:
+        """Run the command, output appended to the log. Blocks about 0.1 s; ServerNotStarted if it cannot be run.
+
+        `grace_s` is what the tree gets between SIGTERM and SIGKILL when this process ends.
+        """
+        orders = {
+            "command": list(command),
+            "env": dict(env),
+            "log": str(log_path.absolute()),
+            "cwd": cwd,
+            "grace_s": grace_s,
+            "address_space_bytes": None if address_space_gib is None else int(address_space_gib * 2**30),
+        }
+        life_read, life = os.pipe()
+        control, control_write = os.pipe()
+        guarded = cls(life, control)
+        try:
+            _boot(orders, life_read, control_write)
+        finally:
+            os.close(life_read)
+            os.close(control_write)
+        message = guarded._read(_START_TIMEOUT_S)
+        if message is None or "pid" not in message:
+            guarded._close()
+            told = message or {"error": "the guard did not answer"}
+            raise ServerNotStarted(told.get("error", "the guard ended"), missing=told.get("missing", False))
+        guarded.pid, guarded.guard_pid = message["pid"], message["guard"]
+        return guarded
+
+    def poll(self, timeout_s: float = 0.0) -> ServerExit | None:
+        """How the server ended, once its whole tree is gone; None as long as anything of it lives."""
+        if self._exit is None and (message := self._read(timeout_s)) is not None:
+            self._exit = ServerExit(message.get("exit"), tuple(message.get("killed", ())))
+            self._close()
+        return self._exit
+
+    def request_stop(self, grace_s: float) -> None:
+        """Begin to end the tree: SIGTERM, after the grace SIGKILL. A later request can only shorten the grace."""
+        if self._exit is None:
+            try:
+                os.write(self._life, f"{grace_s} ".encode())
+            except BrokenPipeError:
+                return  # it has just ended by itself
+
+    def stop(self, grace_s: float) -> ServerExit | None:
+        """End the tree and wait for it; None only if a process survives SIGKILL."""
+        self.request_stop(grace_s)
+        return self.poll(grace_s + _REPORT_S)
+
+    def _read(self, timeout_s: float) -> dict[str, Any] | None:
+        """The next message of the guard; an empty one if the guard is gone without a word."""
+        deadline = time.monotonic() + timeout_s
+        while b"\n" not in self._buffer:
+            ready, _, _ = select.select([self._control], [], [], max(0.0, deadline - time.monotonic()))
+            if not ready:
+                return None
+            chunk = os.read(self._control, 4096)
+            if not chunk:
+                return {}
+            self._buffer += chunk
+        line, self._buffer = self._buffer.split(b"\n", 1)
+        message: dict[str, Any] = json.loads(line)
+        return message
+
+    def _close(self) -> None:
+        os.close(self._life)
+        os.close(self._control)
+
+
+def _boot(orders: dict[str, Any], life: int, control: int) -> None:
+    """Start the guard and return when it has left our process tree.
+
+    A fresh interpreter rather than a bare fork: a Ray worker has threads that hold locks.
+    """
+    boot = subprocess.Popen(
+        [sys.executable, "-I", "-S", str(_SCRIPT), str(life), str(control)],
+        pass_fds=(life, control),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={k: v for k, v in os.environ.items() if k == "LD_LIBRARY_PATH"},  # some interpreters need it to start
+        start_new_session=True,
+    )
+    try:
+        boot.communicate(json.dumps(orders).encode(), timeout=_START_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        boot.kill()
+        boot.wait()
+
+
+@dataclass(frozen=True, slots=True)
+class EndedProcess:
+    """A process that an earlier session of the run had left on this host."""
+
+    pid: int
+    command: str
+
+
+def sweep_leftovers(run_id: str, *, spare_guards: Iterable[int] = (), grace_s: float = 5.0) -> list[EndedProcess]:
+    """End every process of this user that carries the run's mark: SIGTERM, after the grace SIGKILL.
+
+    Spared: this process, its ancestors, and what lives below the guards named.
+    """
+    spared = {os.getpid(), *_ancestors(os.getpid())}
+    for guard in spare_guards:
+        spared.update((guard, *descendants(guard)))
+    ended: dict[int, EndedProcess] = {}
+    deadline = time.monotonic() + grace_s
+    while marked := [pid for pid in _marked(run_id) if pid not in spared]:
+        late = time.monotonic() >= deadline
+        for pid in marked:
+            if pid not in ended or late:
+                ended.setdefault(pid, EndedProcess(pid, process_command(pid)))
+                send_signal(pid, signal.SIGKILL if late else signal.SIGTERM)
+        if time.monotonic() > deadline + _REPORT_S:
+            break
+        time.sleep(0.05)
+    return sorted(ended.values(), key=lambda process: process.pid)
+
+
+def carries_mark(pid: int, run_id: str) -> bool:
+    """Whether a process was started, at any remove, as a server of this run."""
+    try:
+        environment = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return False
+    return f"{RUN_MARK}={run_id}".encode() in environment.split(b"\0")
+
+
+def process_command(pid: int) -> str:
+    """The command line of a process in one line, '?' if it cannot be read."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return "?"
+    return b" ".join(words).decode(errors="replace").strip() or "?"
+
+
+def _marked(run_id: str) -> Iterator[int]:
+    for pid, (_, state) in process_table().items():
+        if state != "Z" and _is_ours(pid) and carries_mark(pid, run_id):
+            yield pid
+
+
+def _is_ours(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}").stat().st_uid == os.getuid()
+    except OSError:
+        return False
+
+
+def _ancestors(pid: int) -> Iterator[int]:
+    table = process_table()
+    while pid in table and (parent := table[pid][0]) > 0:
+        yield parent
+        pid = parent

@@ -1,0 +1,177 @@
+"""From a launch spec to the command line and environment of its server; what of both may be shown or stored."""
+
+from __future__ import annotations
+
+import re
+import socket
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from actors.guard import RUN_MARK, TRIAL_MARK
+from orchestrator.errors import ClusterRefusal
+from orchestrator.options import Option, SettingValue, canonical_name, known_options
+from orchestrator.trial import LaunchSpec
+
+MODULES = {"sglang": "sglang.launch_server", "emulator": "actors.emulator"}
+HIDDEN = "***"
+
+# What Ray or a debugging session put into our own environment for themselves; a server must not inherit it.
+_NOT_INHERITED = (
+    "RAY_",
+    "PYTHONBREAKPOINT",
+    "PYTHONUNBUFFERED",
+    "PYTHONDONTWRITEBYTECODE",
+    "PYTHONPATH",
+    "LD_PRELOAD",
+    "OMP_NUM_THREADS",
+)
+# With attention-DP SGLang listens on these above its HTTP port.
+_INTERNAL_PORTS = range(233, 240)
+
+_SECRET_NAME = re.compile(r"(?:key|key_id|token|secret|password|passwd)$", re.IGNORECASE)
+_SECRET_FLAG = re.compile(r"^--(?:[\w-]*-)?(?:api-key|access-key|token|secret|password|passwd)$")
+_SECRET_IN_TEXT = re.compile(
+    r"(?P<name>\b(?:admin[-_])?api[-_]key['\"]?(?:\s*[:=]\s*|[\s,]+))(?P<quote>['\"]?)(?!None\b|null\b|-)"
+    r"(?P<value>[^\s'\",)}\]]+)"
+)
+
+
+def server_argv(spec: LaunchSpec, host: str, port: int) -> tuple[str, ...]:
+    """The server's command line, in the spelling of SGLang 0.5.21 and later. `extra_args` come last and so win."""
+    command = spec.command or (sys.executable, "-m", MODULES[spec.engine])
+    flags = [flag for name, value in _effective(spec).items() for flag in _flags(name, value)]
+    address = ("--host", host, "--port", str(port), "--enable-metrics")
+    return (*command, "--model-path", spec.model_path, *flags, *address, *spec.extra_args)
+
+
+def _effective(spec: LaunchSpec) -> dict[str, SettingValue | tuple[SettingValue, ...]]:
+    """Settings by canonical name; without those of speculation where its depth is 0."""
+    settings = {canonical_name(name): value for name, value in spec.settings}
+    settings.pop("enable_metrics", None)
+    depth = settings.get("speculative_num_steps")
+    if depth == 0 and not isinstance(depth, bool):
+        return {name: value for name, value in settings.items() if not name.startswith("speculative_")}
+    return settings
+
+
+def _flags(name: str, value: SettingValue | tuple[SettingValue, ...]) -> tuple[str, ...]:
+    option = known_options().get(name)
+    flag = option.flag if option else "--" + name.replace("_", "-")
+    if isinstance(value, bool):
+        return (flag,) if value else _denial(option)
+    if isinstance(value, tuple):
+        return (flag, *map(str, value))
+    return (flag, str(value))
+
+
+def _denial(option: Option | None) -> tuple[str, ...]:
+    """The flag that says no; plain switches are denied by their absence."""
+    if option is None:
+        return ()
+    return tuple(spelling for spelling in option.spellings if spelling.startswith("--no-"))[:1]
+
+
+def server_env(spec: LaunchSpec, gpu_ids: Sequence[str], base: Mapping[str, str]) -> dict[str, str]:
+    """The server's whole environment: ours without what is Ray's, the GPUs, the spec's, and our mark over all."""
+    env = {name: value for name, value in base.items() if not name.startswith(_NOT_INHERITED)}
+    env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+    if gpu_ids:
+        env["CUDA_VISIBLE_DEVICES"] = ",".join(gpu_ids)
+    if spec.engine == "emulator":
+        env["PYTHONPATH"] = str(Path(__file__).parent.parent)
+    env.update(spec.env)
+    env[RUN_MARK] = spec.run_id
+    env[TRIAL_MARK] = spec.trial_id
+    # SGLang renames its processes; without this setproctitle overwrites /proc/PID/environ, and our mark in it.
+    env["SPT_NOENV"] = "1"
+    return env
+
+
+def free_port(slot_index: int, base: int = 31000, spacing: int = 320) -> int:
+    """An HTTP port that is free now, as are the ports above it that SGLang takes with attention-DP.
+
+    Slots of one host look `spacing` apart, so that servers starting at the same time do not meet.
+    """
+    first = base + slot_index * spacing
+    for port in range(first, min(first + spacing - _INTERNAL_PORTS[-1], 65535 - _INTERNAL_PORTS[-1])):
+        if all(map(_is_free, (port, *(port + offset for offset in _INTERNAL_PORTS)))):
+            return port
+    raise ClusterRefusal(f"no free port for slot {slot_index} between {first} and {first + spacing}")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server binds: closing ones do not count
+        try:
+            probe.bind(("", port))
+            probe.listen(1)
+        except OSError:
+            return False
+    return True
+
+
+def redact(argv: Sequence[str]) -> tuple[str, ...]:
+    """A command line with the values of secret flags hidden."""
+    shown: list[str] = []
+    hide_next = False
+    for word in argv:
+        name, equals, _ = word.partition("=")
+        is_secret = bool(_SECRET_FLAG.match(name))
+        shown.append(HIDDEN if hide_next else f"{name}={HIDDEN}" if is_secret and equals else word)
+        hide_next = is_secret and not equals
+    return tuple(shown)
+
+
+def secret_values(argv: Sequence[str], env: Mapping[str, str]) -> frozenset[str]:
+    """Every value that must not reach a log or a dataset: of secret flags, and of variables named like secrets."""
+    values = {value for name, value in env.items() if _SECRET_NAME.search(name)}
+    values.update(value for name, value in _given(argv) if _SECRET_FLAG.match(name))
+    # Shorter ones are switches and numbers, and occur everywhere.
+    return frozenset(value for value in values if len(value) >= 6)
+
+
+def api_key(argv: Sequence[str]) -> str | None:
+    """The key that a server started like this wants to see in requests."""
+    return dict(_given(argv)).get("--api-key")
+
+
+def _given(argv: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Words with the value that is theirs if they are flags: `--name value` or `--name=value`."""
+    for word, following in pairwise((*argv, "")):
+        name, equals, value = word.partition("=")
+        yield (name, value if equals else following)
+
+
+def conceal(text: str, secrets: frozenset[str] = frozenset()) -> str:
+    """Text without the given secrets, and without API keys in the ways that SGLang prints them."""
+    for secret in sorted(secrets, key=len, reverse=True):
+        text = text.replace(secret, HIDDEN)
+    return _SECRET_IN_TEXT.sub(rf"\g<name>\g<quote>{HIDDEN}", text)
+
+
+def scrub(info: Mapping[str, Any]) -> dict[str, Any]:
+    """A server's account of itself without secrets, also where they are repeated inside other texts."""
+    secrets = frozenset(_secrets_in(info))
+    return {name: _scrubbed(name, value, secrets) for name, value in info.items()}
+
+
+def _secrets_in(value: Any, name: str = "") -> list[str]:
+    if isinstance(value, Mapping):
+        return [secret for key, item in value.items() for secret in _secrets_in(item, str(key))]
+    if isinstance(value, list | tuple):
+        return [secret for item in value for secret in _secrets_in(item)]
+    return [value] if isinstance(value, str) and len(value) >= 6 and _SECRET_NAME.search(name) else []
+
+
+def _scrubbed(name: str, value: Any, secrets: frozenset[str]) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _scrubbed(str(key), item, secrets) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        words = [_scrubbed("", item, secrets) for item in value]
+        return list(redact(words)) if all(isinstance(word, str) for word in words) else words
+    if not isinstance(value, str):
+        return value
+    return HIDDEN if value and _SECRET_NAME.search(name) else conceal(value, secrets)

@@ -1,0 +1,80 @@
+"""Servers that follow a script (`log_server.py`), started as a slot starts real ones."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from actors.guard_process import process_table
+from actors.launch import free_port
+from actors.server import Server
+from orchestrator.trial import Diagnosis, LaunchSpec, ServerDied, StartEvent, freeze_settings
+
+FAKE = Path(__file__).with_name("log_server.py")
+SLOT = 40
+STAMP = "[2026-08-07 17:35:59]"
+START = [
+    f"{STAMP} server_args={{'model_path': 'm', 'api_key': 'sk-printed'}}",
+    f"{STAMP} Load weight begin. avail mem=94.00 GB",
+    f"{STAMP} Load weight end. elapsed=8.82 s, type=M, avail mem=58.00 GB, mem usage=36.00 GB.",
+    f"{STAMP} KV Cache is allocated. dtype: torch.bfloat16, #tokens: 4096, K size: 1.00 GB, V size: 1.00 GB",
+    f"{STAMP} Memory pool end. avail mem=25.40 GB",
+    f"{STAMP} Capture target verify CUDA graph begin. backend=full, num_tokens_per_req=2, avail mem=25.39 GB",
+]
+
+
+def spec_for(script: dict[str, Any], **changes: Any) -> LaunchSpec:
+    """The launch of a server with this script."""
+    spec = LaunchSpec(
+        run_id="run-7",
+        trial_id="trial-3",
+        engine="sglang",
+        command=(sys.executable, str(FAKE)),
+        model_path="m",
+        settings=freeze_settings({}),
+        env=(("FAKE_SCRIPT", json.dumps(script)), ("HF_TOKEN", "hf_do_not_store")),
+        stop_grace_s=5.0,
+    )
+    return replace(spec, **changes)
+
+
+def events_of(server: Server, spec: LaunchSpec, tmp_path: Path) -> AsyncIterator[StartEvent]:
+    """Its start, without GPUs, on this host."""
+    log = tmp_path / "server.log"
+    return server.start(spec, gpu_ids=(), host="127.0.0.1", port=free_port(SLOT), log_path=log)
+
+
+@asynccontextmanager
+async def started(spec: LaunchSpec, tmp_path: Path) -> AsyncIterator[tuple[Server, list[StartEvent]]]:
+    """A server after its start, with all events of it; it is gone afterwards whatever the test does."""
+    server = Server()
+    try:
+        yield server, [event async for event in events_of(server, spec, tmp_path)]
+    finally:
+        await server.stop(0.0)
+
+
+async def eventually(condition: Callable[[], Coroutine[Any, Any, Any]], within_s: float = 20.0) -> Any:
+    """What the condition returned when it was first true."""
+    deadline = time.monotonic() + within_s
+    while not (found := await condition()) and time.monotonic() < deadline:  # noqa: ASYNC110 - no event to wait for
+        await asyncio.sleep(0.02)
+    return found
+
+
+def is_alive(pid: int | None) -> bool:
+    """Whether the process runs; zombies do not."""
+    return pid is not None and process_table().get(pid, (0, "Z"))[1] != "Z"
+
+
+def diagnosis_of(event: StartEvent) -> Diagnosis:
+    """Why it died."""
+    assert isinstance(event, ServerDied)
+    return event.diagnosis
