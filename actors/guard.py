@@ -159,7 +159,7 @@ def _boot(orders: dict[str, Any], life: int, control: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class EndedProcess:
-    """A process that an earlier session of the run had left on this host."""
+    """A process that an earlier start of the run had left on this host."""
 
     pid: int
     command: str

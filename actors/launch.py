@@ -18,7 +18,7 @@ from orchestrator.trial import LaunchSpec
 MODULES = {"sglang": "sglang.launch_server", "emulator": "actors.emulator"}
 HIDDEN = "***"
 
-# What Ray or a debugging session put into our own environment for themselves; a server must not inherit it.
+# What Ray or a debugger put into our own environment for themselves; a server must not inherit it.
 _NOT_INHERITED = (
     "RAY_",
     "PYTHONBREAKPOINT",
