@@ -25,7 +25,11 @@ class LoadHost:
         spool = spool_file(self._run_id, point.point_id, attempt)
         spool.parent.mkdir(parents=True, exist_ok=True)
         load = self._running = LoadGenerator(
-            run_id=self._run_id, engine=self._engine, attempt=attempt, spool_path=spool
+            run_id=self._run_id,
+            engine=self._engine,
+            attempt=attempt,
+            spool_path=spool,
+            drain_timeout_s=point.spec.request_timeout_s,
         )
         try:
             async for item in load.run(url, point):

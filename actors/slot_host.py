@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import shutil
 import socket
@@ -32,6 +31,11 @@ def scratch_dir(run_id: str) -> Path:
 def end_leftovers(run_id: str) -> list[tuple[int, str]]:
     """End what an earlier start of this run left on this host; (pid, command) of each process ended."""
     return [(ended.pid, ended.command) for ended in sweep_leftovers(run_id)]
+
+
+def remove_scratch(run_id: str) -> None:
+    """Remove what a run left in this host's temporary folder; the driver has fetched it."""
+    shutil.rmtree(scratch_dir(run_id), ignore_errors=True)
 
 
 def gpu_states_json() -> list[dict[str, Any]] | None:
@@ -93,12 +97,10 @@ class SlotHost:
         return log
 
     async def close(self, grace_s: float) -> None:
-        """Stop the server and remove what the run left in the temporary folder."""
+        """Stop the server; the slot is not used again."""
         await self.stop(grace_s)
         if self._lease is not None:
             self._lease.cancel()
-        with contextlib.suppress(OSError):
-            shutil.rmtree(self._scratch)
 
     async def _watch_lease(self) -> None:
         while (left := LEASE_S - (time.monotonic() - self._driver_seen)) > 0:  # noqa: ASYNC110 - heartbeats move it

@@ -8,7 +8,7 @@ import os
 import secrets
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -124,6 +124,7 @@ class Cluster:
         self._run_id = run_id
         self._address = address
         self._slots: list[RaySlot] = []
+        self._nodes: set[str] = set()
         self._group: Any = None
         self._closing = threading.Event()
 
@@ -173,7 +174,8 @@ class Cluster:
             ray.get(self._group.ready(), timeout=timeout_s)
         except ray.exceptions.GetTimeoutError:
             raise ClusterRefusal(self._busy(slots, places, timeout_s)) from None
-        self._end_leftovers({place.host.node_id for place in places})
+        self._nodes = set(nodes)
+        self._end_leftovers()
         self._slots = [self._start_slot(slots, place, i, len(places) + i, engine) for i, place in enumerate(places)]
         threading.Thread(target=self._beat, daemon=True).start()
         return self._slots
@@ -188,15 +190,28 @@ class Cluster:
             f"{free.get('CPU', 0):g} CPUs (others may hold the rest; `specsweep hosts` shows who)."
         )
 
-    def _end_leftovers(self, nodes: set[str]) -> None:
+    def _end_leftovers(self) -> None:
         """Before the first launch: no process of an earlier start of this run may hold a GPU."""
-        import ray
-
         from actors.slot_host import end_leftovers
 
-        task = ray.remote(end_leftovers)
+        self._on_each_host(end_leftovers)
+
+    def _remove_scratch(self) -> None:
+        import ray
+
+        from actors.slot_host import remove_scratch
+
+        with contextlib.suppress(ray.exceptions.RayError):
+            self._on_each_host(remove_scratch)
+
+    def _on_each_host(self, task: Callable[[str], Any]) -> None:
+        """Run a function of the run id on every host that we use."""
+        import ray
+
+        remote = ray.remote(task)
         calls = [
-            task.options(num_cpus=0, label_selector={"ray.io/node-id": node}).remote(self._run_id) for node in nodes
+            remote.options(num_cpus=0, label_selector={"ray.io/node-id": node}).remote(self._run_id)
+            for node in self._nodes
         ]
         ray.get(calls, timeout=CALL_S * 2)
 
@@ -241,6 +256,7 @@ class Cluster:
             slot.begin_close()
         for slot in self._slots:
             slot.end_close()
+        self._remove_scratch()
         if self._group is not None:
             with contextlib.suppress(ray.exceptions.RayError, ValueError):
                 ray.util.remove_placement_group(self._group)

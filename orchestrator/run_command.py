@@ -15,7 +15,7 @@ from typing import Any
 from rich.console import Console
 
 from orchestrator.cluster import Cluster, Connection, connect
-from orchestrator.errors import BadInput, RunInterrupted, SpecsweepError
+from orchestrator.errors import BadInput, ClusterRefusal, RunInterrupted, SpecsweepError
 from orchestrator.journal import finished_work
 from orchestrator.planner import Plan, dataset_files, make_plan
 from orchestrator.progress import Progress
@@ -54,6 +54,10 @@ def run(request: RunRequest, console: Console) -> Path:
         else:
             result = _sweep(scenario, directory, done, request, console)
             complete = result.complete
+    except ClusterRefusal:
+        if request.resume is None:
+            directory.discard()
+        raise
     finally:
         directory.close(complete=complete)
     print_rankings(rank_run(directory.paths.root), console)

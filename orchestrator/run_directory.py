@@ -6,6 +6,7 @@ finds either the journal line, or a whole part that it can still adopt, or only 
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 from dataclasses import asdict
@@ -42,6 +43,7 @@ class RunDirectory:
         self._lock = lock
         self._journal = Journal(paths.journal)
         self._streams: dict[str, dataset.PointStream] = {}
+        self._discarded = False
 
     @classmethod
     def create(cls, root: Path, scenario: Scenario) -> RunDirectory:
@@ -136,11 +138,20 @@ class RunDirectory:
         file = self.paths.server_log(trial.trial_id)
         write_whole(file if attempt == 1 else file.with_name(f"server-{attempt}.log.zst"), compressed)
 
+    def discard(self) -> None:
+        """Remove a run in which nothing was started, so that its name is free again."""
+        self._discarded = True
+        for file in (self.paths.manifest, self.paths.journal, self.paths.lock):
+            file.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self.paths.root.rmdir()
+
     def close(self, *, complete: bool) -> None:
         for stream in self._streams.values():
             stream.abandon()
         self._streams.clear()
-        self._journal.append("run_ended", complete=complete, at=utc_now())
+        if not self._discarded:
+            self._journal.append("run_ended", complete=complete, at=utc_now())
         self._journal.close()
         self._lock.close()
 

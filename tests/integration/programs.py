@@ -1,0 +1,76 @@
+"""Running specsweep as a user does, and looking for what it leaves behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+QUICK = """\
+name: quick
+model: {path: example/small-model, bundled_draft: true}
+engine:
+  kind: emulator
+  start_speedup: 100
+  settings: {speculative_algorithm: NEXTN, max_running_requests: 16}
+sweep:
+  axes: {speculative_num_steps: [0, 1, 2, 3]}
+slots: {gpus: 1, emulated_gpus: 2}
+workloads:
+  - {name: chat, input_tokens: 32, output_tokens: 32, concurrency: [1, 4]}
+measure: {warmup_s: 0.2, duration_s: 1}
+objectives:
+  - {name: fast, maximize: output_throughput_tok_s, at: {concurrency: 1}}
+"""
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    """`python -m orchestrator ...` in the background, output captured."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "orchestrator", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    )
+
+
+def run(*arguments: str, timeout_s: float = 300) -> subprocess.CompletedProcess[str]:
+    """`python -m orchestrator ...` to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "orchestrator", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=timeout_s,
+        check=False,
+    )
+
+
+def marked_processes(run_id: str) -> list[str]:
+    """Command lines of living processes that carry the mark of a run."""
+    found = []
+    for entry in os.listdir("/proc"):  # noqa: PTH208 - names are all that is wanted
+        if not entry.isdigit():
+            continue
+        try:
+            environ = Path(f"/proc/{entry}/environ").read_bytes().split(b"\0")
+            command = Path(f"/proc/{entry}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if f"SPECSWEEP_RUN_ID={run_id}".encode() in environ and command:
+            found.append(f"{entry} {command}")
+    return found
+
+
+def wait_until(condition: Callable[[], object], what: str, timeout_s: float = 60) -> None:
+    """Poll until a condition holds; AssertionError naming it if it never does."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
+        time.sleep(0.02)

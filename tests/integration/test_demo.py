@@ -1,0 +1,86 @@
+"""The reference campaign end to end: embedded Ray, two slots of four emulated GPUs, the real load path."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as ds
+import pytest
+
+from tests.integration.programs import marked_processes, run
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(420)]
+
+# The field report's table: output tokens per second by (depth, concurrency).
+REPORT_A = {(1, 1): 123, (3, 1): 234, (4, 1): 277, (5, 1): 282, (4, 16): 1596, (5, 16): 1119, (3, 32): 1979}
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The run directory of `make demo` and what it printed."""
+    root = tmp_path_factory.mktemp("runs") / "demo"
+    done = run(
+        "run", "scenarios/qwen3.5-122b-mtp-depth.yaml", "--address", "local", "--run-dir", str(root), timeout_s=400
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return root, done.stdout
+
+
+def winner(root: Path, objective: str) -> dict[str, Any]:
+    ranked = json.loads(run("rank", str(root), "--objective", objective, "--json").stdout)
+    best: dict[str, Any] = ranked["objectives"][objective]["ranking"][0]
+    return best
+
+
+def test_agentic_picks_depth_4_and_balanced_picks_depth_3(demo: tuple[Path, str]) -> None:
+    root, printed = demo
+
+    assert winner(root, "agentic")["settings"]["speculative_num_steps"] == 4
+    assert winner(root, "agentic")["tie"] is True
+    assert winner(root, "balanced")["settings"]["speculative_num_steps"] == 3
+    assert "a near-tie (within 3.0% of the best) with speculative_num_steps=5" in printed
+    assert "decided by the tie-breaker output_throughput_tok_s at C=16" in " ".join(printed.split())
+
+
+def test_depth_10_is_infeasible_with_the_line_that_shows_it(demo: tuple[Path, str]) -> None:
+    root, printed = demo
+    ranked = json.loads((root / "ranking.json").read_text())
+
+    assert [(c["settings"]["speculative_num_steps"], c["label"], c["phase"]) for c in ranked["infeasible"]] == [
+        (10, "kv_budget", "kv_pool")
+    ]
+    evidence = "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static."
+    assert ranked["infeasible"][0]["evidence"] == evidence
+    assert evidence in printed
+    assert ranked["failed"] == []
+
+
+def test_every_number_of_the_report_comes_out_within_5_percent(demo: tuple[Path, str]) -> None:
+    root, _ = demo
+    depths = {
+        t["config_id"]: json.loads(t["settings_json"])["speculative_num_steps"]
+        for t in ds.dataset(root / "dataset/trials").to_table().to_pylist()
+    }
+    points = ds.dataset(root / "dataset/points").to_table().to_pylist()
+    measured = {(depths[p["config_id"]], int(p["level"])): p["output_throughput_tok_s"] for p in points}
+
+    assert {key: measured[key] for key in REPORT_A} == {
+        key: pytest.approx(value, rel=0.05) for key, value in REPORT_A.items()
+    }
+    assert all(p["valid"] for p in points)
+
+
+def test_no_process_of_the_run_is_left(demo: tuple[Path, str]) -> None:
+    assert marked_processes("demo") == []
+
+
+def test_two_slots_worked_in_parallel_on_gpus_of_their_own(demo: tuple[Path, str]) -> None:
+    root, _ = demo
+    trials = ds.dataset(root / "dataset/trials").to_table().to_pylist()
+
+    assert {t["slot"].rpartition("/")[2]: tuple(t["gpu_ids"]) for t in trials} == {
+        "0": ("0", "1", "2", "3"),
+        "1": ("4", "5", "6", "7"),
+    }

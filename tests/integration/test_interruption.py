@@ -1,0 +1,106 @@
+"""Ctrl-C and SIGKILL in the middle of a real run: nothing lost, nothing double, nothing left running."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import pyarrow.dataset as ds
+import pytest
+
+from orchestrator.journal import read_events
+from tests.integration.programs import QUICK, marked_processes, run, start, wait_until
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(400)]
+
+
+@pytest.fixture
+def scenario(tmp_path: Path) -> Path:
+    path = tmp_path / "quick.yaml"
+    path.write_text(QUICK)
+    return path
+
+
+def events(root: Path, kind: str) -> list[dict[str, object]]:
+    return [e for e in read_events(root / "journal.jsonl") if e["event"] == kind]
+
+
+def assert_whole(root: Path) -> None:
+    """4 configs x 2 levels, each point once, each request once."""
+    rows = ds.dataset(root / "dataset/requests").to_table(columns=["point_id", "warmup", "request_index"]).to_pylist()
+    keys = {(r["point_id"], r["warmup"], r["request_index"]) for r in rows}
+    assert len({r["point_id"] for r in rows}) == 8
+    assert len(keys) == len(rows)
+    assert sorted(e["point_id"] for e in events(root, "point_done")) == sorted({r["point_id"] for r in rows})
+    ranked = json.loads((root / "ranking.json").read_text())
+    assert len(ranked["objectives"]["fast"]["ranking"]) == 4
+
+
+def test_ctrl_c_keeps_what_was_measured_stops_every_server_and_says_how_to_resume(
+    tmp_path: Path, scenario: Path
+) -> None:
+    root = tmp_path / "interrupted"
+    driver = start("run", str(scenario), "--address", "local", "--run-dir", str(root))
+    wait_until(lambda: events(root, "point_done"), "a first point is measured", 120)
+    driver.send_signal(signal.SIGINT)
+    printed, complained = driver.communicate(timeout=120)
+
+    assert driver.returncode == 130, printed + complained
+    assert f"Continue it: specsweep run --resume {root}" in complained
+    assert marked_processes("interrupted") == []
+    before = len(events(root, "point_done"))
+    assert 1 <= before < 8
+
+    resumed = run("run", "--resume", str(root), "--address", "local")
+
+    assert resumed.returncode == 0, resumed.stdout + resumed.stderr
+    assert len(events(root, "point_done")) == 8
+    assert_whole(root)
+
+
+@pytest.mark.parametrize("points_before", [0, 3, 6])
+def test_a_run_killed_with_sigkill_leaves_no_server_and_is_finished_by_resume(
+    tmp_path: Path, scenario: Path, points_before: int
+) -> None:
+    root = tmp_path / "killed"
+    driver = start("run", str(scenario), "--address", "local", "--run-dir", str(root))
+    if points_before:
+        wait_until(lambda: len(events(root, "point_done")) >= points_before, f"{points_before} points", 120)
+    else:
+        wait_until(lambda: marked_processes("killed"), "a server is starting", 120)
+    driver.kill()
+    driver.communicate()
+    wait_until(lambda: not marked_processes("killed"), "the guards have ended every server", 60)
+    assert len(events(root, "point_done")) < 8
+
+    resumed = run("run", "--resume", str(root), "--address", "local")
+
+    assert resumed.returncode == 0, resumed.stdout + resumed.stderr
+    assert marked_processes("killed") == []
+    assert_whole(root)
+
+
+def test_a_finished_run_has_nothing_to_resume_and_ranks_again(tmp_path: Path, scenario: Path) -> None:
+    root = tmp_path / "finished"
+    first = run("run", str(scenario), "--address", "local", "--run-dir", str(root))
+    assert first.returncode == 0, first.stdout + first.stderr
+
+    again = run("run", "--resume", str(root))
+
+    assert again.returncode == 0
+    assert "Nothing is missing" in again.stdout
+    other = run("run", str(scenario), "--resume", str(root), "--set", "seed=2")
+    assert other.returncode == 2
+    assert "that run asked another question (differs in: seed)" in other.stderr
+
+
+def test_a_scenario_that_the_cluster_cannot_hold_is_refused_with_wanted_and_available(
+    tmp_path: Path, scenario: Path
+) -> None:
+    refused = run(
+        "run", str(scenario), "--address", "local", "--run-dir", str(tmp_path / "r"), "--set", "slots.count=3"
+    )
+
+    assert refused.returncode == 3
+    assert "Wanted: 3 slot(s) of 1 GPUs. Available: 2 slot(s)." in refused.stderr
