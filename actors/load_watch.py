@@ -1,0 +1,76 @@
+"""What is watched while a point runs: the load actor's own speed, and the server's counters before and after."""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Mapping
+
+# Sums over all labels; SGLang advances them when a request ends, so differences are exact for a drained window.
+COUNTERS = ("spec_verify_calls_total", "generation_tokens_total", "num_requests_total")
+_SAMPLE = re.compile(rf"^sglang[:_]({'|'.join(COUNTERS)})(?:\{{.*\}})? (\S+)", re.MULTILINE)
+
+
+def read_counters(exposition: str | None) -> dict[str, float] | None:
+    """The counters found in the text of `/metrics`, None if the server has no metrics."""
+    if exposition is None:
+        return None
+    found: dict[str, float] = {}
+    for match in _SAMPLE.finditer(exposition):
+        found[match[1]] = found.get(match[1], 0.0) + float(match[2])
+    return found
+
+
+def counter_delta(name: str, before: Mapping[str, float] | None, after: Mapping[str, float] | None) -> float | None:
+    """How much a counter grew, None if it is not there; one that appears in between has grown from 0."""
+    if before is None or after is None or name not in after:
+        return None
+    grown = after[name] - before.get(name, 0.0)
+    return grown if grown >= 0 else None
+
+
+class OwnSpeed:
+    """How the process itself does between `begin` and `end`: CPU seconds, event-loop lag, lateness of sends."""
+
+    def __init__(self) -> None:
+        self._began_s = self._began_cpu_s = 0.0
+        self._running = False
+        self._lags_s: list[float] = []
+        self._lateness_s: list[float] = []
+        self.duration_s = 0.0
+        self.cpu_s = 0.0
+
+    def begin(self) -> None:
+        self._began_s, self._began_cpu_s = time.monotonic(), time.process_time()
+        self._running = True
+
+    def end(self) -> None:
+        """Later calls change nothing."""
+        if self._running:
+            self._running = False
+            self.duration_s = time.monotonic() - self._began_s
+            self.cpu_s = time.process_time() - self._began_cpu_s
+
+    def saw_lag(self, seconds: float) -> None:
+        """How much later than asked the event loop woke a sleeper."""
+        if self._running:
+            self._lags_s.append(max(seconds, 0.0))
+
+    def saw_send(self, late_ns: int) -> None:
+        """How much later than it could have been a scheduled request was sent, waiting at a gate left out."""
+        self._lateness_s.append(max(late_ns, 0) / 1e9)
+
+    @property
+    def loop_lag_p99_ms(self) -> float:
+        return percentile(self._lags_s, 99) * 1e3
+
+    @property
+    def schedule_delay_p99_ms(self) -> float:
+        return percentile(self._lateness_s, 99) * 1e3
+
+
+def percentile(values: list[float], percent: float) -> float:
+    """Nearest-rank percentile, 0 if there are no values."""
+    ordered = sorted(values)
+    return ordered[max(math.ceil(len(ordered) * percent / 100) - 1, 0)] if ordered else 0.0

@@ -1,0 +1,94 @@
+"""Offers the load of one point to one server and yields its request records as they come. Plain asyncio, no Ray."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+from actors.client import StreamClient
+from actors.point_load import PointLoad
+from actors.record_batch import RecordStream, records_of
+from orchestrator.records import RequestRecord
+from orchestrator.trial import ClientReport, Point, PointSpec
+
+_DEFAULT_HANG_S = 120.0
+_DEFAULT_DRAIN_S = 120.0
+
+
+class LoadGenerator:
+    """Runs points, one at a time. `run_id`, `engine` and `attempt` go into every record, every batch into the spool.
+
+    `hang_timeout_s`: without a byte from any request for so long, the point ends as "hung" (default: 120 s or the
+    request timeout, whichever is less). `drain_timeout_s`: how long requests may take after the last was sent.
+    """
+
+    def __init__(
+        self,
+        *,
+        run_id: str = "",
+        engine: str = "",
+        attempt: int = 1,
+        spool_path: Path | None = None,
+        api_key: str | None = None,
+        hang_timeout_s: float | None = None,
+        drain_timeout_s: float = _DEFAULT_DRAIN_S,
+    ) -> None:
+        self._identity = {"run_id": run_id, "engine": engine, "attempt": attempt}
+        self._spool_path = spool_path
+        self._api_key = api_key
+        self._hang_timeout_s = hang_timeout_s
+        self._drain_timeout_s = drain_timeout_s
+        self._load: PointLoad | None = None
+        self._stop_asked = False
+
+    async def run(self, url: str, point: Point) -> AsyncGenerator[Any]:
+        """Record batches while the point runs, at last one ClientReport."""
+        identity = {"trial_id": point.trial_id, "point_id": point.point_id, "config_id": point.config_id}
+        stream = RecordStream(self._identity | identity, self._spool_path)
+        hang_s = self._hang_timeout_s or min(_DEFAULT_HANG_S, point.spec.request_timeout_s)
+        async with StreamClient(url, point.spec, api_key=self._api_key) as client:
+            self._load = load = PointLoad(point, client, stream, hang_s, self._drain_timeout_s)
+            load.stopping = self._stop_asked
+            driving = asyncio.create_task(load.drive())
+            try:
+                async for batch in stream.batches():
+                    yield batch
+                yield await driving
+            finally:
+                self._load, self._stop_asked = None, False
+                driving.cancel()
+                await asyncio.gather(driving, return_exceptions=True)
+
+    def stop(self) -> None:
+        """End the running (or the next) point soon: requests in flight become CANCELLED, all records are kept.
+
+        Safe in any thread.
+        """
+        self._stop_asked = True
+        load = self._load
+        if load is not None:
+            load.stopping = True
+
+
+async def load_endpoint(
+    url: str, spec: PointSpec, *, generator: LoadGenerator | None = None, point_id: str = "load"
+) -> tuple[list[RequestRecord], ClientReport]:
+    """Offer one load to a server that runs already; all records, warm-up included, and the client's account of itself.
+
+    Pass the `generator` to give it a key or a spool, or to be able to `stop()` it.
+    """
+    generator = generator or LoadGenerator(engine="attach")
+    point = Point(point_id, trial_id="", config_id="", repeat=0, spec=spec)
+    records: list[RequestRecord] = []
+    report: ClientReport | None = None
+    async with aclosing(generator.run(url, point)) as items:
+        async for item in items:
+            if isinstance(item, ClientReport):
+                report = item
+            else:
+                records.extend(records_of(item))
+    assert report is not None, "a run that ends without an exception ends with its report"
+    return records, report

@@ -1,0 +1,103 @@
+"""Request records -> Arrow record batches of the `requests` schema, handed to a reader without ever waiting for it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from dataclasses import fields
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from actors.spool import SpoolWriter, read_spool
+from orchestrator.records import RequestRecord, RequestStatus
+from orchestrator.schemas import request_schema
+
+FLUSH_ROWS = 1000
+FLUSH_S = 0.5
+# Batches that may wait in memory for the reader; the rest waits in the spool.
+_MOST_WAITING = 256
+
+
+class RecordStream:
+    """Takes records one by one, makes a batch of every 1000 or of half a second, spools it, and hands it out.
+
+    A reader that falls behind gets the batches beyond 256 from the spool when the point has ended: nothing is lost and
+    nobody waits. Without a spool all batches wait in memory. `identity` fills the columns that no record has.
+    """
+
+    def __init__(self, identity: dict[str, Any], spool: Path | None, *, most_waiting: int = _MOST_WAITING) -> None:
+        self._identity = identity
+        self._spool = spool
+        self._writer = SpoolWriter(spool, request_schema()) if spool else None
+        self._most_waiting = most_waiting
+        self._rows: list[RequestRecord] = []
+        self._ready: asyncio.Queue[Any] = asyncio.Queue()
+        self._flushed_at = time.monotonic()
+        self._handed = 0
+        self._spilled = False
+
+    def add(self, record: RequestRecord) -> None:
+        self._rows.append(record)
+        if len(self._rows) >= FLUSH_ROWS:
+            self._flush()
+
+    def tick(self) -> None:
+        """Called often: flushes what has waited long enough."""
+        if self._rows and time.monotonic() - self._flushed_at >= FLUSH_S:
+            self._flush()
+
+    def close(self) -> None:
+        """No more records; the reader's iteration ends after the last batch."""
+        if self._rows:
+            self._flush()
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+        self._ready.put_nowait(None)
+
+    async def batches(self) -> AsyncIterator[Any]:
+        """Every batch once, in order, until `close`."""
+        while (batch := await self._ready.get()) is not None:
+            self._handed += 1
+            yield batch
+        if self._spilled and self._spool is not None:
+            for batch in islice(read_spool(self._spool), self._handed, None):
+                yield batch
+
+    def _flush(self) -> None:
+        batch = batch_of(self._rows, self._identity)
+        self._rows.clear()
+        self._flushed_at = time.monotonic()
+        if self._writer is not None:
+            self._writer.append(batch)
+            self._spilled = self._spilled or self._ready.qsize() >= self._most_waiting
+        if not self._spilled:
+            self._ready.put_nowait(batch)
+
+
+def batch_of(records: list[RequestRecord], identity: dict[str, Any]) -> Any:
+    """One batch with its own buffers, in schema order."""
+    import pyarrow as pa
+
+    schema = request_schema()
+    columns = []
+    for field in schema:
+        if field.name in identity:
+            values: list[Any] = [identity[field.name]] * len(records)
+        else:
+            values = [getattr(record, field.name) for record in records]
+        columns.append(pa.array(values, type=field.type))
+    return pa.record_batch(columns, schema=schema)
+
+
+def records_of(batch: Any) -> list[RequestRecord]:
+    """The records of a batch."""
+    names = [field.name for field in fields(RequestRecord)]
+    rows = []
+    for row in batch.select(names).to_pylist():
+        row["chunk_ns"], row["chunk_tokens"] = tuple(row["chunk_ns"]), tuple(row["chunk_tokens"])
+        row["status"] = RequestStatus(row["status"])
+        rows.append(RequestRecord(**row))
+    return rows

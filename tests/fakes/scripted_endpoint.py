@@ -1,0 +1,162 @@
+"""An SGLang look-alike whose every byte, pause, count and fault is written in the test. Runs in the test's own loop."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from aiohttp import web
+
+DONE = b"data: [DONE]\n\n"
+
+
+@dataclass(frozen=True)
+class Script:
+    """One answer: (seconds to wait, bytes to write) in turn, then how it ends."""
+
+    writes: list[tuple[float, bytes]] = field(default_factory=list)
+    status: int = 200
+    end: Literal["clean", "reset", "hang"] = "clean"
+    content_type: str = "text/event-stream"
+
+
+def frame(value: dict[str, Any]) -> bytes:
+    """One event, written as SGLang writes it."""
+    return b"data: " + json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
+
+
+def native(text: str, tokens: int, finish: dict[str, Any] | None = None, **meta: Any) -> bytes:
+    """A chunk of `/generate`; `tokens` counts from the beginning of the answer."""
+    facts = {"id": "r", "finish_reason": finish, "prompt_tokens": 9, "completion_tokens": tokens, "cached_tokens": 4}
+    return frame({"text": text, "output_ids": list(range(tokens)), "meta_info": facts | meta})
+
+
+def chat(delta: dict[str, Any], *, tokens: int | None = None, finish: str | None = None) -> bytes:
+    """A chunk of the chat endpoint, with usage if `tokens` is given."""
+    value: dict[str, Any] = {
+        "object": "chat.completion.chunk",
+        "choices": [{"index": 0, "delta": delta, "finish_reason": finish}],
+    }
+    return frame(value | (usage(tokens) if tokens is not None else {}))
+
+
+def usage(tokens: int, prompt: int = 13) -> dict[str, Any]:
+    """The `usage` member of a frame."""
+    return {"usage": {"prompt_tokens": prompt, "total_tokens": prompt + tokens, "completion_tokens": tokens}}
+
+
+def trailing_usage(tokens: int) -> bytes:
+    """The last frame before the end mark: no choices."""
+    return frame({"object": "chat.completion.chunk", "choices": []} | usage(tokens))
+
+
+def native_answer(chunks: int, *, pause_s: float = 0.0, per_chunk: int = 1, first_s: float = 0.0) -> Script:
+    """A whole, good `/generate` answer with cumulative text."""
+    writes = []
+    for i in range(1, chunks + 1):
+        finish = {"type": "length", "length": chunks * per_chunk} if i == chunks else None
+        writes.append((first_s if i == 1 else pause_s, native("x" * i * per_chunk, i * per_chunk, finish)))
+    return Script([*writes, (0.0, DONE)])
+
+
+class ScriptedEndpoint:
+    """Answers the n-th generation request with `script(n, body)`. Use as an async context manager.
+
+    It keeps what it saw: `bodies`, `headers`, `peak_open`, `calls` (every path in order).
+    """
+
+    def __init__(
+        self,
+        script: Callable[[int, dict[str, Any]], Script],
+        *,
+        metrics: Callable[[], str] | None = None,
+        flush_statuses: tuple[int, ...] = (200,),
+        keepalive_s: float = 30.0,
+    ) -> None:
+        self._script = script
+        self._metrics = metrics
+        self._flush_statuses = list(flush_statuses)
+        self._keepalive_s = keepalive_s
+        self._open = 0
+        self._forever = asyncio.Event()
+        self.bodies: list[dict[str, Any]] = []
+        self.headers: list[Any] = []
+        self.calls: list[str] = []
+        self.peak_open = 0
+        self.url = ""
+
+    async def __aenter__(self) -> Self:
+        app = web.Application(client_max_size=2**26)
+        for path in ("/generate", "/v1/completions", "/v1/chat/completions"):
+            app.router.add_post(path, self._generate)
+        app.router.add_post("/flush_cache", self._flush)
+        app.router.add_get("/metrics", self._expose)
+        self._runner = web.AppRunner(
+            app, keepalive_timeout=self._keepalive_s, access_log=None, handler_cancellation=True, shutdown_timeout=0.2
+        )
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0, backlog=1024)
+        await site.start()
+        port = self._runner.addresses[0][1]
+        self.url = f"http://127.0.0.1:{port}"
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._forever.set()
+        await self._runner.cleanup()
+
+    async def _generate(self, request: web.Request) -> web.StreamResponse:
+        body = await request.json()
+        self.calls.append(request.path)
+        self.headers.append(request.headers)
+        self.bodies.append(body)
+        script = self._script(len(self.bodies) - 1, body)
+        self._open += 1
+        self.peak_open = max(self.peak_open, self._open)
+        try:
+            return await self._answer(request, script)
+        finally:
+            self._open -= 1
+
+    async def _answer(self, request: web.Request, script: Script) -> web.StreamResponse:
+        if script.status != 200:
+            content = b"".join(data for _, data in script.writes)
+            return web.Response(status=script.status, body=content, content_type="application/json")
+        if script.end == "reset" and not script.writes:
+            return self._reset(request)
+        response = web.StreamResponse(headers={"Content-Type": script.content_type})
+        if script.writes or script.end == "clean":
+            await response.prepare(request)
+        for pause_s, data in script.writes:
+            if pause_s:
+                await asyncio.sleep(pause_s)
+            await response.write(data)
+        if script.end == "hang":
+            await self._forever.wait()
+        if script.end == "reset":
+            return self._reset(request)
+        await response.write_eof()
+        return response
+
+    @staticmethod
+    def _reset(request: web.Request) -> web.StreamResponse:
+        assert request.transport is not None
+        request.transport.abort()
+        return web.Response()
+
+    async def _flush(self, request: web.Request) -> web.Response:
+        self.calls.append(request.path)
+        status = self._flush_statuses.pop(0) if len(self._flush_statuses) > 1 else self._flush_statuses[0]
+        return web.Response(status=status, text="Cache flushed.")
+
+    async def _expose(self, request: web.Request) -> web.Response:
+        self.calls.append(request.path)
+        if self._metrics is None:
+            return web.Response(status=404)
+        return web.Response(text=self._metrics())
