@@ -23,6 +23,8 @@ from orchestrator.trial import PointSpec
 PATHS = {"generate": "/generate", "completions": "/v1/completions", "chat": "/v1/chat/completions"}
 # After `[DONE]` a server has nothing to say; one that keeps the stream open loses its connection, not our time.
 _AFTER_DONE_S = 1.0
+# Less than the 5 s after which uvicorn, in front of SGLang, closes an idle connection.
+_KEEP_ALIVE_S = 3.0
 _NO_TIMEOUT = aiohttp.ClientTimeout(total=None, connect=None, sock_connect=None, sock_read=None)
 
 
@@ -46,7 +48,7 @@ class StreamClient:
     async def __aenter__(self) -> Self:
         trace = aiohttp.TraceConfig()
         trace.on_connection_reuseconn.append(_mark_reused)
-        self._session = self._new_session(aiohttp.TCPConnector(limit=0), [trace])
+        self._session = self._new_session(aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE_S), [trace])
         self._fresh = self._new_session(aiohttp.TCPConnector(limit=0, force_close=True), [])
         return self
 

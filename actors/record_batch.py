@@ -50,12 +50,14 @@ class RecordStream:
 
     def close(self) -> None:
         """No more records; the reader's iteration ends after the last batch."""
-        if self._rows:
-            self._flush()
-        if self._writer is not None:
-            self._writer.close()
+        try:
+            if self._rows:
+                self._flush()
+            if self._writer is not None:
+                self._writer.close()
+        finally:
             self._writer = None
-        self._ready.put_nowait(None)
+            self._ready.put_nowait(None)  # also if the spool's disk is full: the reader must not wait for ever
 
     async def batches(self) -> AsyncIterator[Any]:
         """Every batch once, in order, until `close`."""

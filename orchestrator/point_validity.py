@@ -15,6 +15,8 @@ from orchestrator.trial import ClientReport, LoadLevel
 MOST_LOOP_LAG_MS = 50.0
 MOST_CPU_SHARE = 0.95
 MOST_FAILED_SHARE = 0.01
+# An idle connection may be closed just as it is used; a server that resets more than this is not idle but broken.
+MOST_RECONNECT_SHARE = 0.1
 # Of the median TTFT: a client that sends later than this measures itself.
 MOST_SCHEDULE_DELAY = 0.05
 # An event loop on a shared host is no more punctual; a server that answers in 20 ms must not be void for it.
@@ -22,6 +24,7 @@ SCHEDULE_DELAY_FLOOR_MS = 5.0
 # A shorter point is all start-up; its CPU share says nothing.
 _SHORTEST_CPU_WINDOW_S = 1.0
 _WARM_CACHE_SHARE = 0.05
+_FEWEST_REQUEST_TIMES = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,8 @@ def _client_faults(client: ClientReport) -> list[str]:
     faults = []
     if client.stopped_by == "hung":
         faults.append("the server hung: no request made progress")
+    if client.reconnects > MOST_RECONNECT_SHARE * client.requests:
+        faults.append(f"the server closed the connection under {client.reconnects} of {client.requests} requests")
     if client.loop_lag_p99_ms > MOST_LOOP_LAG_MS:
         faults.append(f"the client was busy: event-loop lag p99 {client.loop_lag_p99_ms:.0f} ms")
     if client.duration_s >= _SHORTEST_CPU_WINDOW_S and client.cpu_s / client.duration_s > MOST_CPU_SHARE:
@@ -92,9 +97,26 @@ def warnings(facts: Facts, cached_share: float | None, retractions: int | None) 
         told.append(f"{cached_share:.0%} of the prompt tokens came from the prefix cache")
     if retractions:
         told.append(f"the server ran out of KV cache: {retractions} retractions")
+    if short := _short_window(facts):
+        told.append(short)
     if client is not None:
         told += _client_notes(facts, client)
     return tuple(told)
+
+
+def _short_window(facts: Facts) -> str | None:
+    """A closed loop that lasts but a few request times is mostly its own beginning."""
+    columns = facts.columns
+    if facts.level.kind != "concurrency" or not facts.ok.any():
+        return None
+    request_s = float(np.median(columns.end_ns[facts.ok] - columns.sent_ns[facts.ok])) / 1e9
+    window_s = float(columns.sent_ns.max() - columns.sent_ns.min()) / 1e9
+    if window_s >= _FEWEST_REQUEST_TIMES * request_s:
+        return None
+    return (
+        f"requests were sent for only {window_s / request_s:.1f} request times of {request_s:.1f} s: "
+        f"give at least {_FEWEST_REQUEST_TIMES * request_s:.0f} s for {facts.level}"
+    )
 
 
 def _client_notes(facts: Facts, client: ClientReport) -> list[str]:

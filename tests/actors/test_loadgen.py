@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from actors.loadgen import LoadGenerator, load_endpoint
-from actors.spool import read_spool
+from actors.spool import SpoolWriter, read_spool
 from orchestrator.errors import BadInput
 from orchestrator.metrics import summarise
 from orchestrator.records import RequestRecord, RequestStatus
@@ -181,6 +181,31 @@ def test_a_run_that_is_dropped_leaves_its_spool_whole(tmp_path: Path) -> None:
 
     run(go())
     assert sum(batch.num_rows for batch in read_spool(tmp_path / "s.arrows")) > 10
+
+
+def test_a_spool_that_cannot_be_written_ends_the_run_with_its_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: SpoolWriter, batch: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(SpoolWriter, "append", full)
+    server = ScriptedEndpoint(lambda n, body: native_answer(1))
+    with pytest.raises(ExceptionGroup) as caught:
+        load(server, LoadGenerator(spool_path=tmp_path / "s.arrows"), **closed(1, 100_000))
+    assert caught.value.subgroup(OSError) is not None
+
+
+def test_half_of_all_connections_reset_is_told_and_voids_the_point() -> None:
+    """A kept-alive connection that is reset cannot be told from an idle one that was closed, but their number can."""
+    server = ScriptedEndpoint(lambda n, body: Script(end="reset") if n % 2 else native_answer(1))
+    records, report, _ = load(server, **closed(1, 20))
+    lost = statuses(records)[RequestStatus.CONNECTION]
+    assert lost + report.reconnects >= 9
+    metrics = summarise(records, level=LoadLevel("concurrency", 1), client=report)
+    assert not metrics.valid
+    assert metrics.ttft_ms is not None
+    assert metrics.ttft_ms.n == 20 - lost
 
 
 def test_a_server_that_goes_silent_is_hung_not_slow() -> None:

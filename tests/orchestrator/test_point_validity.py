@@ -17,6 +17,7 @@ from tests.orchestrator.literal_records import C1, CLIENT, request
     [
         ({"loop_lag_p99_ms": 51.0}, C1, "the client was busy: event-loop lag p99 51 ms"),
         ({"cpu_s": 9.6}, C1, "the client was the bottleneck: 96% of a CPU"),
+        ({"reconnects": 11}, C1, "the server closed the connection under 11 of 100 requests"),
         ({"stopped_by": "hung"}, C1, "the server hung: no request made progress"),
         (
             {"schedule_delay_p99_ms": 6.0},
@@ -37,7 +38,7 @@ def test_a_client_that_was_the_bottleneck_voids_the_point(
 def test_what_limits_the_numbers_is_warned_of() -> None:
     client = replace(CLIENT, stopped_by="cancelled", cache_flushed=False, reconnects=2, gated_requests=1)
     metrics = summarise(
-        [request(0, [10], retractions=3), request(10, [20])], level=LoadLevel("concurrency", 4), client=client
+        [request(0, [10], retractions=3), request(100, [110])], level=LoadLevel("concurrency", 4), client=client
     )
     assert metrics.warnings == (
         "only 2 requests for C=4: the level was never reached",
