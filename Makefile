@@ -32,6 +32,10 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+bench: $(STAMP)
+	$(BIN)/python -m benchmarks.cli_speed
+	$(BIN)/python -m benchmarks.stream_speed
+
 docs: $(STAMP)
 	$(BIN)/python -m orchestrator.reference_pages docs
 

@@ -103,6 +103,7 @@ def hosts(address: str | None, as_json: bool) -> None:
 @click.option("--output-tokens", type=click.IntRange(min=1), default=256, show_default=True)
 @click.option("--temperature", type=click.FloatRange(min=0), default=0.0, show_default=True)
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=600.0, help="Seconds per request.")
+@click.option("--slo", metavar="ttft_ms=..,tpot_ms=..", help="Limits per request, for goodput.")
 @click.option("--api-key-env", metavar="VAR", help="Environment variable that holds the server's API key.")
 @click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="For machines.")

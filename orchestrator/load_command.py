@@ -40,6 +40,7 @@ class LoadRequest:
     temperature: float
     timeout: float
     api_key_env: str | None
+    slo: str | None
     seed: int
     as_json: bool
 
@@ -72,6 +73,7 @@ def _check(request: LoadRequest) -> None:
             raise BadInput(f"--dataset {request.dataset}: no such file")
     elif request.dataset not in DATASETS:
         raise BadInput(f"--dataset {request.dataset}: allowed: {', '.join(DATASETS)}, file:PATH")
+    slo_limits(request.slo)
     if request.api_key_env is not None and request.api_key_env not in os.environ:
         raise BadInput(f"--api-key-env {request.api_key_env}: there is no such environment variable")
 
@@ -110,7 +112,23 @@ async def _measure(request: LoadRequest) -> tuple[PointMetrics, ClientReport]:
         seed=request.seed,
     )
     records, client = await load_endpoint(url, spec, generator=LoadGenerator(engine="attach", api_key=api_key))
-    return summarise(records, level=level, client=client), client
+    return summarise(records, level=level, client=client, request_limits=slo_limits(request.slo)), client
+
+
+def slo_limits(text: str | None) -> dict[str, float] | None:
+    """`ttft_ms=500,tpot_ms=20` -> limits per request; BadInput for anything else."""
+    if text is None:
+        return None
+    limits = {}
+    for part in text.split(","):
+        name, _, value = part.partition("=")
+        try:
+            limits[name.strip()] = float(value)
+        except ValueError:
+            raise BadInput(f"--slo {text}: write e.g. ttft_ms=500,tpot_ms=20") from None
+    if unknown := set(limits) - {"ttft_ms", "tpot_ms", "e2e_ms"}:
+        raise BadInput(f"--slo {text}: {', '.join(sorted(unknown))} is not one of ttft_ms, tpot_ms, e2e_ms")
+    return limits
 
 
 def load_document(request: LoadRequest, metrics: PointMetrics, client: ClientReport) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from orchestrator.journal import read_events, replay
 from orchestrator.metrics import PointMetrics, summarise
 from orchestrator.paths import RunPaths
 from orchestrator.ranking import PointValue
+from orchestrator.scenario import Scenario
 from orchestrator.trial import ClientReport, LoadLevel
 
 
@@ -47,8 +48,9 @@ class MeasuredPoint:
         )
 
 
-def measured_points(paths: RunPaths) -> list[MeasuredPoint]:
-    """Every point that the journal says was measured, with its metrics, in the order of the points' files."""
+def measured_points(paths: RunPaths, scenario: Scenario) -> list[MeasuredPoint]:
+    """Every point that the journal says was measured, with its metrics, in the order of measuring."""
+    slo = {w.name: w.slo.limits() if w.slo else None for w in scenario.workloads}
     counted = replay(read_events(paths.journal)).done_points
     points = []
     for load in sorted(dataset.read_rows(paths, "loads"), key=lambda row: (row["began_at"], row["point_id"])):
@@ -57,7 +59,9 @@ def measured_points(paths: RunPaths) -> list[MeasuredPoint]:
         level = LoadLevel(load["level_kind"], load["level"])
         client = ClientReport(**json.loads(load["client_json"]))
         table = dataset.read_point(paths, load["point_id"], load["attempt"])
-        points.append(MeasuredPoint(load, level, summarise(columns_of(table), level=level, client=client)))
+        limits = slo.get(load["workload"])
+        metrics = summarise(columns_of(table), level=level, client=client, request_limits=limits)
+        points.append(MeasuredPoint(load, level, metrics))
     return points
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from orchestrator.config_label import config_labels
@@ -15,6 +15,9 @@ from orchestrator.limits import Limit, parse_limit
 from orchestrator.metric_names import METRICS
 from orchestrator.scenario import At, Criterion, Objective
 from orchestrator.trial import LoadLevel
+
+# Shown beside every objective's own metric.
+BESIDE = ("accept_length", "ttft_p95_ms", "tpot_p50_ms")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +34,10 @@ class PointValue:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One config in one ranking. `gap_to_best` is a share (0.02 = 2 % worse than the best value)."""
+    """One config in one ranking. `gap_to_best` is a share (0.02 = 2 % worse than the best value).
+
+    `beside` has other metrics at the same load level, for the reader; they do not decide.
+    """
 
     config_id: str
     settings: dict[str, Any]
@@ -42,6 +48,7 @@ class Row:
     gates_failed: tuple[str, ...]
     trials: int
     tie_values: tuple[float | None, ...] = ()
+    beside: tuple[tuple[str, float | None], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +157,9 @@ def _row(
     failed = [] if value is not None else [measured.why_absent(config_id, aim.workload, aim.level, aim.metric)]
     failed += [text for limit in limits if (text := _gate(config_id, limit, aim, measured)) is not None]
     ties = tuple(measured.value(config_id, b.workload, b.level, b.metric)[0] for b in breakers)
-    return Row(config_id, settings, value, METRICS[aim.metric].unit, None, False, tuple(failed), trials, ties)
+    beside = tuple((name, measured.value(config_id, aim.workload, aim.level, name)[0]) for name in BESIDE)
+    unit = METRICS[aim.metric].unit
+    return Row(config_id, settings, value, unit, None, False, tuple(failed), trials, ties, beside)
 
 
 def _gate(config_id: str, limit: Limit, aim: _Aim, measured: _Measurements) -> str | None:
@@ -183,19 +192,7 @@ def _with_gaps(rows: list[Row], aim: _Aim, near_tie: float) -> list[Row]:
     for row in rows:
         gap = None if row.value is None else _gap(row.value, best, aim.maximize)
         tie = close > 1 and _eligible(row) and gap is not None and gap <= near_tie
-        result.append(
-            Row(
-                row.config_id,
-                row.settings,
-                row.value,
-                row.unit,
-                gap,
-                tie,
-                row.gates_failed,
-                row.trials,
-                row.tie_values,
-            )
-        )
+        result.append(replace(row, gap_to_best=gap, tie=tie))
     return result
 
 

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.config_label import config_labels
-from orchestrator.ranking import Ranking, Row
+from orchestrator.ranking import BESIDE, Ranking, Row
 from orchestrator.run_ranking import NotMeasured, RunRanking
 
 
@@ -35,6 +35,8 @@ def _objective(ranking: Ranking, labels: dict[str, str]) -> RenderableType:
     table.add_column(unit or "value", justify="right")
     table.add_column("gap", justify="right")
     table.add_column("trials", justify="right")
+    for name in BESIDE:
+        table.add_column(name.replace("_", " "), justify="right")
     table.add_column("remarks", overflow="fold")
     place = 0
     for row in ranking.rows:
@@ -47,6 +49,7 @@ def _objective(ranking: Ranking, labels: dict[str, str]) -> RenderableType:
             "-" if row.value is None else f"{row.value:.4g}",
             "-" if row.gap_to_best is None else f"{row.gap_to_best:.1%}",
             str(row.trials),
+            *("-" if value is None else f"{value:.4g}" for _, value in row.beside),
             escape(_remarks(row)),
             style=style,
         )

@@ -19,6 +19,7 @@ from orchestrator.scenario import (
     Model,
     Objective,
     Scenario,
+    Slo,
     Slots,
     Sweep,
     Timeouts,
@@ -34,6 +35,7 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("sweep", Sweep),
     ("slots", Slots),
     ("workloads[]", Workload),
+    ("workloads[].slo", Slo),
     ("measure", Measure),
     ("objectives[]", Objective),
     ("objectives[].tie_breakers[]", Criterion),
@@ -151,8 +153,9 @@ All are computed from the request records of one point (one workload at one load
 * **Accept length** includes the bonus token: 1.0 means that no draft was accepted.
 
 A point is **void**, with the reason, if no request succeeded, more than 1 % failed, the server hung, or the client
-was the bottleneck (event-loop lag p99 above 50 ms, above 95 % of a CPU, or, in an open loop, sending later than 5 %
-of the median TTFT).
+was the bottleneck: event-loop lag p99 above 50 ms, above 95 % of a CPU, or, in an open loop, sending later (p99) than
+5 % of the median TTFT and than 5 ms. A request whose kept-alive connection the server had closed is sent once more on
+a new one and counted; more than 10 % of such requests make the point void.
 
 | metric | unit | better | formula |
 |---|---|---|---|

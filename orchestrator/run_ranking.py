@@ -56,10 +56,11 @@ class RunRanking:
 
 
 def _ranking_json(ranking: Ranking) -> dict[str, Any]:
-    names = ("config_id", "settings", "value", "unit", "gap_to_best", "tie", "gates_failed", "trials")
+    names = ("config_id", "settings", "value", "unit", "gap_to_best", "tie", "gates_failed", "trials", "beside")
     rows = [{name: getattr(row, name) for name in names} for row in ranking.rows]
     for row in rows:
         row["gates_failed"] = list(row["gates_failed"])
+        row["beside"] = dict(row["beside"])
     return {
         "metric": ranking.metric,
         "direction": "maximize" if ranking.maximize else "minimize",
@@ -75,7 +76,7 @@ def rank_run(root: Path) -> RunRanking:
     manifest = read_manifest(root)
     scenario = Scenario.model_validate(manifest["scenario"])
     paths = RunPaths(root)
-    points = measured_points(paths)
+    points = measured_points(paths, scenario)
     store_points(paths, points)
     result = _assemble(paths.root.resolve().name, scenario, dataset.read_rows(paths, "trials"), points)
     write_whole(paths.ranking, json.dumps(result.as_json(), indent=1).encode() + b"\n")
@@ -93,11 +94,27 @@ def _assemble(run: str, scenario: Scenario, trials: list[dict[str, Any]], points
     failed = _of_outcome(last, settings, "failed")
     rankable = {c: s for c, s in settings.items() if c in measured}
     rankings = rank_objectives(scenario, rankable, [p.value for p in points])
-    notes = (EMULATED,) if scenario.engine.kind == "emulator" else ()
-    return RunRanking(run, scenario.engine.kind, settings, rankings, infeasible, failed, notes)
+    return RunRanking(run, scenario.engine.kind, settings, rankings, infeasible, failed, _notes(scenario, points))
 
 
-EMULATED = "engine=emulator: modelled servers, no GPU was measured; never compare these numbers with real ones"
+def _notes(scenario: Scenario, points: list[MeasuredPoint]) -> tuple[str, ...]:
+    """What a reader of the numbers must know."""
+    notes = []
+    if scenario.engine.kind == "emulator":
+        notes.append(
+            "engine=emulator: modelled servers, no GPU was measured; never compare these numbers with real ones"
+        )
+    if scenario.engine.settings.get("load_format") == "dummy":
+        notes.append("load_format=dummy: random weights; acceptance and speeds are artefacts, not evidence")
+    if scenario.engine.settings.get("device") == "cpu":
+        notes.append("device=cpu: these speeds say nothing about a GPU")
+    warned = [p for p in points if p.metrics.warnings]
+    if warned:
+        example = warned[-1].metrics.warnings[0]
+        notes.append(
+            f"{len(warned)} of {len(points)} points carry warnings (dataset/points has them all), e.g. {example}"
+        )
+    return tuple(notes)
 
 
 def rank_objectives(

@@ -104,6 +104,18 @@ class Slots(Strict):
     )
 
 
+class Slo(Strict):
+    """What makes a request good: upper limits per request. `goodput_rps` and `attainment` count good requests."""
+
+    ttft_ms: Positive | None = Field(None, description="Time to the first token, milliseconds.")
+    tpot_ms: Positive | None = Field(None, description="Time per output token after the first, milliseconds.")
+    e2e_ms: Positive | None = Field(None, description="Time to the last token, milliseconds.")
+
+    def limits(self) -> dict[str, float]:
+        """The limits that are given, by name."""
+        return {name: value for name, value in self.model_dump().items() if value is not None}
+
+
 class Workload(Strict):
     """One kind of traffic and the load levels at which it is offered."""
 
@@ -122,6 +134,7 @@ class Workload(Strict):
     temperature: float = Field(0.0, ge=0, description="Sampling temperature, always sent.")
     ignore_eos: bool = Field(True, description="Generate `output_tokens` whatever the model says.")
     shared_prefix_tokens: int = Field(0, ge=0, description="Tokens that all prompts of a point have in common.")
+    slo: Slo | None = Field(None, description="Limits per request, for goodput.")
 
 
 class Measure(Strict):

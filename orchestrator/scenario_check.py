@@ -14,6 +14,7 @@ from orchestrator.sweep_space import expand
 
 Fault = tuple[tuple[str | int, ...], str]
 
+NEEDS_SLO = frozenset({"goodput_rps", "attainment"})
 DATASETS = ("random_text", "code", "repetitive", "random_ids")
 
 
@@ -125,22 +126,35 @@ def _check_workloads(scenario: Scenario) -> Fault | None:
         if workload.name in names:
             return (*path, "name"), f"'{workload.name}' is used twice; objectives refer to workloads by name"
         names.add(workload.name)
-        if not workload.concurrency and not workload.rates:
-            return path, "has no load level; give `concurrency: [...]` or `rates: [...]`"
-        for key in ("concurrency", "rates"):
-            levels = getattr(workload, key)
-            if len(set(levels)) < len(levels):
-                return (*path, key), f"has a level twice: {levels}"
-        if workload.max_concurrency is not None and not workload.rates:
-            return (*path, "max_concurrency"), "is for open loop; with `concurrency` the level is the limit"
-        if workload.dataset not in DATASETS and not workload.dataset.startswith("file:"):
-            hint = nearest(workload.dataset, list(DATASETS))
-            meant = f"; did you mean '{hint}'?" if hint else ""
-            return (*path, "dataset"), f"is '{workload.dataset}', allowed: {', '.join(DATASETS)}, file:PATH{meant}"
-        if workload.dataset == "random_ids" and workload.api != "generate":
-            return (*path, "dataset"), "random_ids sends token ids, which only api `generate` takes"
-        if workload.shared_prefix_tokens >= workload.input_tokens:
-            return (*path, "shared_prefix_tokens"), f"must be below input_tokens {workload.input_tokens}"
+        fault = _check_levels(path, workload) or _check_prompts(path, workload)
+        if fault:
+            return fault
+        if workload.slo is not None and not workload.slo.limits():
+            return (*path, "slo"), "has no limit; give ttft_ms, tpot_ms or e2e_ms"
+    return None
+
+
+def _check_levels(path: tuple[str | int, ...], workload: Workload) -> Fault | None:
+    if not workload.concurrency and not workload.rates:
+        return path, "has no load level; give `concurrency: [...]` or `rates: [...]`"
+    for key in ("concurrency", "rates"):
+        levels = getattr(workload, key)
+        if len(set(levels)) < len(levels):
+            return (*path, key), f"has a level twice: {levels}"
+    if workload.max_concurrency is not None and not workload.rates:
+        return (*path, "max_concurrency"), "is for open loop; with `concurrency` the level is the limit"
+    return None
+
+
+def _check_prompts(path: tuple[str | int, ...], workload: Workload) -> Fault | None:
+    if workload.dataset not in DATASETS and not workload.dataset.startswith("file:"):
+        hint = nearest(workload.dataset, list(DATASETS))
+        meant = f"; did you mean '{hint}'?" if hint else ""
+        return (*path, "dataset"), f"is '{workload.dataset}', allowed: {', '.join(DATASETS)}, file:PATH{meant}"
+    if workload.dataset == "random_ids" and workload.api != "generate":
+        return (*path, "dataset"), "random_ids sends token ids, which only api `generate` takes"
+    if workload.shared_prefix_tokens >= workload.input_tokens:
+        return (*path, "shared_prefix_tokens"), f"must be below input_tokens {workload.input_tokens}"
     return None
 
 
@@ -186,6 +200,8 @@ def _check_criterion(scenario: Scenario, path: tuple[str | int, ...], criterion:
         if criterion.workload is None:
             return path, f"must say which workload it looks at: {known}"
         return (*path, "workload"), f"is '{criterion.workload}', but the workloads are: {known}"
+    if metric in NEEDS_SLO and workload.slo is None:
+        return (*path, key), f"is '{metric}', which needs limits per request: give workload '{workload.name}' an slo"
     return _check_at((*path, "at"), criterion.at, workload)
 
 
@@ -214,6 +230,8 @@ def _check_limit(scenario: Scenario, path: tuple[str | int, ...], text: str, obj
     if limit.metric not in METRICS:
         return path, _unknown_metric(limit.metric)
     workload = find_workload(scenario, objective.workload)
+    if limit.metric in NEEDS_SLO and workload is not None and workload.slo is None:
+        return path, f"looks at {limit.metric}, which needs limits per request: give workload '{workload.name}' an slo"
     if limit.level is not None and workload is not None:
         levels = workload.concurrency if limit.level.kind == "concurrency" else workload.rates
         if limit.level.value not in levels:

@@ -14,7 +14,8 @@ MODULES = sorted([*(ROOT / "orchestrator").glob("*.py"), *(ROOT / "actors").rglo
 VOCABULARY = {"trial", "records", "schemas", "options", "errors", "paths"}
 CORE = {
     "config_label", "host_match", "limits", "metrics", "options", "planner", "ranking", "scenario", "scenario_check",
-    "settings", "sweep_space", "trial", "records", "errors",
+    "settings", "sweep_space", "trial", "records", "errors", "metric_names", "point_metrics", "point_validity",
+    "request_columns",
 }  # fmt: skip
 OUTSIDE = {"ray", "pyarrow", "aiohttp", "subprocess", "socket", "time", "threading", "rich"}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from pathlib import Path
+from typing import Any
 
 import pyarrow.dataset as ds
 import pytest
@@ -22,7 +23,7 @@ def scenario(tmp_path: Path) -> Path:
     return path
 
 
-def events(root: Path, kind: str) -> list[dict[str, object]]:
+def events(root: Path, kind: str) -> list[dict[str, Any]]:
     return [e for e in read_events(root / "journal.jsonl") if e["event"] == kind]
 
 

@@ -53,6 +53,7 @@ EDITS = [
     ("unknown metric", "maximize: output_throughput_tok_s", "maximize: output_throughput", ":22: objectives[0].maximize: is 'output_throughput', which is not a metric; did you mean 'output_throughput_tok_s'?"),
     ("level that is not measured", "at: {concurrency: 1}", "at: {concurrency: 2}", ":23: objectives[0].at.concurrency: is 2, but workload 'chat' is measured at: 1, 4"),
     ("objective on an unknown workload", "at: {concurrency: 1}", "at: {concurrency: 1}\n    workload: batch", ":24: objectives[0].workload: is 'batch', but the workloads are: chat"),
+    ("goodput without limits per request", "maximize: output_throughput_tok_s", "maximize: goodput_rps", ":22: objectives[0].maximize: is 'goodput_rps', which needs limits per request: give workload 'chat' an slo"),
     ("limit that cannot be read", "at: {concurrency: 1}", "at: {concurrency: 1}\n    limits: [ttft below 5]", ":24: objectives[0].limits[0]: 'ttft below 5' is not a limit; write e.g. 'ttft_p95_ms <= 500'"),
     ("exclude that leaves nothing", "slots:", '  exclude:\n    - speculative_num_steps: ">= 0"\nslots:', ":12: sweep.exclude: leaves no config to try"),
     ("zip of different lengths", "slots:", "  zip:\n    - {mem_fraction_static: [0.8, 0.9], page_size: [1]}\nslots:", ":13: sweep.zip[0]: has lists of different lengths: mem_fraction_static 2, page_size 1"),

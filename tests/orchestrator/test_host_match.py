@@ -9,8 +9,8 @@ from orchestrator.host_match import HostFacts, place_slots
 from orchestrator.scenario import Slots
 
 
-def host(name: str, gpus: int = 0, cpus: float = 64, **labels: str) -> HostFacts:
-    return HostFacts(f"node-{name}", f"10.0.0.{len(name)}", name, gpus, cpus, 256, labels)
+def host(name: str, gpus: int = 0, labels: dict[str, str] | None = None) -> HostFacts:
+    return HostFacts(f"node-{name}", f"10.0.0.{len(name)}", name, gpus, 64, 256, labels or {})
 
 
 def slots(**keys: object) -> Slots:
@@ -32,8 +32,8 @@ def test_load_comes_from_hosts_without_gpus_and_then_the_server_binds_the_cluste
 
 
 def test_labels_and_accelerators_choose_hosts() -> None:
-    b200 = host("b", 8, **{"ray.io/accelerator-type": "B200", "role": "gpu"})
-    rtx = host("r", 8, **{"ray.io/accelerator-type": "RTX-PRO-6000", "role": "spare"})
+    b200 = host("b", 8, {"ray.io/accelerator-type": "B200", "role": "gpu"})
+    rtx = host("r", 8, {"ray.io/accelerator-type": "RTX-PRO-6000", "role": "spare"})
 
     assert {p.host.hostname for p in place_slots(slots(gpus=8, accelerator="B200"), [b200, rtx])} == {"b"}
     assert {p.host.hostname for p in place_slots(slots(gpus=8, labels={"role": "!gpu"}), [b200, rtx])} == {"r"}

@@ -1,0 +1,154 @@
+"""The main job on real SGLang servers (CPU, tiny random model): same code path, same dataset, honest picks.
+
+Nothing here expects a depth to win: speeds are artefacts of stand-in kernels. What must hold is that the ranking says
+what was measured, by a computation of its own in this file.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as ds
+import pytest
+
+from orchestrator.schemas import request_schema
+from tests.integration.programs import ROOT, marked_processes, run
+
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.timeout(1500),
+    pytest.mark.skipif(
+        not (ROOT / ".sglang-cpu/.installed").exists(), reason="tests/sglang_cpu/install.sh has not been run"
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The run directory of `make demo-real` and what it printed."""
+    root = tmp_path_factory.mktemp("runs") / "real"
+    done = run("run", "scenarios/real-sglang-cpu.yaml", "--address", "local", "--run-dir", str(root), timeout_s=1400)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return root, done.stdout
+
+
+def table(root: Path, name: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = ds.dataset(root / "dataset" / name).to_table().to_pylist()
+    return rows
+
+
+def depth_of(trial: dict[str, Any]) -> int:
+    settings = json.loads(trial["settings_json"])
+    return int(settings.get("speculative_num_steps", 0))
+
+
+def measured_depths(root: Path) -> dict[str, int]:
+    return {t["config_id"]: depth_of(t) for t in table(root, "trials") if t["outcome"] == "measured"}
+
+
+def requests_of(root: Path, config_id: str, concurrency: int) -> list[dict[str, Any]]:
+    points = {x["point_id"] for x in table(root, "loads") if x["config_id"] == config_id and x["level"] == concurrency}
+    return [r for r in table(root, "requests") if r["point_id"] in points and not r["warmup"]]
+
+
+def throughput(requests: list[dict[str, Any]], concurrency: int) -> float:
+    """Tokens per second from when all slots are filled until the first is not filled again, token by token."""
+    sent = sorted(r["sent_ns"] for r in requests)
+    begin = sent[concurrency - 1]
+    end = min(r["end_ns"] for r in requests if r["end_ns"] >= sent[-1])
+    tokens = 0
+    for request in requests:
+        for at, count in zip(request["chunk_ns"], request["chunk_tokens"], strict=True):
+            tokens += count if begin <= at <= end else 0
+    return float(tokens / ((end - begin) / 1e9))
+
+
+def test_depths_0_to_3_are_measured_and_the_config_without_kv_cache_is_infeasible(swept: tuple[Path, str]) -> None:
+    root, printed = swept
+    ranked = json.loads((root / "ranking.json").read_text())
+
+    assert sorted(measured_depths(root).values()) == [0, 1, 2, 3]
+    assert [(c["settings"]["max_total_tokens"], c["label"], c["phase"]) for c in ranked["infeasible"]] == [
+        (0, "kv_budget", "kv_pool")
+    ]
+    assert ranked["infeasible"][0]["evidence"] == (
+        "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static."
+    )
+    assert ranked["failed"] == []
+    assert "load_format=dummy" in printed
+
+
+def test_the_dataset_has_the_schema_of_every_other_run(swept: tuple[Path, str]) -> None:
+    root, _ = swept
+
+    assert ds.dataset(root / "dataset/requests").schema.equals(request_schema(), check_metadata=True)
+    assert {r["engine"] for r in table(root, "requests")} == {"sglang"}
+    assert {t["engine_version"] for t in table(root, "trials") if t["outcome"] == "measured"} == {"0.5.23"}
+
+
+def test_accept_length_is_above_1_with_speculation_by_both_of_the_servers_counters(swept: tuple[Path, str]) -> None:
+    root, _ = swept
+    for config_id, depth in measured_depths(root).items():
+        for load in [x for x in table(root, "loads") if x["config_id"] == config_id]:
+            client = json.loads(load["client_json"])
+            requests = [r for r in requests_of(root, config_id, int(load["level"])) if r["status"] == "ok"]
+            if depth == 0:
+                assert not client["verify_calls_delta"]
+                assert {r["verify_ct"] for r in requests} <= {None, 0}
+                continue
+            by_request = 1 + sum(r["correct_drafts"] for r in requests) / sum(r["verify_ct"] for r in requests)
+            tokens = client["generation_tokens_delta"] - client["requests_delta"]
+            assert 1 < by_request <= depth + 1
+            assert tokens / client["verify_calls_delta"] == pytest.approx(by_request, rel=0.1)
+
+
+@pytest.mark.parametrize(("objective", "concurrency"), [("single-user", 1), ("four-users", 4)])
+def test_each_pick_follows_from_the_raw_requests(swept: tuple[Path, str], objective: str, concurrency: int) -> None:
+    root, _ = swept
+    ranking = json.loads((root / "ranking.json").read_text())["objectives"][objective]["ranking"]
+    speeds = {c: throughput(requests_of(root, c, concurrency), concurrency) for c in measured_depths(root)}
+    ttft = {
+        c: statistics.median(
+            (r["first_token_ns"] - r["sent_ns"]) / 1e6 for r in requests_of(root, c, 4) if r["status"] == "ok"
+        )
+        for c in speeds
+    }
+    best = max(speeds.values())
+    tied = [c for c, speed in speeds.items() if (best - speed) / best <= 0.02]
+    quickest = min(ttft[c] for c in tied)
+    if objective == "single-user" or len(tied) == 1:
+        expected = {max(speeds, key=lambda c: speeds[c])}
+    else:
+        expected = {c for c in tied if (ttft[c] - quickest) / quickest <= 0.02}
+
+    assert {row["config_id"]: row["value"] for row in ranking} == {
+        c: pytest.approx(speed, rel=1e-6) for c, speed in speeds.items()
+    }
+    assert ranking[0]["config_id"] in expected
+
+
+def test_speeds_differ_by_depth_and_by_load_level(swept: tuple[Path, str]) -> None:
+    root, _ = swept
+    at_1 = {d: throughput(requests_of(root, c, 1), 1) for c, d in measured_depths(root).items()}
+    at_4 = {d: throughput(requests_of(root, c, 4), 4) for c, d in measured_depths(root).items()}
+
+    assert max(at_1.values()) > 1.05 * min(at_1.values())
+    assert all(at_4[depth] > 1.05 * at_1[depth] for depth in at_1)
+
+
+def test_start_phases_are_those_that_the_server_logged(swept: tuple[Path, str]) -> None:
+    root, _ = swept
+    for trial in table(root, "trials"):
+        phases = [p["phase"] for p in trial["phases"]]
+        assert phases[:1] == ["launch"]
+        assert "weights" in phases
+        if trial["outcome"] == "measured":
+            assert {"kv_pool", "ready"} <= set(phases)
+            assert ("draft_weights" in phases) == (depth_of(trial) > 0)
+
+
+def test_no_process_of_the_run_is_left(swept: tuple[Path, str]) -> None:
+    assert marked_processes("real") == []
