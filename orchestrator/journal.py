@@ -54,13 +54,28 @@ def read_events(path: Path) -> Iterator[dict[str, Any]]:
 
 
 @dataclass
+class BegunTrial:
+    """A start that the journal knows; `server` once it was ready, `ended` once its outcome was told."""
+
+    attempt: int
+    place: dict[str, Any]
+    server: dict[str, Any] | None = None
+    ended: bool = False
+
+
+@dataclass
 class RunState:
     """What a journal says has been done."""
 
     done_points: dict[str, int] = field(default_factory=dict)  # point id -> attempt whose file counts
     outcomes: dict[str, dict[str, Any]] = field(default_factory=dict)  # trial id -> its last outcome
     attempts: dict[str, int] = field(default_factory=dict)  # trial id -> starts so far
+    begun: dict[str, BegunTrial] = field(default_factory=dict)  # trial id -> its last start
     ended: bool = False
+
+    def torn_trials(self) -> dict[str, BegunTrial]:
+        """Starts whose outcome was never told: the driver ended before."""
+        return {trial_id: begun for trial_id, begun in self.begun.items() if not begun.ended}
 
 
 def replay(events: Iterator[dict[str, Any]]) -> RunState:
@@ -69,12 +84,17 @@ def replay(events: Iterator[dict[str, Any]]) -> RunState:
     for event in events:
         kind = event.get("event")
         if kind == "trial_started":
-            state.attempts[event["trial_id"]] = state.attempts.get(event["trial_id"], 0) + 1
+            state.attempts[event["trial_id"]] = event["attempt"]
+            state.begun[event["trial_id"]] = BegunTrial(event["attempt"], event.get("place", {}))
             state.ended = False
+        elif kind == "server_ready" and event["trial_id"] in state.begun:
+            state.begun[event["trial_id"]].server = event["server"]
         elif kind == "point_done":
             state.done_points[event["point_id"]] = event["attempt"]
         elif kind == "trial_ended":
             state.outcomes[event["trial_id"]] = event
+            if event["trial_id"] in state.begun:
+                state.begun[event["trial_id"]].ended = True
         elif kind == "run_ended":
             state.ended = bool(event.get("complete"))
     return state

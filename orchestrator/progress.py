@@ -64,7 +64,7 @@ class Progress:
     def saw(self, slot: str, happening: Happening) -> None:
         view = self._views[slot]
         match happening:
-            case TrialBegan(trial, attempt):
+            case TrialBegan(trial, attempt, _):
                 view.config = self._labels[trial.config.config_id]
                 self._doing(view, f"starting{f' (attempt {attempt})' if attempt > 1 else ''}")
             case StartProgress():

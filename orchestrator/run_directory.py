@@ -17,13 +17,14 @@ from orchestrator import SCHEMA_VERSION, dataset
 from orchestrator.errors import BadInput
 from orchestrator.journal import Journal, RunState, read_events, replay
 from orchestrator.paths import RunPaths, write_whole
+from orchestrator.planner import make_plan
 from orchestrator.provenance import driver_facts, utc_now
+from orchestrator.run_tables import Place, RunFacts, load_row, server_from_json, trial_row
 from orchestrator.scenario import Scenario
 from orchestrator.trial import (
     Cancelled,
     ClientReport,
-    Failed,
-    Infeasible,
+    Measured,
     Outcome,
     Point,
     ServerDied,
@@ -39,7 +40,7 @@ class RunDirectory:
         self.paths = paths
         self.run_id = paths.root.name
         self.state = state
-        self._engine = scenario.engine.kind
+        self._run_facts = RunFacts(self.run_id, scenario.engine.kind)
         self._lock = lock
         self._journal = Journal(paths.journal)
         self._streams: dict[str, dataset.PointStream] = {}
@@ -68,6 +69,7 @@ class RunDirectory:
         lock = _take_lock(paths)
         run = cls(paths, scenario, lock, replay(read_events(paths.journal)))
         run._repair()
+        run._end_torn_trials(make_plan(scenario, 1).trials)
         _write_manifest(paths, scenario, starts=[*manifest["starts"], driver_facts()])
         run._journal.append("run_resumed", at=utc_now())
         return run
@@ -85,10 +87,25 @@ class RunDirectory:
         if rows:
             self._journal.append("partial_kept", rows=rows)
 
-    def begin_trial(self, trial: Trial, attempt: int, slot: str) -> None:
+    def _end_torn_trials(self, trials: list[Trial]) -> None:
+        """Trials that had begun when the driver ended: tell what is known of them."""
+        torn = self.state.torn_trials()
+        for trial in trials:
+            if trial.trial_id not in torn:
+                continue
+            began = torn[trial.trial_id]
+            whole = all(p.point_id in self.state.done_points for p in trial.points)
+            outcome: Outcome = Measured(len(trial.points)) if whole else Cancelled("the driver ended")
+            self.end_trial(trial, began.attempt, outcome, server_from_json(began.server), Place.of(began.place))
+
+    def begin_trial(self, trial: Trial, attempt: int, place: Place) -> None:
         """Record a start; `attempt` counts the starts of this trial over all resumptions, from 1."""
         self.state.attempts[trial.trial_id] = attempt
-        self._journal.append("trial_started", trial_id=trial.trial_id, attempt=attempt, slot=slot, at=utc_now())
+        self._journal.append("trial_started", trial_id=trial.trial_id, attempt=attempt, place=asdict(place))
+
+    def server_ready(self, server: ServerReady) -> None:
+        """Record what the server is, so that it is known even if its trial never ends."""
+        self._journal.append("server_ready", trial_id=server.trial_id, server=asdict(server))
 
     def append(self, point: Point, attempt: int, batch: Any) -> None:
         """Store one batch of a point that is being measured."""
@@ -96,12 +113,12 @@ class RunDirectory:
             self._streams[point.point_id] = dataset.PointStream(self.paths, point.point_id, attempt)
         self._streams[point.point_id].append(batch)
 
-    def end_point(self, point: Point, attempt: int, report: ClientReport, place: dict[str, str]) -> None:
+    def end_point(self, point: Point, attempt: int, report: ClientReport, place: Place) -> None:
         """The point is measured: make its part of the dataset, then say so in the journal."""
         stream = self._streams.pop(point.point_id, None)
         if stream is None:
             stream = dataset.PointStream(self.paths, point.point_id, attempt)
-        dataset.write_load(self.paths, self._load_row(point, attempt, report, place), attempt)
+        dataset.write_load(self.paths, load_row(self._run_facts, point, attempt, report, place), attempt)
         stream.finish()
         self._mark_done(point.point_id, attempt)
 
@@ -121,10 +138,11 @@ class RunDirectory:
         attempt: int,
         outcome: Outcome,
         server: ServerReady | ServerDied | None,
-        place: dict[str, Any],
+        place: Place,
     ) -> None:
         """Record how a trial ended, in the dataset and in the journal."""
-        row = self._trial_row(trial, attempt, outcome, server, place)
+        measured = sum(p.point_id in self.state.done_points for p in trial.points)
+        row = trial_row(self._run_facts, trial, attempt, outcome, server, place, measured)
         dataset.write_trial(self.paths, row)
         told = {k: row[k] for k in ("label", "phase", "evidence", "exit_code")}
         self._journal.append(
@@ -154,46 +172,6 @@ class RunDirectory:
             self._journal.append("run_ended", complete=complete, at=utc_now())
         self._journal.close()
         self._lock.close()
-
-    def _load_row(self, point: Point, attempt: int, report: ClientReport, place: dict[str, str]) -> dict[str, Any]:
-        spec = point.spec
-        return {
-            "run_id": self.run_id, "trial_id": point.trial_id, "point_id": point.point_id,
-            "config_id": point.config_id, "engine": self._engine, "attempt": attempt, "repeat": point.repeat,
-            "workload": spec.workload, "level_kind": spec.level.kind, "level": spec.level.value,
-            "input_tokens": spec.input_tokens, "output_tokens": spec.output_tokens,
-            "slot": place["slot"], "host": place["host"], "began_at": place["began_at"],
-            "client_json": json.dumps(asdict(report)),
-        }  # fmt: skip
-
-    def _trial_row(
-        self,
-        trial: Trial,
-        attempt: int,
-        outcome: Outcome,
-        server: ServerReady | ServerDied | None,
-        place: dict[str, Any],
-    ) -> dict[str, Any]:
-        diagnosis = outcome.diagnosis if isinstance(outcome, Infeasible | Failed) else None
-        resolved = server.resolved if isinstance(server, ServerReady) else None
-        measured = sum(p.point_id in self.state.done_points for p in trial.points)
-        return {
-            "run_id": self.run_id, "trial_id": trial.trial_id, "config_id": trial.config.config_id,
-            "engine": self._engine, "attempt": attempt, "repeat": trial.repeat,
-            "slot": place["slot"], "host": place["host"], "gpu_ids": place["gpu_ids"], "began_at": place["began_at"],
-            "settings_json": json.dumps(trial.config.as_dict()),
-            "resolved_json": json.dumps(resolved, default=str) if resolved is not None else None,
-            "engine_version": str(resolved["version"]) if resolved and "version" in resolved else None,
-            "start_s": server.start_s if isinstance(server, ServerReady) else None,
-            "phases": [asdict(p) for p in server.phases] if server is not None else [],
-            "outcome": outcome.kind,
-            "label": diagnosis.label if diagnosis else None,
-            "phase": diagnosis.phase if diagnosis else None,
-            "evidence": diagnosis.evidence if diagnosis else outcome.reason if isinstance(outcome, Cancelled) else None,
-            "line_number": diagnosis.line_number if diagnosis else None,
-            "exit_code": diagnosis.exit_code if diagnosis else None,
-            "points": measured,
-        }  # fmt: skip
 
 
 def _take_lock(paths: RunPaths) -> IO[bytes]:

@@ -14,6 +14,7 @@ from orchestrator.point_table import MeasuredPoint, measured_points, store_point
 from orchestrator.ranking import PointValue, Ranking, rank
 from orchestrator.run_directory import read_manifest
 from orchestrator.scenario import Scenario
+from orchestrator.sweep_space import expand
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,8 @@ def rank_run(root: Path) -> RunRanking:
 
 def _assemble(run: str, scenario: Scenario, trials: list[dict[str, Any]], points: list[MeasuredPoint]) -> RunRanking:
     trials = sorted(trials, key=lambda t: (t["repeat"], t["began_at"]))
-    settings = {t["config_id"]: json.loads(t["settings_json"]) for t in trials}
+    # From the scenario, not from the trials: a driver that was killed may have measured without ending the trial.
+    settings = {config.config_id: config.as_dict() for config in expand(scenario)}
     last: dict[str, dict[str, Any]] = {}
     for trial in trials:
         last[trial["trial_id"]] = trial

@@ -10,8 +10,9 @@ from typing import Protocol
 
 from orchestrator.planner import Plan
 from orchestrator.run_directory import RunDirectory
-from orchestrator.slot_port import SlotPort
-from orchestrator.trial import LaunchSpec, Outcome, Trial
+from orchestrator.run_tables import Place
+from orchestrator.slot_port import SlotFacts, SlotPort
+from orchestrator.trial import LaunchSpec, Outcome, ServerReady, Trial
 from orchestrator.trial_run import (
     BatchArrived,
     Happening,
@@ -191,14 +192,14 @@ class Sweep:
         """Everything that is kept goes through here, in the order of each slot."""
         slot = self._slots[i].facts
         match happening:
-            case TrialBegan(trial, attempt):
-                self._run.begin_trial(trial, attempt, slot.name)
+            case TrialBegan(trial, attempt, began_at):
+                self._run.begin_trial(trial, attempt, place_of(slot, began_at))
+            case ServerReady():
+                self._run.server_ready(happening)
             case BatchArrived(point, attempt, batch):
                 self._run.append(point, attempt, batch)
             case PointEnded(point, attempt, report, began_at):
-                self._run.end_point(
-                    point, attempt, report, {"slot": slot.name, "host": slot.host, "began_at": began_at}
-                )
+                self._run.end_point(point, attempt, report, place_of(slot, began_at))
             case PointBroke(point):
                 self._run.abandon_point(point)
             case TrialEnded():
@@ -208,14 +209,13 @@ class Sweep:
         self._watcher.saw(slot.name, happening)
 
     def _end_trial(self, i: int, ended: TrialEnded) -> None:
-        slot = self._slots[i].facts
-        place = {
-            "slot": slot.name,
-            "host": slot.host,
-            "gpu_ids": list(slot.gpu_ids),
-            "began_at": ended.began_at,
-        }
+        place = place_of(self._slots[i].facts, ended.began_at)
         if ended.log:
             self._run.keep_log(ended.trial, ended.attempt, ended.log)
         self._run.end_trial(ended.trial, ended.attempt, ended.outcome, ended.server, place)
         self._result.outcomes[ended.trial.trial_id] = ended.outcome
+
+
+def place_of(slot: SlotFacts, began_at: str) -> Place:
+    """Where and when something happened, as the tables tell it."""
+    return Place(slot.name, slot.host, slot.gpu_ids, began_at)

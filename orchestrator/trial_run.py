@@ -34,6 +34,7 @@ class TrialBegan:
 
     trial: Trial
     attempt: int
+    began_at: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,7 @@ class TrialRun:
     def run(self) -> Iterator[Happening]:
         """All that happens, the last being TrialEnded. The server is stopped whatever happens."""
         began_at = utc_now()
-        yield TrialBegan(self._trial, self._attempt)
+        yield TrialBegan(self._trial, self._attempt, began_at)
         outcome: Outcome
         try:
             outcome = yield from self._run_server()

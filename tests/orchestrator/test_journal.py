@@ -54,3 +54,18 @@ def test_a_trial_that_failed_and_then_turned_out_infeasible_counts_by_its_last_w
     journal.close()
 
     assert finished_work(replay(read_events(path))) == frozenset()
+
+
+def test_a_start_without_an_outcome_is_torn_and_keeps_what_is_known_of_its_server(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    journal = Journal(path)
+    journal.append("trial_started", trial_id="t1", attempt=1, place={"slot": "a"})
+    journal.append("trial_ended", trial_id="t1", outcome="failed")
+    journal.append("trial_started", trial_id="t1", attempt=2, place={"slot": "b"})
+    journal.append("server_ready", trial_id="t1", server={"url": "http://127.0.0.1:1"})
+    journal.close()
+    torn = replay(read_events(path)).torn_trials()
+
+    assert [(t.attempt, t.place, t.server) for t in torn.values()] == [
+        (2, {"slot": "b"}, {"url": "http://127.0.0.1:1"})
+    ]

@@ -20,6 +20,7 @@ from orchestrator.paths import RunPaths
 from orchestrator.planner import make_plan
 from orchestrator.run_command import launch_spec
 from orchestrator.run_directory import RunDirectory
+from orchestrator.run_ranking import rank_run
 from orchestrator.scenario import Scenario
 from orchestrator.sweep import Sweep, SweepResult
 from orchestrator.trial import Label, LaunchSpec, Point
@@ -217,3 +218,34 @@ def test_killed_at_any_moment_a_run_is_finished_by_resume_without_lost_or_double
     assert len(rows) == 20 * len(parts)
     assert len({(r["point_id"], r["request_index"]) for r in rows}) == len(rows)
     assert not list(paths.stream.iterdir())
+    trials = {t["trial_id"]: t for t in sorted(dataset.read_rows(paths, "trials"), key=lambda t: t["attempt"])}
+    assert {t["outcome"] for t in trials.values()} == {"measured", "infeasible"}
+    assert len(trials) == 6
+    ranked = rank_run(root)
+    assert {row.config_id for row in ranked.rankings[0].rows} | {c.config_id for c in ranked.infeasible} == {
+        t.config.config_id for t in make_plan(KILLABLE, 1).trials
+    }
+
+
+def test_a_driver_killed_between_the_last_point_and_the_end_of_its_trial_loses_nothing(tmp_path: Path) -> None:
+    scenario = small_scenario(sweep={"configs": [{"speculative_num_steps": 2}]})
+    run = RunDirectory.create(tmp_path / "run", scenario)
+    sweep_on(run, scenario, [FakeSlot("a")])
+    run.close(complete=True)
+    journal = run.paths.journal
+    lines = journal.read_text().splitlines(keepends=True)
+    journal.write_text("".join(line for line in lines if '"trial_ended"' not in line and '"run_ended"' not in line))
+    for file in run.paths.table("trials").iterdir():
+        file.unlink()
+
+    again = RunDirectory.reopen(tmp_path / "run", scenario)
+    again.close(complete=True)
+
+    (trial,) = dataset.read_rows(again.paths, "trials")
+    assert (trial["outcome"], trial["attempt"], trial["engine_version"], trial["slot"]) == (
+        "measured",
+        1,
+        "0.5.23",
+        "a",
+    )
+    assert len(rank_run(again.paths.root).rankings[0].rows) == 1
