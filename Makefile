@@ -1,42 +1,48 @@
 # Everything a fresh machine needs is Python 3.11 with venv and pip; each target does its own set-up.
-PYTHON ?= python3.11
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
+RUNTIME := $(VENV)/.runtime
+DEV := $(VENV)/.dev
 
 .PHONY: setup demo demo-real test test-real lint bench docs clean
 
-$(STAMP): pyproject.toml constraints.txt
+$(RUNTIME): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(PIP) -e .
 	touch $@
 
-setup: $(STAMP)
+$(DEV): $(RUNTIME)
+	$(PIP) -e '.[dev]'
+	touch $@
 
-demo: $(STAMP)
+setup: $(DEV)
+
+demo: $(RUNTIME)
 	$(BIN)/specsweep run scenarios/qwen3.5-122b-mtp-depth.yaml --address local
 
-demo-real: $(STAMP)
+demo-real: $(RUNTIME)
 	PYTHON=$(PYTHON) tests/sglang_cpu/install.sh .sglang-cpu
 	$(BIN)/specsweep run scenarios/real-sglang-cpu.yaml --address local
 
-test: $(STAMP)
+test: $(DEV)
 	$(BIN)/python -m pytest -m 'not real'
 
-test-real: $(STAMP)
+test-real: $(DEV)
 	PYTHON=$(PYTHON) tests/sglang_cpu/install.sh .sglang-cpu
 	$(BIN)/python -m pytest -m real --timeout 1500
 
-lint: $(STAMP)
+lint: $(DEV)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(STAMP)
+bench: $(RUNTIME)
 	$(BIN)/python -m benchmarks.cli_speed
 	$(BIN)/python -m benchmarks.stream_speed
 
-docs: $(STAMP)
+docs: $(RUNTIME)
 	$(BIN)/python -m orchestrator.reference_pages docs
 
 clean:

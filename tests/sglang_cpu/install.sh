@@ -4,7 +4,7 @@
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=${1:-.sglang-cpu}
-python=${PYTHON:-python3.11}
+python=${PYTHON:-$(command -v python3.11 || command -v python3)}
 stamp="$root/.installed"
 if [ ! -e "$stamp" ] || [ "$here/requirements.txt" -nt "$stamp" ]; then
   echo "Installing SGLang for CPU into $root (a few minutes)"
