@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import os
 import secrets
+import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -43,7 +44,8 @@ def connect(connection: Connection, run_id: str) -> Cluster:
     for name, value in quiet.items():
         os.environ.setdefault(name, value)
     if connection.address == "local":
-        _own_token()
+        folder = _own_folder()
+        _own_token(folder)
         os.environ.pop("RAY_ADDRESS", None)
     import ray  # reads RAY_AUTH_MODE now, not at init
 
@@ -59,6 +61,7 @@ def connect(connection: Connection, run_id: str) -> Cluster:
             "include_dashboard": False,
             "num_cpus": max(os.cpu_count() or 1, int(connection.cpus_wanted + 1)),
             "object_store_memory": 256 * 2**20,
+            "_temp_dir": str(folder),
         }
         if connection.emulated_gpus:
             options["num_gpus"] = connection.emulated_gpus
@@ -75,15 +78,26 @@ def connect(connection: Connection, run_id: str) -> Cluster:
     return Cluster(run_id, connection.address)
 
 
-def _own_token() -> None:
+def _own_folder() -> Path:
+    """Logs, sockets and token of an embedded cluster; removed at our end, where Ray would leave them for good."""
+    parent = Path(tempfile.gettempdir())
+    for left in parent.glob("specsweep-ray-*"):
+        owner = left.name.split("-")[2]
+        if left.owner() == Path.home().owner() and owner.isdigit() and not Path("/proc", owner).exists():
+            shutil.rmtree(left, ignore_errors=True)
+    folder = Path(tempfile.mkdtemp(prefix=f"specsweep-ray-{os.getpid()}-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def _own_token(folder: Path) -> None:
     """An embedded cluster gets a token of its own; Ray would otherwise write one into the user's home."""
     if "RAY_AUTH_MODE" in os.environ:
         return
-    file, name = tempfile.mkstemp(prefix="specsweep-token-")
-    with os.fdopen(file, "w") as token:
-        token.write(secrets.token_hex(32))
-    atexit.register(Path(name).unlink, missing_ok=True)
-    os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH=name)
+    file = folder / "token"
+    file.touch(mode=0o600)
+    file.write_text(secrets.token_hex(32), encoding="ascii")
+    os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH=str(file))
 
 
 def _own_packages() -> list[Path]:

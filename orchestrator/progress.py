@@ -65,7 +65,7 @@ class Progress:
         view = self._views[slot]
         match happening:
             case TrialBegan(trial, attempt, _):
-                view.config = self._labels[trial.config.config_id]
+                view.config, view.tokens = self._labels[trial.config.config_id], 0
                 self._doing(view, f"starting{f' (attempt {attempt})' if attempt > 1 else ''}")
             case StartProgress():
                 view.free_gib = happening.free_gib
