@@ -13,7 +13,7 @@ from typing import Any
 from actors.guard import RUN_MARK, TRIAL_MARK
 from orchestrator.errors import ClusterRefusal
 from orchestrator.options import Option, SettingValue, canonical_name, known_options
-from orchestrator.trial import LaunchSpec
+from orchestrator.server_start import LaunchSpec
 
 MODULES = {"sglang": "sglang.launch_server", "emulator": "actors.emulator"}
 HIDDEN = "***"

@@ -16,7 +16,8 @@ from actors.gpu import foreign_occupants, wait_until_free
 from actors.guard import Guarded, ServerExit, ServerNotStarted
 from actors.launch import api_key, conceal, scrub, secret_values, server_argv, server_env
 from actors.startup import StartupTimeline
-from orchestrator.trial import Diagnosis, Label, LaunchSpec, Phase, ServerDied, ServerReady, StartEvent
+from orchestrator.server_start import LaunchSpec, ServerDied, ServerReady, StartEvent
+from orchestrator.trial import Diagnosis, Label, Phase
 
 API_KEY_VARIABLE = "SPECSWEEP_API_KEY"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from actors.slot_host import SlotHost
-from orchestrator.trial import LaunchSpec, StartEvent
+from orchestrator.server_start import LaunchSpec, StartEvent
 
 
 class SlotActor(SlotHost):

@@ -17,7 +17,7 @@ from actors.gpu import gpu_states
 from actors.guard import sweep_leftovers
 from actors.launch import free_port
 from actors.server import Server
-from orchestrator.trial import LaunchSpec, ServerDied, StartEvent
+from orchestrator.server_start import LaunchSpec, ServerDied, StartEvent
 
 # Without a sign of the driver for this long the server is ended (a partition, or a driver that hangs).
 LEASE_S = 180.0

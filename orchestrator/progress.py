@@ -15,7 +15,8 @@ from rich.text import Text
 
 from orchestrator.config_label import config_labels
 from orchestrator.planner import Plan
-from orchestrator.trial import Failed, Infeasible, Outcome, Phase, ServerReady, StartProgress
+from orchestrator.server_start import ServerReady, StartProgress
+from orchestrator.trial import Failed, Infeasible, Outcome, Phase
 from orchestrator.trial_run import BatchArrived, Happening, PointBegan, PointEnded, TrialBegan, TrialEnded
 
 

@@ -6,8 +6,9 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+from orchestrator.server_start import LaunchSpec, ServerDied, StartEvent
 from orchestrator.slot_port import SlotFacts, SlotLost, StopFacts
-from orchestrator.trial import LaunchSpec, Point, ServerDied, StartEvent
+from orchestrator.trial import Point
 
 CALL_S = 30.0
 

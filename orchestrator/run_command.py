@@ -24,8 +24,9 @@ from orchestrator.run_directory import RunDirectory, new_run_root, read_manifest
 from orchestrator.run_ranking import rank_run
 from orchestrator.scenario import Scenario
 from orchestrator.scenario_file import load_scenario
+from orchestrator.server_start import LaunchSpec
 from orchestrator.sweep import Sweep, SweepResult
-from orchestrator.trial import LaunchSpec, Trial
+from orchestrator.trial import Trial
 
 
 @dataclass(frozen=True)

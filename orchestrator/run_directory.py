@@ -21,16 +21,8 @@ from orchestrator.planner import make_plan
 from orchestrator.provenance import driver_facts, utc_now
 from orchestrator.run_tables import Place, RunFacts, load_row, server_from_json, trial_row
 from orchestrator.scenario import Scenario
-from orchestrator.trial import (
-    Cancelled,
-    ClientReport,
-    Measured,
-    Outcome,
-    Point,
-    ServerDied,
-    ServerReady,
-    Trial,
-)
+from orchestrator.server_start import ServerDied, ServerReady
+from orchestrator.trial import Cancelled, ClientReport, Measured, Outcome, Point, Trial
 
 
 class RunDirectory:

@@ -6,19 +6,8 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
-from orchestrator.trial import (
-    Cancelled,
-    ClientReport,
-    Failed,
-    Infeasible,
-    Outcome,
-    Phase,
-    PhaseFact,
-    Point,
-    ServerDied,
-    ServerReady,
-    Trial,
-)
+from orchestrator.server_start import ServerDied, ServerReady
+from orchestrator.trial import Cancelled, ClientReport, Failed, Infeasible, Outcome, Phase, PhaseFact, Point, Trial
 
 
 @dataclass(frozen=True, slots=True)

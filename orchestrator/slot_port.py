@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from orchestrator.trial import LaunchSpec, Point, ServerDied, StartEvent
+from orchestrator.server_start import LaunchSpec, ServerDied, StartEvent
+from orchestrator.trial import Point
 
 
 @dataclass(frozen=True, slots=True)

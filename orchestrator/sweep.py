@@ -11,8 +11,9 @@ from typing import Protocol
 from orchestrator.planner import Plan
 from orchestrator.run_directory import RunDirectory
 from orchestrator.run_tables import Place
+from orchestrator.server_start import LaunchSpec, ServerReady
 from orchestrator.slot_port import SlotFacts, SlotPort
-from orchestrator.trial import LaunchSpec, Outcome, ServerReady, Trial
+from orchestrator.trial import Outcome, Trial
 from orchestrator.trial_run import (
     BatchArrived,
     Happening,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from orchestrator.provenance import utc_now
+from orchestrator.server_start import LaunchSpec, ServerDied, ServerReady, StartProgress
 from orchestrator.slot_port import SlotLost, SlotPort
 from orchestrator.trial import (
     Cancelled,
@@ -15,14 +16,10 @@ from orchestrator.trial import (
     Diagnosis,
     Failed,
     Label,
-    LaunchSpec,
     Measured,
     Outcome,
     Phase,
     Point,
-    ServerDied,
-    ServerReady,
-    StartProgress,
     Trial,
     outcome_from_diagnosis,
 )

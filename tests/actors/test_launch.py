@@ -12,7 +12,8 @@ import pytest
 
 from actors.launch import conceal, free_port, redact, scrub, secret_values, server_argv, server_env
 from orchestrator.errors import ClusterRefusal
-from orchestrator.trial import LaunchSpec, freeze_settings
+from orchestrator.server_start import LaunchSpec
+from orchestrator.trial import freeze_settings
 
 SPEC = LaunchSpec("run-7", "trial-3", "sglang", (), "/models/m", freeze_settings({}), ())
 HEAD = (sys.executable, "-m", "sglang.launch_server", "--model-path", "/models/m")

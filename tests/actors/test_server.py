@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 import actors.server
-from orchestrator.trial import Diagnosis, Label, Phase, ServerReady, StartEvent, StartProgress
+from orchestrator.server_start import ServerReady, StartEvent, StartProgress
+from orchestrator.trial import Diagnosis, Label, Phase
 from tests.fakes.scripted_server import (
     STAMP,
     START,

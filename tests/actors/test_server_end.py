@@ -14,7 +14,8 @@ import zstandard
 import actors.server
 from actors.launch import free_port
 from actors.server import Server
-from orchestrator.trial import Diagnosis, Label, Phase, ServerDied, ServerReady, StartEvent, StartProgress
+from orchestrator.server_start import ServerDied, ServerReady, StartEvent, StartProgress
+from orchestrator.trial import Diagnosis, Label, Phase
 from tests.fakes.scripted_server import (
     SLOT,
     STAMP,

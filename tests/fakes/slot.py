@@ -10,20 +10,9 @@ import pyarrow as pa
 import zstandard
 
 from orchestrator.schemas import request_schema
+from orchestrator.server_start import LaunchSpec, ServerDied, ServerReady, StartEvent, StartProgress
 from orchestrator.slot_port import SlotFacts, SlotLost, StopFacts
-from orchestrator.trial import (
-    ClientReport,
-    Diagnosis,
-    Label,
-    LaunchSpec,
-    Phase,
-    PhaseFact,
-    Point,
-    ServerDied,
-    ServerReady,
-    StartEvent,
-    StartProgress,
-)
+from orchestrator.trial import ClientReport, Diagnosis, Label, Phase, PhaseFact, Point
 
 Script = Callable[[str, LaunchSpec], Label | None]
 

@@ -22,8 +22,9 @@ from orchestrator.run_command import launch_spec
 from orchestrator.run_directory import RunDirectory
 from orchestrator.run_ranking import rank_run
 from orchestrator.scenario import Scenario
+from orchestrator.server_start import LaunchSpec
 from orchestrator.sweep import Sweep, SweepResult
-from orchestrator.trial import Label, LaunchSpec, Point
+from orchestrator.trial import Label, Point
 from tests.fakes.killable_sweep import SCENARIO as KILLABLE
 from tests.fakes.killable_sweep import Silent
 from tests.fakes.slot import FakeSlot, Script
