@@ -7,6 +7,7 @@ import contextlib
 import os
 import secrets
 import shutil
+import socket
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -14,13 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator.errors import ClusterRefusal
+from orchestrator.errors import BadInput, ClusterRefusal
 from orchestrator.host_match import HostFacts, SlotPlace, place_slots
 from orchestrator.ray_slot import CALL_S, RaySlot
 from orchestrator.scenario import Slots
 from orchestrator.slot_port import SlotFacts
 
 HEARTBEAT_S = 15.0
+PROBE_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,7 @@ def connect(connection: Connection, run_id: str) -> Cluster:
     }
     for name, value in quiet.items():
         os.environ.setdefault(name, value)
+    _probe(connection.address)
     if connection.address == "local":
         folder = _own_folder()
         _own_token(folder)
@@ -76,6 +79,19 @@ def connect(connection: Connection, run_id: str) -> Cluster:
             told = said() or str(error)
             raise ClusterRefusal(_no_cluster(connection.address, told)) from error
     return Cluster(run_id, connection.address)
+
+
+def _probe(address: str) -> None:
+    """Ray retries for ever where nothing listens; ask first. ClusterRefusal if nothing answers at HOST:PORT."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdigit():
+        if address not in {"local", "auto"}:
+            raise BadInput(f"--address {address}: write auto, local or HOST:PORT")
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=PROBE_S).close()
+    except OSError as error:
+        raise ClusterRefusal(_no_cluster(address, f"{type(error).__name__}: {error}")) from None
 
 
 def _own_folder() -> Path:
@@ -247,14 +263,17 @@ class Cluster:
             )
             .remote(self._run_id, place.number, place.bind_address)
         )  # fmt: skip
-        load = (
-            ray.remote(LoadHost)
-            .options(num_cpus=1, scheduling_strategy=inside(load_bundle), max_concurrency=32)
-            .remote(self._run_id, engine)
-        )
+
+        def new_load() -> Any:
+            actor = ray.remote(LoadHost).options(
+                num_cpus=1, scheduling_strategy=inside(load_bundle), max_concurrency=32
+            )
+            return actor.remote(self._run_id, engine)
+
         gpu_ids = tuple(ray.get(slot.gpu_ids.remote(), timeout=CALL_S * 2))
         name = f"{place.host.hostname or place.host.address}/{place.number}"
-        return RaySlot(SlotFacts(name, place.host.hostname or place.host.address, gpu_ids), slot, load, self._run_id)
+        facts = SlotFacts(name, place.host.hostname or place.host.address, gpu_ids)
+        return RaySlot(facts, slot, new_load, place.load_host.node_id, self._run_id)
 
     def _beat(self) -> None:
         while not self._closing.wait(HEARTBEAT_S):

@@ -10,13 +10,13 @@ A point that is being measured is an Arrow IPC stream in `stream/`; it becomes a
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from actors.spool import SpoolWriter, read_spool
@@ -93,10 +93,10 @@ def write_trial(paths: RunPaths, row: dict[str, Any]) -> None:
 
 def read_rows(paths: RunPaths, name: str) -> list[dict[str, Any]]:
     """All rows of a small table as dicts; empty if the run has none yet."""
-    folder = paths.table(name)
-    if not any(folder.glob("*.parquet")):
-        return []
-    rows: list[dict[str, Any]] = ds.dataset(folder, format="parquet").to_table().to_pylist()
+    rows: list[dict[str, Any]] = []
+    for file in sorted(paths.table(name).glob("*.parquet")):
+        with contextlib.suppress(pa.ArrowInvalid):  # a damaged file is no row; who needs it says so
+            rows += pq.read_table(file).to_pylist()
     return rows
 
 
@@ -119,11 +119,24 @@ def has_load(paths: RunPaths, point_id: str, attempt: int) -> bool:
     return (paths.table("loads") / f"{part_name(point_id, attempt)}.parquet").exists()
 
 
+def is_whole(paths: RunPaths, point_id: str, attempt: int) -> bool:
+    """Whether both files of a measured point are there and can be read."""
+    name = f"{part_name(point_id, attempt)}.parquet"
+    for table in ("loads", "requests"):
+        try:
+            pq.ParquetFile(paths.table(table) / name).close()
+        except (OSError, pa.ArrowInvalid):
+            return False
+    return True
+
+
 def set_aside(paths: RunPaths, point_id: str, attempt: int) -> None:
-    """Move a part that the journal does not know out of the dataset."""
+    """Move a measurement that does not count out of the dataset, so that no reader meets it."""
     name = f"{part_name(point_id, attempt)}.parquet"
     paths.partial.mkdir(parents=True, exist_ok=True)
-    (paths.table("requests") / name).replace(paths.partial / name)
+    for table, aside in (("requests", name), ("loads", f"loads-{name}")):
+        with contextlib.suppress(FileNotFoundError):
+            (paths.table(table) / name).replace(paths.partial / aside)
 
 
 def write_points(paths: RunPaths, rows: Iterable[dict[str, Any]]) -> None:

@@ -91,6 +91,8 @@ def replay(events: Iterator[dict[str, Any]]) -> RunState:
             state.begun[event["trial_id"]].server = event["server"]
         elif kind == "point_done":
             state.done_points[event["point_id"]] = event["attempt"]
+        elif kind == "point_lost":
+            state.done_points.pop(event["point_id"], None)
         elif kind == "trial_ended":
             state.outcomes[event["trial_id"]] = event
             if event["trial_id"] in state.begun:

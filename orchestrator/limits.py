@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from orchestrator.trial import LoadLevel
 
 _LIMIT = re.compile(
-    r"^\s*(?P<metric>[a-z][a-z0-9_]*)\s*(?P<op><=|>=|<|>)\s*(?P<bound>-?[0-9.]+(?:e-?\d+)?)"
-    r"\s*(?:@\s*(?:C=(?P<concurrency>\d+)|(?P<rate>[0-9.]+)\s*req/s))?\s*$"
+    r"^\s*(?P<metric>[a-z][a-z0-9_]*)\s*(?P<op><=|>=|<|>)\s*(?P<bound>-?\d+(?:\.\d+)?(?:e-?\d+)?)"
+    r"\s*(?:@\s*(?:C=(?P<concurrency>\d+)|(?P<rate>\d+(?:\.\d+)?)\s*req/s))?\s*$"
 )
 
 

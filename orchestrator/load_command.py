@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import urllib.parse
 from dataclasses import asdict, dataclass, fields
@@ -65,6 +66,8 @@ def _check(request: LoadRequest) -> None:
         raise BadInput("give one of --requests and --duration")
     if request.max_concurrency is not None and request.rate is None:
         raise BadInput("--max-concurrency is for --rate; with --concurrency the level is the limit")
+    if not all(math.isfinite(x) for x in (request.duration or 0, request.rate or 0, request.warmup, request.timeout)):
+        raise BadInput("--duration, --rate, --warmup and --timeout are finite numbers")
     parts = urllib.parse.urlsplit(request.url)
     if parts.scheme not in {"http", "https"} or not parts.netloc:
         raise BadInput(f"--url {request.url}: write http://HOST:PORT")

@@ -49,12 +49,14 @@ class MeasuredPoint:
 
 
 def measured_points(paths: RunPaths, scenario: Scenario) -> list[MeasuredPoint]:
-    """Every point that the journal says was measured, with its metrics, in the order of measuring."""
+    """Every point that the journal says was measured and whose files are whole, in the order of measuring."""
     slo = {w.name: w.slo.limits() if w.slo else None for w in scenario.workloads}
     counted = replay(read_events(paths.journal)).done_points
     points = []
     for load in sorted(dataset.read_rows(paths, "loads"), key=lambda row: (row["began_at"], row["point_id"])):
         if counted.get(load["point_id"]) != load["attempt"]:
+            continue
+        if not dataset.is_whole(paths, load["point_id"], load["attempt"]):
             continue
         level = LoadLevel(load["level_kind"], load["level"])
         client = ClientReport(**json.loads(load["client_json"]))
@@ -63,6 +65,12 @@ def measured_points(paths: RunPaths, scenario: Scenario) -> list[MeasuredPoint]:
         metrics = summarise(columns_of(table), level=level, client=client, request_limits=limits)
         points.append(MeasuredPoint(load, level, metrics))
     return points
+
+
+def missing_points(paths: RunPaths) -> list[str]:
+    """Points that were measured but whose files are gone or damaged."""
+    counted = replay(read_events(paths.journal)).done_points
+    return [point_id for point_id, attempt in counted.items() if not dataset.is_whole(paths, point_id, attempt)]
 
 
 _NUMBERS = ("scheduled_ns", "sent_ns", "first_token_ns", "end_ns", "prompt_tokens", "cached_tokens", "output_tokens",

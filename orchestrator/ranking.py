@@ -176,7 +176,7 @@ def _eligible(row: Row) -> bool:
 
 
 def _gap(value: float, best: float, maximize: bool) -> float:
-    """How much worse, as a share of the best."""
+    """How much worse, as a share of the best; infinite where the best is 0 and this is not."""
     if best == 0:
         return 0.0 if value == best else math.inf
     return (best - value) / abs(best) if maximize else (value - best) / abs(best)
@@ -191,6 +191,7 @@ def _with_gaps(rows: list[Row], aim: _Aim, near_tie: float) -> list[Row]:
     result = []
     for row in rows:
         gap = None if row.value is None else _gap(row.value, best, aim.maximize)
+        gap = None if gap == math.inf else gap
         tie = close > 1 and _eligible(row) and gap is not None and gap <= near_tie
         result.append(replace(row, gap_to_best=gap, tie=tie))
     return result
@@ -236,8 +237,8 @@ def _reason(
         return f"{told}, the only config measured there that passes every limit"
     if not winner.tie:
         runner_up = rest[0]
-        gap = _percent(runner_up.gap_to_best)
-        return f"{told}, {gap} ahead of the runner-up {labels[runner_up.config_id]} ({_shown(runner_up.value, aim)})"
+        gap = "" if runner_up.gap_to_best is None else f"{runner_up.gap_to_best:.1%} "
+        return f"{told}, {gap}ahead of the runner-up {labels[runner_up.config_id]} ({_shown(runner_up.value, aim)})"
     rivals = [row for row in rest if row.tie]
     return f"{told}; " + _tie_reason(winner, rivals, aim, breakers, objective, labels)
 
@@ -245,31 +246,35 @@ def _reason(
 def _tie_reason(
     winner: Row, rivals: list[Row], aim: _Aim, breakers: list[_Aim], objective: Objective, labels: dict[str, str]
 ) -> str:
-    names = ", ".join(f"{labels[r.config_id]} ({_shown(r.value, aim)}, {_difference(r, winner, aim)})" for r in rivals)
-    margin = f"within {objective.near_tie:.1%} of the best"
+    """Names every rival, with what put it behind the winner."""
+    told = []
+    for rival in rivals:
+        name = f"{labels[rival.config_id]} ({_shown(rival.value, aim)}, {_difference(rival, winner, aim)})"
+        told.append(f"{name}, {_what_decided(winner, rival, breakers, objective.near_tie)}")
+    return f"a near-tie (within {objective.near_tie:.1%} of the best) with " + "; with ".join(told)
+
+
+def _what_decided(winner: Row, rival: Row, breakers: list[_Aim], near_tie: float) -> str:
     for i, breaker in enumerate(breakers):
-        own, other = winner.tie_values[i], rivals[0].tie_values[i]
+        own, other = winner.tie_values[i], rival.tie_values[i]
         if own is None:
             continue
-        if other is None or _gap(other, own, breaker.maximize) > objective.near_tie:
-            rival = "not measured" if other is None else _shown(other, breaker)
+        if other is None or _gap(other, own, breaker.maximize) > near_tie:
+            seen = "not measured" if other is None else _shown(other, breaker)
             return (
-                f"a near-tie ({margin}) with {names}, decided by the tie-breaker {breaker.metric} at "
-                f"{breaker.level}: {_shown(own, breaker)} against {rival}"
+                f"decided by the tie-breaker {breaker.metric} at {breaker.level}: {_shown(own, breaker)} against {seen}"
             )
-    return f"a near-tie ({margin}) with {names}, which no tie-breaker decides; the better value is first"
+    return "which no tie-breaker decides: the better value is first"
 
 
 def _difference(row: Row, winner: Row, aim: _Aim) -> str:
     """How much better or worse a rival is than the winner."""
-    if row.value is None or not winner.value:
-        return "not comparable"
+    if row.value is None or winner.value is None or row.value == winner.value:
+        return "equal" if row.value == winner.value else "not comparable"
     gap = _gap(row.value, winner.value, aim.maximize)
-    return f"{_percent(abs(gap))} {'better' if gap < 0 else 'worse'}"
-
-
-def _percent(share: float | None) -> str:
-    return "?" if share is None else f"{share:.1%}"
+    if gap == math.inf:
+        return "worse"
+    return f"{abs(gap):.1%} {'better' if gap < 0 else 'worse'}"
 
 
 def _shown(value: float | None, aim: _Aim) -> str:

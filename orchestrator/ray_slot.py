@@ -3,47 +3,68 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from orchestrator.server_start import LaunchSpec, ServerDied, StartEvent
-from orchestrator.slot_port import SlotFacts, SlotLost, StopFacts
-from orchestrator.trial import Point
+from orchestrator.slot_port import SlotFacts, SlotLost, StopFacts, TrialBroken
+from orchestrator.trial import Point, PointSpec
 
 CALL_S = 30.0
+
+
+def longest_silence_s(spec: PointSpec) -> float:
+    """A point in which no request ends sends nothing: warm-up, window, and two requests that take their limit."""
+    window_s = spec.duration_s or 0.0
+    if spec.requests is not None and spec.level.kind == "rate":
+        window_s = spec.requests / spec.level.value
+    return spec.warmup_s + window_s + spec.request_timeout_s * 2 + CALL_S
 
 
 class RaySlot:
     """A SlotPort over a slot actor and its load actor."""
 
-    def __init__(self, facts: SlotFacts, slot: Any, load: Any, run_id: str) -> None:
+    def __init__(self, facts: SlotFacts, slot: Any, new_load: Callable[[], Any], load_node: str, run_id: str) -> None:
         self.facts = facts
         self._slot = slot
-        self._load = load
+        self._new_load = new_load
+        self._load_node = load_node
+        self._load = new_load()
         self._run_id = run_id
         self._grace_s = 30.0
+        self._api_key: str | None = None
         self._closing: Any = None
 
     def launch(self, spec: LaunchSpec) -> Iterator[StartEvent]:
+        from actors.launch import request_key
+
         self._grace_s = spec.stop_grace_s
+        self._api_key = request_key(spec.extra_args, {**os.environ, **dict(spec.env)})
         stream = self._slot.launch.options(num_returns="streaming").remote(spec)
         yield from self._items(stream, spec.start_timeout_s + spec.stop_grace_s + CALL_S)
 
     def run_point(self, url: str, point: Point, attempt: int) -> Iterator[Any]:
         stream = self._load.run_point.options(num_returns="streaming", _generator_backpressure_num_objects=64).remote(
-            url, point, attempt
+            url, point, attempt, self._api_key
         )
-        spec = point.spec
-        quiet_s = spec.warmup_s + spec.request_timeout_s * 2 + CALL_S
+        quiet_s = longest_silence_s(point.spec)
         taken = 0
         try:
             for item in self._items(stream, quiet_s):
                 taken += 1
                 yield item
-        except SlotLost:
+        except SlotLost as error:
             yield from self._from_spool(point, attempt, taken)
-            raise
+            self._replace_load()
+            raise TrialBroken(f"the load actor was lost: {error}") from error
         self._load.forget.remote(point.point_id, attempt)
+
+    def _replace_load(self) -> None:
+        import ray
+
+        ray.kill(self._load)  # it may live, but silent
+        self._load = self._new_load()
 
     def _from_spool(self, point: Point, attempt: int, taken: int) -> Iterator[Any]:
         """What the load actor yielded but we had not read when it died, from the spool on its host."""
@@ -51,12 +72,8 @@ class RaySlot:
 
         from actors.load_host import spooled_batches
 
-        try:
-            node = ray.util.state.get_actor(self._load._actor_id.hex()).node_id
-        except (AttributeError, ray.exceptions.RayError, ConnectionError):
-            node = None
-        options = {"num_cpus": 0} | ({"label_selector": {"ray.io/node-id": node}} if node else {})
-        call = ray.remote(spooled_batches).options(**options).remote(self._run_id, point.point_id, attempt, taken)
+        task = ray.remote(spooled_batches).options(num_cpus=0, label_selector={"ray.io/node-id": self._load_node})
+        call = task.remote(self._run_id, point.point_id, attempt, taken)
         with contextlib.suppress(ray.exceptions.RayError):
             yield from ray.get(call, timeout=CALL_S)
 
@@ -74,6 +91,8 @@ class RaySlot:
                 return
             except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError) as error:
                 raise SlotLost(f"{self.facts.name}: {_first_line(error)}") from error
+            except ray.exceptions.RayTaskError as error:
+                raise TrialBroken(_cause(error)) from error
             yield item
 
     def _call(self, ref: Any, timeout_s: float) -> Any:
@@ -83,6 +102,8 @@ class RaySlot:
             return ray.get(ref, timeout=timeout_s)
         except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError) as error:
             raise SlotLost(f"{self.facts.name}: {_first_line(error)}") from error
+        except ray.exceptions.RayTaskError as error:
+            raise TrialBroken(_cause(error)) from error
 
     def died(self) -> ServerDied | None:
         found: ServerDied | None = self._call(self._slot.died.remote(), CALL_S)
@@ -107,8 +128,14 @@ class RaySlot:
         self._closing = self._slot.close.remote(self._grace_s)
 
     def end_close(self) -> None:
-        with contextlib.suppress(SlotLost):
+        with contextlib.suppress(SlotLost, TrialBroken):
             self._call(self._closing, self._grace_s + CALL_S)
+
+
+def _cause(error: Any) -> str:
+    """What was raised in the actor, without its traceback."""
+    cause = error.cause
+    return f"{type(cause).__name__}: {cause}" if cause is not None else _first_line(error)
 
 
 def _first_line(error: Exception) -> str:

@@ -20,6 +20,7 @@ from orchestrator.journal import finished_work
 from orchestrator.planner import Plan, dataset_files, make_plan
 from orchestrator.progress import Progress
 from orchestrator.ranking_table import print_rankings
+from orchestrator.redaction import holds_secrets, storable
 from orchestrator.run_directory import RunDirectory, new_run_root, read_manifest
 from orchestrator.run_ranking import rank_run
 from orchestrator.scenario import Scenario
@@ -46,49 +47,90 @@ def run(request: RunRequest, console: Console) -> Path:
     check_dataset_files(scenario)
     directory = _open_run(request, scenario)
     done = finished_work(directory.state)
-    complete = False
+    result: SweepResult | None = None
     try:
-        if not make_plan(scenario, 1, done).trials:
-            console.print(f"Nothing is missing in {directory.paths.root}")
-            complete = True
-            result = SweepResult()
-        else:
-            result = _sweep(scenario, directory, done, request, console)
-            complete = result.complete
-    except ClusterRefusal:
-        if request.resume is None:
-            directory.discard()
+        with _terminate_as_interrupt():
+            if make_plan(scenario, 1, done).trials:
+                result = _sweep(scenario, directory, done, request, console)
+            else:
+                console.print(f"Nothing is missing in {directory.paths.root}")
+                result = SweepResult()
+    except (ClusterRefusal, KeyboardInterrupt) as error:
+        _end_early(directory, error)
         raise
     finally:
-        directory.close(complete=complete)
+        directory.close(complete=result is not None and result.complete)
     print_rankings(rank_run(directory.paths.root), console)
     console.print(f"\nRun: {directory.paths.root}", soft_wrap=True)
     _judge(result, directory)
     return directory.paths.root
 
 
+def _end_early(directory: RunDirectory, error: BaseException) -> None:
+    """Stopped or refused: a run in which nothing was started leaves no directory, any other says how to resume."""
+    if not directory.state.attempts:
+        directory.discard()
+        if isinstance(error, KeyboardInterrupt):
+            raise RunInterrupted("Stopped before anything was started; nothing is left of the run.") from error
+    elif isinstance(error, KeyboardInterrupt):
+        raise RunInterrupted(_how_to_resume(directory)) from error
+
+
+def _how_to_resume(directory: RunDirectory) -> str:
+    root = directory.paths.root
+    return f"The run is not complete; everything measured so far is kept.\nContinue it: specsweep run --resume {root}"
+
+
+@contextlib.contextmanager
+def _terminate_as_interrupt() -> Iterator[None]:
+    """SIGTERM (what `ray job stop` sends) ends us like Ctrl-C, also before the sweep has its own handlers."""
+    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
 def _scenario_of(request: RunRequest) -> Scenario:
     if request.scenario is None and request.resume is None:
         raise BadInput("give a scenario file, or --resume RUN")
+    if request.scenario is None and request.overrides:
+        raise BadInput("--set changes a scenario file; a resumed run is continued as it was")
     given = load_scenario(request.scenario, request.overrides) if request.scenario else None
     if request.resume is None:
         assert given is not None
         return given
-    stored = Scenario.model_validate(read_manifest(request.resume)["scenario"])
-    if given is not None and given != stored:
-        changed = [name for name in Scenario.model_fields if getattr(given, name) != getattr(stored, name)]
+    return scenario_to_resume(request.resume, given)
+
+
+def scenario_to_resume(root: Path, given: Scenario | None) -> Scenario:
+    """The stored scenario; the given one if it is the same but for secrets, which are not stored."""
+    told = read_manifest(root)["scenario"]
+    stored = Scenario.model_validate(told)
+    if given is None:
+        if holds_secrets(told):
+            raise BadInput(
+                f"--resume {root}: its scenario has secrets, which are not stored; give the scenario as well"
+            )
+        return stored
+    shown = Scenario.model_validate(storable(given))
+    if shown != stored:
+        changed = [name for name in Scenario.model_fields if getattr(shown, name) != getattr(stored, name)]
         raise BadInput(
-            f"--resume {request.resume}: that run asked another question (differs in: {', '.join(changed)}); "
+            f"--resume {root}: that run asked another question (differs in: {', '.join(changed)}); "
             "leave the scenario out to continue it as it was, or start a new run"
         )
-    return stored
+    return given
 
 
 def check_dataset_files(scenario: Scenario) -> None:
-    """Files that workloads read must be there before anything starts."""
+    """Files that workloads read must be there, and hold prompts, before anything starts."""
+    from actors.workload import read_prompts
+
     for file in dataset_files(scenario):
         if not Path(file).is_file():
             raise BadInput(f"workload dataset file:{file}: no such file (paths are relative to the working directory)")
+        read_prompts(f"file:{file}")
 
 
 def _open_run(request: RunRequest, scenario: Scenario) -> RunDirectory:
@@ -106,6 +148,7 @@ def _sweep(
         console.print("slots.emulated_gpus is for --address local; the cluster's own GPUs are used")
     console.print(f"Run {directory.run_id}: connecting to Ray ({address})")
     cluster = connect(_connection(scenario, address), directory.run_id)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ray.init has put its own there
     try:
         slots = cluster.grant_slots(scenario.slots, scenario.engine.kind, scenario.timeouts.cluster_s)
         plan = make_plan(scenario, len(slots), done)
@@ -203,10 +246,10 @@ def _orderly_interrupt(sweep: Sweep, console: Console) -> Iterator[None]:
 def _judge(result: SweepResult, directory: RunDirectory) -> None:
     """Raise for a run that is not whole, with what to do."""
     root = directory.paths.root
+    if result.cancelled:
+        raise RunInterrupted(_how_to_resume(directory))
     if not result.complete:
-        raise RunInterrupted(
-            f"The run is not complete; everything measured so far is kept.\nContinue it: specsweep run --resume {root}"
-        )
+        raise SpecsweepError(f"No slot is left to go on with.\n{_how_to_resume(directory)}")
     failed = [t for t, outcome in result.outcomes.items() if outcome.kind == "failed"]
     if failed:
         raise SpecsweepError(

@@ -19,6 +19,7 @@ from orchestrator.journal import Journal, RunState, read_events, replay
 from orchestrator.paths import RunPaths, write_whole
 from orchestrator.planner import make_plan
 from orchestrator.provenance import driver_facts, utc_now
+from orchestrator.redaction import storable
 from orchestrator.run_tables import Place, RunFacts, load_row, server_from_json, trial_row
 from orchestrator.scenario import Scenario
 from orchestrator.server_start import ServerDied, ServerReady
@@ -46,9 +47,12 @@ class RunDirectory:
             raise BadInput(
                 f"{root}: holds a run already; continue it with --resume {root}, or choose another --run-dir"
             )
-        root.mkdir(parents=True, exist_ok=True)
-        lock = _take_lock(paths)
-        _write_manifest(paths, scenario, starts=[driver_facts()])
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+            lock = _take_lock(paths)
+            _write_manifest(paths, scenario, starts=[driver_facts()])
+        except OSError as error:
+            raise BadInput(f"--run-dir {root}: cannot be written: {error.strerror or error}") from None
         run = cls(paths, scenario, lock, RunState())
         run._journal.append("run_started", at=utc_now())
         return run
@@ -75,6 +79,11 @@ class RunDirectory:
                 self._mark_done(point_id, attempt, adopted=True)
             else:
                 dataset.set_aside(self.paths, point_id, attempt)
+        for point_id, attempt in known:
+            if not dataset.is_whole(self.paths, point_id, attempt):
+                del self.state.done_points[point_id]
+                dataset.set_aside(self.paths, point_id, attempt)
+                self._journal.append("point_lost", point_id=point_id, attempt=attempt)
         rows = dataset.salvage_streams(self.paths)
         if rows:
             self._journal.append("partial_kept", rows=rows)
@@ -182,7 +191,7 @@ def _write_manifest(paths: RunPaths, scenario: Scenario, starts: list[dict[str, 
         "run_id": paths.root.name,
         "engine": scenario.engine.kind,
         "seed": scenario.seed,
-        "scenario": scenario.model_dump(mode="json"),
+        "scenario": storable(scenario),
         "starts": starts,
     }
     write_whole(paths.manifest, json.dumps(manifest, indent=1).encode() + b"\n")

@@ -10,7 +10,7 @@ from typing import Any
 from orchestrator import dataset
 from orchestrator.errors import BadInput
 from orchestrator.paths import RunPaths, write_whole
-from orchestrator.point_table import MeasuredPoint, measured_points, store_points
+from orchestrator.point_table import MeasuredPoint, measured_points, missing_points, store_points
 from orchestrator.ranking import PointValue, Ranking, rank
 from orchestrator.run_directory import read_manifest
 from orchestrator.scenario import Scenario
@@ -79,15 +79,19 @@ def rank_run(root: Path) -> RunRanking:
     paths = RunPaths(root)
     points = measured_points(paths, scenario)
     store_points(paths, points)
-    result = _assemble(paths.root.resolve().name, scenario, dataset.read_rows(paths, "trials"), points)
+    trials = dataset.read_rows(paths, "trials")
+    result = _assemble(paths.root.resolve().name, scenario, trials, points, _damage(paths))
     write_whole(paths.ranking, json.dumps(result.as_json(), indent=1).encode() + b"\n")
     return result
 
 
-def _assemble(run: str, scenario: Scenario, trials: list[dict[str, Any]], points: list[MeasuredPoint]) -> RunRanking:
+def _assemble(
+    run: str, scenario: Scenario, trials: list[dict[str, Any]], points: list[MeasuredPoint], damage: tuple[str, ...]
+) -> RunRanking:
     trials = sorted(trials, key=lambda t: (t["repeat"], t["began_at"]))
-    # From the scenario, not from the trials: a driver that was killed may have measured without ending the trial.
-    settings = {config.config_id: config.as_dict() for config in expand(scenario)}
+    settings = {t["config_id"]: json.loads(t["settings_json"]) for t in trials}
+    # A driver that was killed may have measured without ending the trial: the scenario knows its config.
+    settings |= {c.config_id: c.as_dict() for c in expand(scenario) if c.as_dict() not in settings.values()}
     last: dict[str, dict[str, Any]] = {}
     for trial in trials:
         last[trial["trial_id"]] = trial
@@ -96,13 +100,27 @@ def _assemble(run: str, scenario: Scenario, trials: list[dict[str, Any]], points
     failed = _of_outcome(last, settings, "failed")
     rankable = {c: s for c, s in settings.items() if c in measured}
     rankings = rank_objectives(scenario, rankable, [p.value for p in points])
-    return RunRanking(run, scenario.engine.kind, settings, rankings, infeasible, failed, _notes(scenario, points))
+    return RunRanking(
+        run, scenario.engine.kind, settings, rankings, infeasible, failed, (*damage, *_notes(scenario, trials, points))
+    )
 
 
-def _notes(scenario: Scenario, points: list[MeasuredPoint]) -> tuple[str, ...]:
+def _damage(paths: RunPaths) -> tuple[str, ...]:
+    """What was measured once and cannot be read any more: the ranking is without it."""
+    missing = missing_points(paths)
+    if not missing:
+        return ()
+    names = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
+    return (
+        f"{len(missing)} measured points are gone from dataset/ or damaged ({names}): --resume measures them again",
+    )
+
+
+def _notes(scenario: Scenario, trials: list[dict[str, Any]], points: list[MeasuredPoint]) -> tuple[str, ...]:
     """What a reader of the numbers must know."""
     notes = []
-    if scenario.engine.kind == "emulator":
+    resolved = [json.loads(t["resolved_json"]) for t in trials if t["resolved_json"]]
+    if scenario.engine.kind == "emulator" or any(r.get("engine") == "emulator" for r in resolved):
         notes.append(
             "engine=emulator: modelled servers, no GPU was measured; never compare these numbers with real ones"
         )

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
-Positive = Annotated[float, Field(gt=0)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 Value = bool | int | float | str
 Settings = dict[str, Value | list[Value]]
@@ -140,7 +140,9 @@ class Workload(Strict):
 class Measure(Strict):
     """How long each point is loaded. Give `duration_s` or `requests`."""
 
-    warmup_s: float = Field(5.0, ge=0, description="Load at the point's own level before the window opens, seconds.")
+    warmup_s: float = Field(
+        5.0, ge=0, allow_inf_nan=False, description="Load at the point's own level before the window opens, seconds."
+    )
     warmup_requests: int = Field(1, ge=0, description="Finished warm-up requests before the window may open.")
     duration_s: Positive | None = Field(None, description="Length of the measured window in seconds.")
     requests: Count | None = Field(None, description="Or: number of measured requests.")

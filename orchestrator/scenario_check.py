@@ -10,7 +10,7 @@ from orchestrator.metric_names import METRICS
 from orchestrator.options import canonical_name, nearest, setting_fault
 from orchestrator.scenario import At, Criterion, Scenario, Workload
 from orchestrator.settings import SettingsFault
-from orchestrator.sweep_space import expand
+from orchestrator.sweep_space import expand, is_comparison
 
 Fault = tuple[tuple[str | int, ...], str]
 
@@ -25,6 +25,7 @@ def check_scenario(scenario: Scenario) -> Fault | None:
         _check_slots,
         _check_setting_names,
         _check_zip,
+        _check_exclude,
         _check_workloads,
         _check_measure,
         _check_objectives,
@@ -39,6 +40,8 @@ def check_scenario(scenario: Scenario) -> Fault | None:
 
 def _check_engine(scenario: Scenario) -> Fault | None:
     engine = scenario.engine
+    if engine.kind == "attach" and scenario.measure.repeats > 1:
+        return ("measure", "repeats"), "are fresh server starts, and `attach` starts none"
     if engine.kind == "attach" and engine.url is None:
         return ("engine", "url"), "is missing; `attach` loads the server that runs there"
     if engine.kind != "attach" and engine.url is not None:
@@ -116,6 +119,23 @@ def _check_zip(scenario: Scenario) -> Fault | None:
         if len(set(lengths.values())) > 1:
             shown = ", ".join(f"{name} {n}" for name, n in lengths.items())
             return ("sweep", "zip", i), f"has lists of different lengths: {shown}"
+    return None
+
+
+def _check_exclude(scenario: Scenario) -> Fault | None:
+    varied = {canonical_name(n) for n in scenario.sweep.axes}
+    varied |= {canonical_name(n) for group in scenario.sweep.zip for n in group}
+    varied |= {canonical_name(n) for config in scenario.sweep.configs for n in config}
+    for i, condition in enumerate(scenario.sweep.exclude):
+        for name, wanted in condition.items():
+            path = ("sweep", "exclude", i, name)
+            if canonical_name(name) not in varied:
+                hint = nearest(canonical_name(name), sorted(varied))
+                meant = f"; did you mean '{hint}'?" if hint else ""
+                return path, f"is not varied by this sweep{meant}"
+            values = wanted if isinstance(wanted, list) else [wanted]
+            if any(isinstance(v, str) and v.strip()[:1] in tuple("<>=!") and not is_comparison(v) for v in values):
+                return path, f'is {wanted!r}; write a value, a list of values, or a comparison such as ">= 8"'
     return None
 
 

@@ -32,6 +32,10 @@ class SlotLost(Exception):
     """The slot's host or actor is gone; whatever it was asked may or may not have happened."""
 
 
+class TrialBroken(Exception):
+    """What the slot was asked broke; the trial is not measured, the slot can do the next one."""
+
+
 class SlotPort(Protocol):
     """One place that holds one server at a time. Methods block; `interrupt` may be called from another thread."""
 

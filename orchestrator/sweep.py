@@ -38,10 +38,11 @@ class Watcher(Protocol):
 
 @dataclass
 class SweepResult:
-    """How the trials of a run ended. `complete` is False if the run was interrupted or slots were lost."""
+    """How the trials of a run ended. `complete` is False if the run was cancelled or all slots were lost."""
 
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     complete: bool = True
+    cancelled: bool = False
 
 
 class TrialQueue:
@@ -131,6 +132,7 @@ class Sweep:
         self._result = SweepResult()
         self._earlier = dict(run.state.attempts)
         self._tries: dict[str, int] = {}
+        self._faults: list[Exception] = []
 
     def run(self) -> SweepResult:
         """Until every slot has nothing left to do."""
@@ -142,14 +144,15 @@ class Sweep:
             if isinstance(happening, SlotEnded):
                 working -= 1
             self._store(i, happening)
-        if self._trials.left:
-            self._result.complete = False
+        if self._faults:
+            raise self._faults[0]
+        self._result.complete = not self._trials.left and not self.cancelled
+        self._result.cancelled = self.cancelled
         return self._result
 
     def cancel(self) -> None:
         """Stop every server and end the run; what was measured is kept. Safe in a signal handler: it only marks."""
         self._cancelled.set()
-        self._result.complete = False
         threading.Thread(target=self._interrupt_all, daemon=True).start()
 
     def _interrupt_all(self) -> None:
@@ -170,6 +173,8 @@ class Sweep:
                 if trial is None:
                     break
                 lost = self._run_trial(i, trial)
+        except Exception as error:  # noqa: BLE001 - the edge of a thread: told by run(), never swallowed
+            self._faults.append(error)
         finally:
             self._trials.leave(i)
             self._happenings.put((i, SlotEnded()))

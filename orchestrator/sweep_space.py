@@ -13,7 +13,7 @@ from orchestrator.scenario import Scenario, Sweep
 from orchestrator.settings import resolve_settings
 from orchestrator.trial import EngineConfig, freeze_settings
 
-_COMPARISON = re.compile(r"^\s*(<=|>=|==|!=|<|>)\s*(-?[0-9.]+(?:e-?\d+)?)\s*$")
+_COMPARISON = re.compile(r"^\s*(<=|>=|==|!=|<|>)\s*(-?\d+(?:\.\d+)?(?:e-?\d+)?)\s*$")
 _OPERATORS = {
     "<=": operator.le,
     ">=": operator.ge,
@@ -78,6 +78,11 @@ def meets(combination: dict[str, Any], condition: dict[str, Any]) -> bool:
         canonical_name(name) in named and _meets_one(named[canonical_name(name)], wanted)
         for name, wanted in condition.items()
     )
+
+
+def is_comparison(text: str) -> bool:
+    """Whether a text is a comparison such as `>= 8`."""
+    return _COMPARISON.match(text) is not None
 
 
 def _meets_one(value: Any, wanted: Any) -> bool:

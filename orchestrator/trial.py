@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Literal
@@ -20,6 +21,8 @@ def content_hash(value: Any, length: int = 12) -> str:
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:length]
 
+
+SECRET_NAME = re.compile(r"(?:key|key_id|token|secret|password|passwd)$", re.IGNORECASE)
 
 Settings = tuple[tuple[str, SettingValue | tuple[SettingValue, ...]], ...]
 
@@ -38,7 +41,9 @@ class EngineConfig:
 
     @property
     def config_id(self) -> str:
-        return content_hash([self.settings, self.env])
+        """Hash of settings and environment; the values of variables named like secrets do not count."""
+        shown = [(name, "" if SECRET_NAME.search(name) else value) for name, value in self.env]
+        return content_hash([self.settings, shown])
 
     def as_dict(self) -> dict[str, Any]:
         return {k: list(v) if isinstance(v, tuple) else v for k, v in self.settings}

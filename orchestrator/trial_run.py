@@ -7,9 +7,11 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+import zstandard
+
 from orchestrator.provenance import utc_now
 from orchestrator.server_start import LaunchSpec, ServerDied, ServerReady, StartProgress
-from orchestrator.slot_port import SlotLost, SlotPort
+from orchestrator.slot_port import SlotLost, SlotPort, TrialBroken
 from orchestrator.trial import (
     Cancelled,
     ClientReport,
@@ -97,6 +99,31 @@ Happening = (
 )
 
 
+class _Answers:
+    """Whether any measured request of a point succeeded, and what the first failure said."""
+
+    def __init__(self) -> None:
+        self._ok = 0
+        self._failed = 0
+        self._first: str | None = None
+
+    def count(self, batch: Any) -> None:
+        columns = (batch.column(name).to_pylist() for name in ("warmup", "status", "http_status", "error"))
+        for warmup, status, http_status, error in zip(*columns, strict=True):
+            if status in {"ok", "empty", "cancelled"}:
+                self._ok += not warmup and status == "ok"
+            else:
+                self._failed += not warmup
+                self._first = self._first or f"{status} {http_status or ''} {error or ''}"[:300]
+
+    def verdict(self, point: Point) -> Failed | None:
+        """A point without a single success is not a measurement of the config."""
+        if self._ok or not self._failed:
+            return None
+        told = f"none of {self._failed} requests at {point.spec.workload} {point.spec.level} succeeded: {self._first}"
+        return Failed(Diagnosis(Label.CLIENT_ERRORS, Phase.SERVING, " ".join(told.split())))
+
+
 class TrialRun:
     """Drives one slot through one trial.
 
@@ -126,6 +153,8 @@ class TrialRun:
             outcome = yield from self._run_server()
         except SlotLost as error:
             outcome = self._lost(error)
+        except TrialBroken as error:
+            outcome = Failed(Diagnosis(Label.UNKNOWN, Phase.LAUNCH, str(error)))
         log = self._clean_up()
         if self._cancelled.is_set() and not isinstance(outcome, Measured):
             outcome = Cancelled("the run was stopped")
@@ -161,17 +190,22 @@ class TrialRun:
         began_at = utc_now()
         yield PointBegan(point)
         report: ClientReport | None = None
+        seen = _Answers()
         try:
             for item in self._slot.run_point(url, point, self._attempt):
                 if isinstance(item, ClientReport):
                     report = item
                 else:
+                    seen.count(item)
                     yield BatchArrived(point, self._attempt, item)
         except SlotLost:
             yield PointBroke(point)
             raise
+        except TrialBroken as error:
+            yield PointBroke(point)
+            return Failed(Diagnosis(Label.UNKNOWN, Phase.SERVING, str(error)))
         died = self._slot.died()
-        outcome = self._judge(point, report, died)
+        outcome = self._judge(point, report, died) or seen.verdict(point)
         if outcome is None and report is not None:
             self._measured.add(point.point_id)
             yield PointEnded(point, self._attempt, report, began_at)
@@ -203,3 +237,5 @@ class TrialRun:
         except SlotLost:
             self.lost = True
             return b""
+        except TrialBroken as error:
+            return zstandard.compress(f"the log could not be fetched: {error}\n".encode())

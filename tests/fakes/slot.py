@@ -11,7 +11,7 @@ import zstandard
 
 from orchestrator.schemas import request_schema
 from orchestrator.server_start import LaunchSpec, ServerDied, ServerReady, StartEvent, StartProgress
-from orchestrator.slot_port import SlotFacts, SlotLost, StopFacts
+from orchestrator.slot_port import SlotFacts, SlotLost, StopFacts, TrialBroken
 from orchestrator.trial import ClientReport, Diagnosis, Label, Phase, PhaseFact, Point
 
 Script = Callable[[str, LaunchSpec], Label | None]
@@ -65,6 +65,7 @@ class FakeSlot:
         self.stops = 0
         self.interrupted = threading.Event()
         self.lose_at: str | None = None
+        self.lose_load_once_at: str | None = None
         self.on_point: Callable[[Point], None] = lambda point: None
 
     def launch(self, spec: LaunchSpec) -> Iterator[StartEvent]:
@@ -84,6 +85,10 @@ class FakeSlot:
     def run_point(self, url: str, point: Point, attempt: int) -> Iterator[Any]:
         self.measured.append(point.point_id)
         self.on_point(point)
+        if self.lose_load_once_at == point.trial_id:
+            self.lose_load_once_at = None
+            yield request_batch(point, attempt, 0, 5)
+            raise TrialBroken("the load actor was lost")
         for i in range(self._batches):
             self._wait()
             if self.interrupted.is_set():

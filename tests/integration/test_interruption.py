@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pyarrow.dataset as ds
 import pytest
 
@@ -105,3 +107,25 @@ def test_a_scenario_that_the_cluster_cannot_hold_is_refused_with_wanted_and_avai
 
     assert refused.returncode == 3
     assert "Wanted: 3 slot(s) of 1 GPUs. Available: 2 slot(s)." in refused.stderr
+
+
+def ray_processes(driver_pid: int, title: str) -> list[int]:
+    """Workers with a title in the cluster that a driver embeds."""
+    return [p.pid for p in psutil.Process(driver_pid).children(recursive=True) if title in " ".join(p.cmdline())]
+
+
+@pytest.mark.parametrize(("title", "attempts"), [("ray::LoadHost", 5), ("ray::SlotActor", 5)])
+def test_a_killed_actor_costs_its_trial_a_second_attempt_and_nothing_else(
+    tmp_path: Path, scenario: Path, title: str, attempts: int
+) -> None:
+    root = tmp_path / "actor"
+    driver = start("run", str(scenario), "--address", "local", "--run-dir", str(root), "--set", "measure.duration_s=4")
+    wait_until(lambda: list((root / "stream").glob("*")), "a point is being measured", 120)
+    os.kill(ray_processes(driver.pid, title)[0], signal.SIGKILL)
+    printed, complained = driver.communicate(timeout=200)
+
+    assert driver.returncode == 0, printed + complained
+    assert "failed (" in printed
+    assert len(events(root, "trial_started")) == attempts
+    assert marked_processes("actor") == []
+    assert_whole(root)

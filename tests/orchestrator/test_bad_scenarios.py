@@ -56,6 +56,10 @@ EDITS = [
     ("goodput without limits per request", "maximize: output_throughput_tok_s", "maximize: goodput_rps", ":22: objectives[0].maximize: is 'goodput_rps', which needs limits per request: give workload 'chat' an slo"),
     ("limit that cannot be read", "at: {concurrency: 1}", "at: {concurrency: 1}\n    limits: [ttft below 5]", ":24: objectives[0].limits[0]: 'ttft below 5' is not a limit; write e.g. 'ttft_p95_ms <= 500'"),
     ("exclude that leaves nothing", "slots:", '  exclude:\n    - speculative_num_steps: ">= 0"\nslots:', ":12: sweep.exclude: leaves no config to try"),
+    ("exclude of a setting that is not varied", "slots:", "  exclude:\n    - {speculative_num_step: 1}\nslots:", ":13: sweep.exclude[0].speculative_num_step: is not varied by this sweep; did you mean 'speculative_num_steps'?"),
+    ("exclude with a broken comparison", "slots:", '  exclude:\n    - {speculative_num_steps: "> foo"}\nslots:', ":13: sweep.exclude[0].speculative_num_steps: is '> foo'; write a value, a list of values, or a comparison"),
+    ("infinite duration", "  duration_s: 5", "  duration_s: .inf", ":19: measure.duration_s: input should be a finite number, not inf"),
+    ("limit with a broken number", "at: {concurrency: 1}", "at: {concurrency: 1}\n    limits: [ttft_p95_ms <= 1.2.3]", ":24: objectives[0].limits[0]: 'ttft_p95_ms <= 1.2.3' is not a limit"),
     ("zip of different lengths", "slots:", "  zip:\n    - {mem_fraction_static: [0.8, 0.9], page_size: [1]}\nslots:", ":13: sweep.zip[0]: has lists of different lengths: mem_fraction_static 2, page_size 1"),
     ("emulator key with a real engine", "kind: emulator", "kind: sglang", "slots.emulated_gpus: is for the emulator, but engine.kind is `sglang`"),
     ("attach without a url", "kind: emulator", "kind: attach", ":5: engine.url: is missing; `attach` loads the server that runs there"),
@@ -131,3 +135,11 @@ def test_a_bad_override_is_refused(tmp_path: Path, override: str, told: str) -> 
 
     assert result.exit_code == 2
     assert told in result.stderr
+
+
+def test_a_dataset_file_without_prompts_is_refused_with_its_line(tmp_path: Path) -> None:
+    prompts, path = tmp_path / "prompts.jsonl", tmp_path / "file.yaml"
+    prompts.write_text('{"prompt": "fine"}\n{"prompt": 3}\n')
+    path.write_text(MINIMAL.replace("- name: chat", f"- name: chat\n    dataset: file:{prompts}"))
+
+    assert f"{prompts}:2: is a JSON object without a 'prompt' text" in refuse(path)

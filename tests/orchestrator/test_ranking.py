@@ -147,3 +147,35 @@ def test_tie_breakers_are_asked_in_turn_and_near_ties_of_one_go_to_the_next() ->
     ranking = rank(objective(near_tie=0.02, tie_breakers=breakers), configs, points, workload="chat")
 
     assert [row.config_id for row in ranking.rows] == ["b", "a", "c"]
+
+
+def test_three_near_ties_are_each_told_with_what_put_them_behind() -> None:
+    points = []
+    for name, speed, ttft in [("a", 100, 10), ("b", 99.5, 10), ("c", 100.5, 20)]:
+        points.append(point(name, 1, output_throughput_tok_s=speed, ttft_p95_ms=ttft))
+    configs: dict[str, dict[str, Any]] = {name: {"page_size": i} for i, name in enumerate("abc")}
+    breaker = {"minimize": "ttft_p95_ms", "at": {"concurrency": 1}}
+    ranking = rank(objective(near_tie=0.02, tie_breakers=[breaker]), configs, points, workload="chat")
+
+    assert [row.config_id for row in ranking.rows] == ["a", "b", "c"]
+    assert ranking.reason == (
+        "page_size=0: 100 tok/s at C=1; a near-tie (within 2.0% of the best) with page_size=1 (99.5 tok/s, "
+        "0.5% worse), which no tie-breaker decides: the better value is first; with page_size=2 (100.5 tok/s, "
+        "0.5% better), decided by the tie-breaker ttft_p95_ms at C=1: 10 ms against 20 ms"
+    )
+
+
+def test_a_best_value_of_zero_has_no_relative_gap_and_valid_json() -> None:
+    wanted = Objective.model_validate({"name": "o", "minimize": "requests_failed", "at": {"concurrency": 1}})
+    points = [point("a", 1, requests_failed=0), point("b", 1, requests_failed=3), point("c", 1, requests_failed=0)]
+    configs: dict[str, dict[str, Any]] = {name: {"page_size": i} for i, name in enumerate("abc")}
+    ranking = rank(wanted, configs, points, workload="chat")
+
+    assert [(r.config_id, r.gap_to_best, r.tie) for r in ranking.rows] == [
+        ("a", 0.0, True),
+        ("c", 0.0, True),
+        ("b", None, False),
+    ]
+    assert "(0, equal)" in ranking.reason
+    without_c = rank(wanted, {"a": {}, "b": {"page_size": 1}}, points, workload="chat")
+    assert without_c.reason == "page_size=-: 0 at C=1, ahead of the runner-up page_size=1 (3)"

@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
@@ -18,16 +19,18 @@ from orchestrator.errors import BadInput
 from orchestrator.journal import finished_work, read_events
 from orchestrator.paths import RunPaths
 from orchestrator.planner import make_plan
-from orchestrator.run_command import launch_spec
+from orchestrator.run_command import launch_spec, scenario_to_resume
 from orchestrator.run_directory import RunDirectory
 from orchestrator.run_ranking import rank_run
 from orchestrator.scenario import Scenario
+from orchestrator.schemas import request_schema
 from orchestrator.server_start import LaunchSpec
 from orchestrator.sweep import Sweep, SweepResult
-from orchestrator.trial import Label, Point
+from orchestrator.sweep_space import expand
+from orchestrator.trial import Failed, Label, Point
 from tests.fakes.killable_sweep import SCENARIO as KILLABLE
 from tests.fakes.killable_sweep import Silent
-from tests.fakes.slot import FakeSlot, Script
+from tests.fakes.slot import FakeSlot, Script, report, request_batch
 from tests.orchestrator.scenarios import small_scenario
 
 
@@ -124,6 +127,21 @@ def test_a_slot_that_is_lost_leaves_its_work_to_the_others(tmp_path: Path) -> No
     assert slots[0].launched == [slots[0].lose_at]
     assert {o.kind for o in result.outcomes.values()} == {"measured"}
     assert len(rows_per_point(run.paths)) == 16
+
+
+def test_a_lost_load_costs_its_point_but_not_the_slot_and_its_records_are_kept_aside(tmp_path: Path) -> None:
+    scenario = small_scenario()
+    run = RunDirectory.create(tmp_path / "run", scenario)
+    slot = FakeSlot("a")
+    slot.lose_load_once_at = make_plan(scenario, 1).slots[0][1].trial_id
+    _, result = sweep_on(run, scenario, [slot])
+    run.close(complete=result.complete)
+
+    assert result.complete
+    assert {o.kind for o in result.outcomes.values()} == {"measured"}
+    assert len(slot.launched) == 4
+    assert len(rows_per_point(run.paths)) == 6
+    assert [pq.read_table(file).num_rows for file in run.paths.partial.iterdir()] == [5]
 
 
 def test_when_all_slots_are_lost_the_run_is_not_complete_and_resumes(tmp_path: Path) -> None:
@@ -250,3 +268,97 @@ def test_a_driver_killed_between_the_last_point_and_the_end_of_its_trial_loses_n
         "a",
     )
     assert len(rank_run(again.paths.root).rankings[0].rows) == 1
+
+
+def failing_batch(point: Point) -> object:
+    batch = request_batch(point, 1, 0, 5).to_pydict()
+    batch["status"] = ["http_error"] * 5
+    batch["http_status"] = [401] * 5
+    batch["error"] = ['{"error":"Unauthorized"}'] * 5
+    return pa.RecordBatch.from_pydict(batch, schema=request_schema())
+
+
+def test_a_point_without_a_single_success_fails_its_trial_with_what_the_server_said(tmp_path: Path) -> None:
+    scenario = small_scenario(sweep={"configs": [{"speculative_num_steps": 2}]})
+    run = RunDirectory.create(tmp_path / "run", scenario)
+    slot = FakeSlot("a")
+    slot.run_point = lambda url, point, attempt: iter([failing_batch(point), report(point, 5)])  # type: ignore[method-assign]
+    _, result = sweep_on(run, scenario, [slot])
+    run.close(complete=result.complete)
+
+    (outcome,) = result.outcomes.values()
+    assert isinstance(outcome, Failed)
+    assert outcome.diagnosis.label == "client_errors"
+    assert outcome.diagnosis.evidence == (
+        'none of 5 requests at chat C=1 succeeded: http_error 401 {"error":"Unauthorized"}'
+    )
+    assert finished_work(run.state) == frozenset()
+
+
+def test_a_fault_in_a_slots_thread_ends_the_run_with_that_fault(tmp_path: Path) -> None:
+    scenario = small_scenario()
+    run = RunDirectory.create(tmp_path / "run", scenario)
+    slot = FakeSlot("a")
+    slot.stop = lambda: 1 / 0  # type: ignore[method-assign,assignment,return-value]
+
+    with pytest.raises(ZeroDivisionError):
+        sweep_on(run, scenario, [slot])
+
+
+@pytest.mark.parametrize("table", ["loads", "requests"])
+@pytest.mark.parametrize("damage", ["deleted", "cut"])
+def test_a_point_whose_files_are_gone_or_cut_is_told_by_rank_and_measured_again_by_resume(
+    tmp_path: Path, table: str, damage: str
+) -> None:
+    scenario = small_scenario()
+    run = RunDirectory.create(tmp_path / "run", scenario)
+    sweep_on(run, scenario, [FakeSlot("a")])
+    run.close(complete=True)
+    part = sorted(run.paths.table(table).iterdir())[0]
+    lost = part.stem.rpartition("-")[0]
+    if damage == "deleted":
+        part.unlink()
+    else:
+        part.write_bytes(part.read_bytes()[:200])
+
+    (note, *_) = rank_run(run.paths.root).notes[:1]
+    again = RunDirectory.reopen(run.paths.root, scenario)
+    slot = FakeSlot("b")
+    sweep_on(again, scenario, [slot])
+    again.close(complete=True)
+
+    assert note == f"1 measured points are gone from dataset/ or damaged ({lost}): --resume measures them again"
+    assert slot.measured == [lost]
+    assert len(rows_per_point(again.paths)) == 6
+    assert not [n for n in rank_run(run.paths.root).notes if "damaged" in n]
+
+
+def test_secrets_are_not_stored_and_resume_asks_for_the_scenario_that_has_them(tmp_path: Path) -> None:
+    engine = {
+        "kind": "emulator",
+        "settings": {"speculative_algorithm": "NEXTN"},
+        "env": {"HF_TOKEN": "hf_0123456789", "PLAIN": "shown"},
+        "extra_args": ["--api-key", "sk-0123456789", "--admin-api-key=sk-9876543210"],
+    }
+    scenario = small_scenario(engine=engine)
+    run = RunDirectory.create(tmp_path / "run", scenario)
+    sweep_on(run, scenario, [FakeSlot("a")])
+    run.close(complete=True)
+    rank_run(run.paths.root)
+
+    for file in run.paths.root.rglob("*"):
+        for secret in (b"hf_0123456789", b"sk-0123456789", b"sk-9876543210"):
+            assert not file.is_file() or secret not in file.read_bytes(), file
+    with pytest.raises(BadInput, match="secrets, which are not stored; give the scenario as well"):
+        scenario_to_resume(run.paths.root, None)
+    assert scenario_to_resume(run.paths.root, scenario) == scenario
+    rotated = small_scenario(engine={**engine, "env": {"HF_TOKEN": "hf_another_one", "PLAIN": "shown"}})
+    assert {c.config_id for c in expand(rotated)} == {c.config_id for c in expand(scenario)}
+    assert scenario_to_resume(run.paths.root, rotated) == rotated
+
+
+def test_a_run_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(BadInput, match="cannot be written"):
+        RunDirectory.create(tmp_path / "file" / "run", small_scenario())

@@ -1,0 +1,25 @@
+"""What of a scenario may be stored: everything but the values of secrets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from actors.launch import HIDDEN, redact, scrub
+from orchestrator.scenario import Scenario
+
+
+def storable(scenario: Scenario) -> dict[str, Any]:
+    """The scenario as JSON, values of variables and flags that are named like secrets replaced by `***`."""
+    stored = scenario.model_dump(mode="json")
+    engine = stored["engine"]
+    engine["env"] = scrub(engine["env"])
+    for key in ("command", "extra_args"):
+        engine[key] = list(redact(engine[key]))
+    return stored
+
+
+def holds_secrets(stored: dict[str, Any]) -> bool:
+    """Whether a stored scenario lacks values that a run of it needs."""
+    engine = stored["engine"]
+    words = [*engine["env"].values(), *engine["command"], *engine["extra_args"]]
+    return any(HIDDEN in word for word in words)
