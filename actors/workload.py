@@ -44,7 +44,7 @@ class PromptSource:
         shape = [spec.dataset, spec.input_tokens, spec.output_tokens, spec.shared_prefix_tokens, spec.api]
         self.salt = content_hash([spec.seed, spec.workload, level, shape, repeat], 8)
         self._token_ids = token_ids
-        self._lines = _read_prompts(spec.dataset)
+        self._lines = read_prompts(spec.dataset)
         random.Random(self.salt).shuffle(self._lines)
         self._characters_per_token = _CHARACTERS_PER_TOKEN.get(spec.dataset, 4.0)
         if spec.dataset == "random_ids" and spec.api != "generate":
@@ -113,7 +113,7 @@ def _prompt_of_ids(ids: tuple[int, ...]) -> Prompt:
     return Prompt(None, ids, hashlib.sha256(array("q", ids)).hexdigest()[:16])
 
 
-def _read_prompts(dataset: str) -> list[str]:
+def read_prompts(dataset: str) -> list[str]:
     """Lines of `file:PATH`: JSON objects with a `prompt`, or plain text; empty for the built-in datasets."""
     if not dataset.startswith("file:"):
         return []

@@ -29,6 +29,9 @@ from orchestrator.server_start import LaunchSpec
 from orchestrator.sweep import Sweep, SweepResult
 from orchestrator.trial import Trial
 
+# Ctrl-C, SIGTERM as ours, and SIGTERM as Ray handles it while it starts.
+STOPPED = (KeyboardInterrupt, SystemExit)
+
 
 @dataclass(frozen=True)
 class RunRequest:
@@ -55,7 +58,7 @@ def run(request: RunRequest, console: Console) -> Path:
             else:
                 console.print(f"Nothing is missing in {directory.paths.root}")
                 result = SweepResult()
-    except (ClusterRefusal, KeyboardInterrupt) as error:
+    except (ClusterRefusal, *STOPPED) as error:
         _end_early(directory, error)
         raise
     finally:
@@ -70,9 +73,9 @@ def _end_early(directory: RunDirectory, error: BaseException) -> None:
     """Stopped or refused: a run in which nothing was started leaves no directory, any other says how to resume."""
     if not directory.state.attempts:
         directory.discard()
-        if isinstance(error, KeyboardInterrupt):
+        if isinstance(error, STOPPED):
             raise RunInterrupted("Stopped before anything was started; nothing is left of the run.") from error
-    elif isinstance(error, KeyboardInterrupt):
+    elif isinstance(error, STOPPED):
         raise RunInterrupted(_how_to_resume(directory)) from error
 
 

@@ -29,6 +29,11 @@ def events(root: Path, kind: str) -> list[dict[str, Any]]:
     return [e for e in read_events(root / "journal.jsonl") if e["event"] == kind]
 
 
+def ray_processes(driver_pid: int, title: str) -> list[int]:
+    """Workers with a title in the cluster that a driver embeds."""
+    return [p.pid for p in psutil.Process(driver_pid).children(recursive=True) if title in " ".join(p.cmdline())]
+
+
 def assert_whole(root: Path) -> None:
     """4 configs x 2 levels, each point once, each request once."""
     rows = ds.dataset(root / "dataset/requests").to_table(columns=["point_id", "warmup", "request_index"]).to_pylist()
@@ -60,6 +65,31 @@ def test_ctrl_c_keeps_what_was_measured_stops_every_server_and_says_how_to_resum
     assert resumed.returncode == 0, resumed.stdout + resumed.stderr
     assert len(events(root, "point_done")) == 8
     assert_whole(root)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_is_stopped_before_its_first_server_leaves_nothing(
+    tmp_path: Path, scenario: Path, number: int
+) -> None:
+    root = tmp_path / "early"
+    driver = start("run", str(scenario), "--address", "local", "--run-dir", str(root))
+    wait_until(lambda: ray_processes(driver.pid, "gcs_server"), "Ray is starting", 60)
+    driver.send_signal(number)
+    _, complained = driver.communicate(timeout=60)
+
+    assert driver.returncode == 130, complained
+    assert "Stopped before anything was started; nothing is left of the run." in complained
+    assert not root.exists()
+
+
+def test_a_cluster_that_does_not_answer_is_refused_at_once_and_leaves_no_run(tmp_path: Path, scenario: Path) -> None:
+    root = tmp_path / "nowhere"
+    refused = run("run", str(scenario), "--address", "127.0.0.1:1", "--run-dir", str(root), timeout_s=60)
+
+    assert refused.returncode == 3
+    assert "no Ray cluster at --address 127.0.0.1:1: ConnectionRefusedError" in refused.stderr
+    assert not root.exists()
+    assert run("run", str(scenario), "--address", "nowhere").returncode == 2
 
 
 @pytest.mark.parametrize("points_before", [0, 3, 6])
@@ -107,11 +137,6 @@ def test_a_scenario_that_the_cluster_cannot_hold_is_refused_with_wanted_and_avai
 
     assert refused.returncode == 3
     assert "Wanted: 3 slot(s) of 1 GPUs. Available: 2 slot(s)." in refused.stderr
-
-
-def ray_processes(driver_pid: int, title: str) -> list[int]:
-    """Workers with a title in the cluster that a driver embeds."""
-    return [p.pid for p in psutil.Process(driver_pid).children(recursive=True) if title in " ".join(p.cmdline())]
 
 
 @pytest.mark.parametrize(("title", "attempts"), [("ray::LoadHost", 5), ("ray::SlotActor", 5)])
