@@ -17,6 +17,7 @@ from orchestrator.server_start import LaunchSpec
 
 MODULES = {"sglang": "sglang.launch_server", "emulator": "actors.emulator"}
 HIDDEN = "***"
+API_KEY_VARIABLE = "SPECSWEEP_API_KEY"
 
 # What Ray or a debugger put into our own environment for themselves; a server must not inherit it.
 _NOT_INHERITED = (
@@ -136,6 +137,11 @@ def secret_values(argv: Sequence[str], env: Mapping[str, str]) -> frozenset[str]
 def api_key(argv: Sequence[str]) -> str | None:
     """The key that a server started like this wants to see in requests."""
     return dict(_given(argv)).get("--api-key")
+
+
+def request_key(extra_args: Sequence[str], env: Mapping[str, str]) -> str | None:
+    """The key for our own requests to a server: of its command line, else `SPECSWEEP_API_KEY` of the environment."""
+    return api_key(extra_args) or env.get(API_KEY_VARIABLE)
 
 
 def _given(argv: Sequence[str]) -> Iterator[tuple[str, str]]:

@@ -20,7 +20,7 @@ class LoadHost:
         self._engine = engine
         self._running: LoadGenerator | None = None
 
-    async def run_point(self, url: str, point: Point, attempt: int) -> AsyncIterator[Any]:
+    async def run_point(self, url: str, point: Point, attempt: int, api_key: str | None = None) -> AsyncIterator[Any]:
         """Arrow record batches of request records, at last one ClientReport."""
         spool = spool_file(self._run_id, point.point_id, attempt)
         spool.parent.mkdir(parents=True, exist_ok=True)
@@ -29,6 +29,7 @@ class LoadHost:
             engine=self._engine,
             attempt=attempt,
             spool_path=spool,
+            api_key=api_key,
             drain_timeout_s=point.spec.request_timeout_s,
         )
         try:

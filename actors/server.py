@@ -14,12 +14,10 @@ from actors.endpoint import Endpoint
 from actors.follower import Segment, follow, split_log
 from actors.gpu import foreign_occupants, wait_until_free
 from actors.guard import Guarded, ServerExit, ServerNotStarted
-from actors.launch import api_key, conceal, scrub, secret_values, server_argv, server_env
+from actors.launch import conceal, request_key, scrub, secret_values, server_argv, server_env
 from actors.startup import StartupTimeline
 from orchestrator.server_start import LaunchSpec, ServerDied, ServerReady, StartEvent
 from orchestrator.trial import Diagnosis, Label, Phase
-
-API_KEY_VARIABLE = "SPECSWEEP_API_KEY"
 
 _TELL_EVERY_S = 0.25
 _POLL_S = 0.05
@@ -69,7 +67,9 @@ class Server:
         self._spec, self._gpu_ids, self._log_path = spec, tuple(gpu_ids), log_path
         self._began = self._last_sign = time.monotonic()
         reached = "127.0.0.1" if host in {"0.0.0.0", "::"} else f"[{host}]" if ":" in host else host
-        self._endpoint = Endpoint(spec.url or f"http://{reached}:{port}", _key_for(spec))
+        self._endpoint = Endpoint(
+            spec.url or f"http://{reached}:{port}", request_key(spec.extra_args, {**os.environ, **dict(spec.env)})
+        )
         if spec.engine == "attach":
             yield await self._attach()
             return
@@ -253,9 +253,3 @@ class Server:
 
     async def _gpus_returned(self) -> bool | None:
         return await wait_until_free(self._gpu_ids, timeout_s=_GPU_RETURN_S) if self._watches_gpus else None
-
-
-def _key_for(spec: LaunchSpec) -> str | None:
-    """The key for our own requests: of the command line that we start, else from the environment."""
-    given = api_key(spec.extra_args) or dict(spec.env).get(API_KEY_VARIABLE)
-    return given or os.environ.get(API_KEY_VARIABLE)
