@@ -14,15 +14,12 @@ from actors.record_batch import RecordStream, records_of
 from orchestrator.records import RequestRecord
 from orchestrator.trial import ClientReport, Point, PointSpec
 
-_DEFAULT_HANG_S = 120.0
-_DEFAULT_DRAIN_S = 120.0
-
 
 class LoadGenerator:
     """Runs points, one at a time. `run_id`, `engine` and `attempt` go into every record, every batch into the spool.
 
-    `hang_timeout_s`: without a byte from any request for so long, the point ends as "hung" (default: 120 s or the
-    request timeout, whichever is less). `drain_timeout_s`: how long requests may take after the last was sent.
+    `hang_timeout_s`: without a byte from any request for so long, the point ends as "hung". `drain_timeout_s`: how long
+    requests may take after the last was sent. Both are the request timeout of the point where not given.
     """
 
     def __init__(
@@ -34,7 +31,7 @@ class LoadGenerator:
         spool_path: Path | None = None,
         api_key: str | None = None,
         hang_timeout_s: float | None = None,
-        drain_timeout_s: float = _DEFAULT_DRAIN_S,
+        drain_timeout_s: float | None = None,
     ) -> None:
         self._identity = {"run_id": run_id, "engine": engine, "attempt": attempt}
         self._spool_path = spool_path
@@ -48,9 +45,11 @@ class LoadGenerator:
         """Record batches while the point runs, at last one ClientReport."""
         identity = {"trial_id": point.trial_id, "point_id": point.point_id, "config_id": point.config_id}
         stream = RecordStream(self._identity | identity, self._spool_path)
-        hang_s = self._hang_timeout_s or min(_DEFAULT_HANG_S, point.spec.request_timeout_s)
+        limit_s = point.spec.request_timeout_s
+        hang_s = limit_s if self._hang_timeout_s is None else self._hang_timeout_s
+        drain_s = limit_s if self._drain_timeout_s is None else self._drain_timeout_s
         async with StreamClient(url, point.spec, api_key=self._api_key) as client:
-            self._load = load = PointLoad(point, client, stream, hang_s, self._drain_timeout_s)
+            self._load = load = PointLoad(point, client, stream, hang_s, drain_s)
             load.stopping = self._stop_asked
             driving = asyncio.create_task(load.drive())
             try:

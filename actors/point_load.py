@@ -197,6 +197,8 @@ class PointLoad:
                 self._peak = max(self._peak, len(self._flights))
             try:
                 await self._client.send(flight)
+                if flight.status is RequestStatus.TIMEOUT and self._ended is None:
+                    self._end_if_due(time.monotonic_ns())  # before its slot looks idle
             finally:
                 self._flights.discard(flight)
         self._stream.add(flight.record(self._origin_ns))

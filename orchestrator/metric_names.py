@@ -18,7 +18,8 @@ STATISTICS = ("mean", "p50", "p90", "p95", "p99", "max")
 # Distributions over requests; every statistic of each is a metric, e.g. ttft_p95_ms.
 DISTRIBUTIONS: dict[str, str] = {
     "ttft": "first token - start, over ok requests; start is the send in a closed loop, the due time in an open one",
-    "tpot": "(end - first token) / (output tokens - 1), over ok requests with at least 2 tokens",
+    "tpot": "(end - first token) / (output tokens - 1), over ok requests with at least 2 tokens that did not all come "
+    "at once",
     "chunk_gap": "gap between consecutive token-bearing chunks of a request, over all gaps; not a time per token",
     "e2e": "last token - start, over ok requests",
     "schedule_delay": "send - due time, over all requests of an open loop",
@@ -26,13 +27,16 @@ DISTRIBUTIONS: dict[str, str] = {
 
 _SCALARS: dict[str, Metric] = {
     "output_throughput_tok_s": Metric(
-        "tok/s", "max", "output tokens whose chunk came inside the settled window / window; failed requests left out"
-    ),
+        "tok/s", "max", "closed loop: output tokens whose chunk came inside the settled window / window; open loop: "
+                        "those of ok requests whose middle, (first token + end) / 2, lies inside the window moved by "
+                        "the median of (middle - start) / window; failed requests left out"),
     "input_throughput_tok_s": Metric(
-        "tok/s", "max", "prompt tokens of ok requests whose first token came inside the window / window"
-    ),
-    "request_throughput_rps": Metric("req/s", "max", "ok requests that ended inside the window / window"),
-    "goodput_rps": Metric("req/s", "max", "ok requests within every per-request limit that ended inside it / window"),
+        "tok/s", "max", "prompt tokens of ok requests whose first token came inside the window / window; open loop: "
+                        "inside the window moved by the median TTFT"),
+    "request_throughput_rps": Metric(
+        "req/s", "max", "closed loop: mean number of ok requests in flight inside the window / their mean e2e; open "
+                        "loop: ok requests that ended inside the window moved by the median e2e / window"),
+    "goodput_rps": Metric("req/s", "max", "request_throughput_rps of the ok requests within every per-request limit"),
     "attainment": Metric("", "max", "ok requests within every per-request limit / all requests issued"),
     "accept_length": Metric("tok", "max", "1 + correct drafts / verify passes, over the point's ok requests; without "
                             "per-request counters (generated tokens - requests) / verify calls of the server"),

@@ -4,6 +4,12 @@ Start of a request: its send in a closed loop, its due time in an open loop (so 
 Settled window, closed loop: from when all C slots have been filled (the C-th measured send) until the first slot
 that is not filled again falls free (the first end after the last send). Open loop: first to last due time.
 Rates look at what happened inside the window; latencies and shares at all measured requests; warm-up is left out.
+
+Requests per second, closed loop: mean number in flight inside the window / mean latency (Little's law). To count ends
+would not do: requests of one batch end together, and the window ends with the first of them. Nor would parts of
+requests: every slot begins the window with a new request but ends it, more likely than not, in a long one.
+Rates, open loop: the server is empty when the window begins, so what is counted is counted in the window moved by the
+median time from start to event. A server that keeps up then shows the arrival rate, one that does not its own.
 What cannot be known is None, never 0 or NaN.
 """
 
@@ -36,7 +42,7 @@ FAILURES = (
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """Nanoseconds, both ends included."""
+    """Nanoseconds."""
 
     begin: float
     end: float
@@ -47,6 +53,17 @@ class _Window:
 
     def holds(self, times: Floats) -> Flags:
         return (times >= self.begin) & (times <= self.end)
+
+    def holds_delayed(self, times: Floats, delay: Floats) -> Flags:
+        """Which times lie inside the window moved by the median of `delay`, its beginning left out.
+
+        So n events at an even pace are the n - 1 intervals that they span.
+        """
+        moved = float(np.median(delay))
+        return (times > self.begin + moved) & (times <= self.end + moved)
+
+    def overlap(self, begin: Floats, end: Floats) -> Floats:
+        return np.asarray(np.maximum(np.minimum(end, self.end) - np.maximum(begin, self.begin), 0.0))
 
 
 def summarise(
@@ -62,12 +79,12 @@ def summarise(
     """
     columns = RequestColumns.of(source)
     ok = columns.has_status(RequestStatus.OK)
-    window = _window(columns, level)
+    window = _window(columns, ok, level)
     latencies = _latencies(columns, ok, level)
     counted = Counter(columns.status.tolist())
     errors = {str(s): counted[s] for s in FAILURES if counted[s]}
     failed = sum(errors.values())
-    good = _good(ok, latencies, request_limits)
+    good = _good(columns, ok, latencies, request_limits)
     cached, retractions = _share(columns.cached_tokens[ok], columns.prompt_tokens[ok]), _total(columns.retractions[ok])
     facts = Facts(level, counted, failed, client, columns, ok)
     return PointMetrics(
@@ -79,9 +96,9 @@ def summarise(
         errors=errors,
         failed_share=failed / len(columns) if len(columns) else None,
         window_s=window.seconds if window else None,
-        request_throughput_rps=_per_second(_ended_inside(columns, ok, window), window),
-        output_throughput_tok_s=_per_second(_tokens_inside(columns, ok, window), window),
-        input_throughput_tok_s=_per_second(_prompt_tokens_inside(columns, ok, window), window),
+        request_throughput_rps=_request_rate(columns, ok, ok, window, level),
+        output_throughput_tok_s=_per_second(_tokens_inside(columns, ok, window, level), window),
+        input_throughput_tok_s=_per_second(_prompt_tokens_inside(columns, ok, window, level), window),
         ttft_ms=_distribution(latencies["ttft_ms"][ok]),
         tpot_ms=_distribution(latencies["tpot_ms"][ok]),
         chunk_gap_ms=_distribution(_chunk_gaps_ms(columns, ok)),
@@ -93,7 +110,7 @@ def summarise(
         output_tokens_total=_total_if_all(columns.output_tokens[ok]),
         prompt_tokens_total=_total_if_all(columns.prompt_tokens[ok]),
         retractions=retractions,
-        goodput_rps=None if good is None else _per_second(_ended_inside(columns, good, window), window),
+        goodput_rps=None if good is None else _request_rate(columns, good, ok, window, level),
         attainment=None if good is None or not len(good) else float(good.mean()),
         peak_concurrency=client.peak_concurrency if client else _peak(columns),
         achieved_rate_rps=achieved_rate(columns.sent_ns),
@@ -102,12 +119,19 @@ def summarise(
     )
 
 
-def _window(columns: RequestColumns, level: LoadLevel) -> _Window | None:
-    """The settled window as defined at the top of this module; None if it has no length."""
+def _window(columns: RequestColumns, ok: Flags, level: LoadLevel) -> _Window | None:
+    """The settled window as defined at the top of this module; None if it has no length.
+
+    An open loop that we cut ends one median latency before the cut: what was due later had no chance to end.
+    """
     if not len(columns):
         return None
     if level.kind == "rate":
-        window = _Window(float(columns.scheduled_ns.min()), float(columns.scheduled_ns.max()))
+        last = float(columns.scheduled_ns.max())
+        cut = columns.end_ns[columns.has_status(RequestStatus.CANCELLED)]
+        if len(cut) and ok.any():
+            last = min(last, float(cut.min() - np.median((columns.end_ns - columns.scheduled_ns)[ok])))
+        window = _Window(float(columns.scheduled_ns.min()), last)
     else:
         sent = np.sort(columns.sent_ns)
         slots = min(int(level.value), len(sent))
@@ -116,10 +140,24 @@ def _window(columns: RequestColumns, level: LoadLevel) -> _Window | None:
     return window if window.end > window.begin else None
 
 
+def _filled(columns: RequestColumns, window: _Window, level: LoadLevel) -> _Window:
+    """The part of a closed loop's window in which every slot was filled.
+
+    Of requests that end together, some may be the last of their slot although others are followed by one more: their
+    ends come just before the last send, and with C slots the first of them is end number n - C + 1.
+    """
+    slots = min(int(level.value), len(columns))
+    end = float(np.sort(columns.end_ns)[len(columns) - slots])
+    return _Window(window.begin, end) if window.begin < end < window.end else window
+
+
 def _latencies(columns: RequestColumns, ok: Flags, level: LoadLevel) -> dict[str, Floats]:
-    """Per request, in ms, NaN where undefined: TTFT and E2E from the start, TPOT = (end - first) / (tokens - 1)."""
+    """Per request, in ms, NaN where undefined: TTFT and E2E from the start, TPOT = (end - first) / (tokens - 1).
+
+    There is no TPOT where all tokens came at once: that the answer was held back says nothing about its making.
+    """
     start = columns.scheduled_ns if level.kind == "rate" else columns.sent_ns
-    more = np.where(ok & (columns.output_tokens >= 2), columns.output_tokens - 1, np.nan)
+    more = np.where(ok & (columns.output_tokens >= 2) & ~columns.at_once, columns.output_tokens - 1, np.nan)
     return {
         "ttft_ms": (columns.first_token_ns - start) / 1e6,
         "tpot_ms": (columns.end_ns - columns.first_token_ns) / more / 1e6,
@@ -127,14 +165,20 @@ def _latencies(columns: RequestColumns, ok: Flags, level: LoadLevel) -> dict[str
     }
 
 
-def _good(ok: Flags, latencies: Mapping[str, Floats], limits: Mapping[str, float] | None) -> Flags | None:
-    """OK requests within every limit; a request of one token has no TPOT to break. None without limits."""
+def _good(
+    columns: RequestColumns, ok: Flags, latencies: Mapping[str, Floats], limits: Mapping[str, float] | None
+) -> Flags | None:
+    """OK requests within every limit. None without limits.
+
+    A request of one token has no TPOT to break; one of several, or of an unknown number, whose TPOT is not known has
+    not kept it.
+    """
     if not limits:
         return None
     good = ok.copy()
     for name, bound in limits.items():
         values = latencies[name]
-        good &= (values <= bound) | (np.isnan(values) if name == "tpot_ms" else False)
+        good &= (values <= bound) | ((columns.output_tokens < 2) if name == "tpot_ms" else False)
     return good
 
 
@@ -155,21 +199,48 @@ def _delay_ms(columns: RequestColumns) -> Floats:
     return np.asarray((columns.sent_ns - columns.scheduled_ns) / 1e6)
 
 
-def _ended_inside(columns: RequestColumns, which: Flags, window: _Window | None) -> float | None:
-    """How many of these requests ended inside the window; None if nothing was measured."""
-    if window is None or not columns.has_status(RequestStatus.OK).any():
+def _request_rate(
+    columns: RequestColumns, which: Flags, ok: Flags, window: _Window | None, level: LoadLevel
+) -> float | None:
+    """These of the OK requests, completed per second; None if nothing was measured.
+
+    Open loop: those that ended inside the window moved by the median latency; where latencies differ, it is low by
+    their mean absolute deviation / window. Closed loop: mean number of OK requests in flight / their mean latency,
+    times the share of these among them. A request that we cancelled has no end, but held a slot in which others would
+    have completed: it counts with them, with their mean latency or the time that it took so far if that is more.
+    """
+    if window is None or not ok.any():
         return None
-    return float((which & window.holds(columns.end_ns)).sum())
+    if level.kind == "rate":
+        e2e = columns.end_ns - columns.scheduled_ns
+        return float((which & window.holds_delayed(columns.end_ns, e2e[ok])).sum()) / window.seconds
+    window = _filled(columns, window, level)
+    cut = columns.has_status(RequestStatus.CANCELLED)
+    served = ok | cut
+    took = columns.end_ns - columns.sent_ns
+    took[cut] = np.maximum(took[cut], took[ok].mean())
+    in_flight_s = float(window.overlap(columns.sent_ns, columns.end_ns)[served].sum()) / 1e9
+    request_s = float(took[served].mean()) / 1e9
+    share = float(which.sum() / ok.sum())
+    return in_flight_s / window.seconds / request_s * share if request_s > 0 else None
 
 
-def _tokens_inside(columns: RequestColumns, ok: Flags, window: _Window | None) -> float | None:
-    """Output tokens of OK requests, and of those we cut at the end, whose chunk came inside the window.
+def _tokens_inside(columns: RequestColumns, ok: Flags, window: _Window | None, level: LoadLevel) -> float | None:
+    """Output tokens made inside the window; None if an OK request has no count at all.
 
-    Where the server counts only at the end, a request's tokens are spread evenly over its chunks; a request that
-    showed no chunk has them at its end. None if an OK request has no count at all.
+    Open loop: all tokens of the OK requests whose answer has its middle in the window moved by the median time to it.
+    Counted chunk by chunk, those of the first and the last requests that lie outside would be missing.
+    Closed loop: of OK requests, and of those we cut at the end, whose chunk came inside the window. Where the server
+    counts only at the end, a request's tokens are spread evenly over its chunks; a request that showed no chunk has
+    them at its end.
     """
     if window is None or not ok.any() or np.isnan(columns.output_tokens[ok]).any():
         return None
+    if level.kind == "rate":
+        first = np.where(np.isnan(columns.first_token_ns), columns.end_ns, columns.first_token_ns)
+        middle = (first + columns.end_ns) / 2
+        inside = ok & window.holds_delayed(middle, (middle - columns.scheduled_ns)[ok])
+        return float(columns.output_tokens[inside].sum())
     tokens = np.nan_to_num(columns.output_tokens)
     owner = np.repeat(np.arange(len(columns)), columns.chunk_counts)
     told = np.bincount(owner, weights=columns.chunk_tokens, minlength=len(columns))
@@ -181,10 +252,17 @@ def _tokens_inside(columns: RequestColumns, ok: Flags, window: _Window | None) -
     return float(per_chunk[inside].sum() + tokens[unseen].sum())
 
 
-def _prompt_tokens_inside(columns: RequestColumns, ok: Flags, window: _Window | None) -> float | None:
+def _prompt_tokens_inside(columns: RequestColumns, ok: Flags, window: _Window | None, level: LoadLevel) -> float | None:
+    """Prompt tokens of OK requests whose first token came inside the window; open loop: moved by the median TTFT."""
     if window is None or not ok.any() or np.isnan(columns.prompt_tokens[ok]).any():
         return None
-    return float(columns.prompt_tokens[ok & window.holds(columns.first_token_ns)].sum())
+    first = columns.first_token_ns
+    seen = ok & ~np.isnan(first)
+    if level.kind == "concurrency" or not seen.any():
+        inside = window.holds(first)
+    else:
+        inside = window.holds_delayed(first, (first - columns.scheduled_ns)[seen])
+    return float(columns.prompt_tokens[ok & inside].sum())
 
 
 def _chunk_gaps_ms(columns: RequestColumns, ok: Flags) -> Floats:

@@ -43,7 +43,10 @@ def void_reasons(facts: Facts, median_ttft_ms: float | None) -> tuple[str, ...]:
     """A client that was the bottleneck, failures, a hang, or nothing measured. Empty if the point is valid."""
     total = len(facts.columns)
     reasons = []
-    if not facts.ok.any():
+    if not total:
+        fault = facts.columns.warmup_fault
+        reasons.append("no measured request was sent" + (f": warm-up ended with {fault}" if fault else ""))
+    elif not facts.ok.any():
         reasons.append(f"no request of {total} succeeded")
     if total and facts.failed / total > MOST_FAILED_SHARE:
         reasons.append(f"{facts.failed} of {total} requests failed")
@@ -91,6 +94,8 @@ def warnings(facts: Facts, cached_share: float | None, retractions: int | None) 
         told.append(f"{cut} requests were cut at the end of the point; they count in no latency")
     if unknown := int(np.isnan(columns.output_tokens[facts.ok]).sum()):
         told.append(f"the server gave no token count for {unknown} requests; no token throughput")
+    if held := int((facts.ok & columns.at_once & (columns.output_tokens >= 2)).sum()):
+        told.append(f"{held} answers of several tokens came all at once; they count in no time per token")
     if facts.level.kind == "concurrency" and len(columns) < facts.level.value:
         told.append(f"only {len(columns)} requests for {facts.level}: the level was never reached")
     if cached_share is not None and cached_share > _WARM_CACHE_SHARE:
@@ -115,7 +120,7 @@ def _short_window(facts: Facts) -> str | None:
         return None
     return (
         f"requests were sent for only {window_s / request_s:.1f} request times of {request_s:.1f} s: "
-        f"give at least {_FEWEST_REQUEST_TIMES * request_s:.0f} s for {facts.level}"
+        f"give at least {_FEWEST_REQUEST_TIMES * request_s:.3g} s for {facts.level}"
     )
 
 

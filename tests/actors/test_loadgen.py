@@ -10,12 +10,15 @@ from typing import Any
 
 import pytest
 
+from actors.client import StreamClient
 from actors.loadgen import LoadGenerator, load_endpoint
+from actors.point_load import PointLoad
+from actors.record_batch import RecordStream
 from actors.spool import SpoolWriter, read_spool
 from orchestrator.errors import BadInput
 from orchestrator.metrics import summarise
 from orchestrator.records import RequestRecord, RequestStatus
-from orchestrator.trial import ClientReport, LoadLevel
+from orchestrator.trial import ClientReport, LoadLevel, Point
 from tests.actors.load_specs import point, run, spec
 from tests.fakes.scripted_endpoint import Script, ScriptedEndpoint, native, native_answer
 
@@ -223,6 +226,51 @@ def test_a_server_that_hangs_in_warm_up_is_reported_too() -> None:
     records, report, _ = load(server, LoadGenerator(hang_timeout_s=0.3), **closed(2, 100, warmup_requests=1))
     assert (report.stopped_by, report.requests) == ("hung", 0)
     assert all(r.warmup for r in records)
+
+
+def test_a_point_whose_warm_up_hung_says_so() -> None:
+    server = ScriptedEndpoint(lambda n, body: Script(end="hang"))
+    records, report, _ = load(server, LoadGenerator(hang_timeout_s=0.3), **closed(2, 100, warmup_requests=1))
+    metrics = summarise(records, level=LoadLevel("concurrency", 2), client=report)
+    assert metrics.void_reasons == (
+        "no measured request was sent: warm-up ended with timeout: hung: not a byte from any request for 0.3 s",
+        "the server hung: no request made progress",
+    )
+
+
+def test_without_limits_of_its_own_the_generator_waits_for_the_request_timeout(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    limits = []
+
+    class Seen(PointLoad):
+        def __init__(
+            self, point: Point, client: StreamClient, stream: RecordStream, hang_s: float, drain_s: float
+        ) -> None:
+            limits.append((hang_s, drain_s))
+            super().__init__(point, client, stream, hang_s, drain_s)
+
+    monkeypatch.setattr("actors.loadgen.PointLoad", Seen)
+    for generator in (LoadGenerator(), LoadGenerator(hang_timeout_s=7, drain_timeout_s=8)):
+        load(ScriptedEndpoint(lambda n, body: native_answer(1)), generator, **closed(1, 1, request_timeout_s=600.0))
+    assert limits == [(600.0, 600.0), (7, 8)]
+
+
+def test_a_silent_server_is_hung_by_the_first_requests_that_time_out() -> None:
+    """The request timeout is the hang limit: slots that it frees at once are not taken for an idle server."""
+    server = ScriptedEndpoint(lambda n, body: Script(end="hang"))
+    records, report, _ = load(server, **closed(3, 100, request_timeout_s=0.4))
+    assert report.stopped_by == "hung"
+    assert statuses(records) == {RequestStatus.TIMEOUT: 3}
+
+
+def test_a_request_that_times_out_beside_others_that_go_on_hangs_nothing() -> None:
+    def script(n: int, body: dict[str, Any]) -> Script:
+        return Script(end="hang") if n == 0 else native_answer(3, pause_s=0.05)
+
+    records, report, _ = load(ScriptedEndpoint(script), **closed(2, 20, request_timeout_s=0.5))
+    assert report.stopped_by == "requests"
+    assert statuses(records) == {RequestStatus.OK: 19, RequestStatus.TIMEOUT: 1}
 
 
 def test_failures_are_counted_by_kind_and_slots_go_on() -> None:

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from orchestrator.metrics import summarise
+from orchestrator.records import RequestRecord, RequestStatus
 from orchestrator.trial import LoadLevel
-from tests.orchestrator.literal_records import C1, CLIENT, request
+from tests.orchestrator.literal_records import C1, CLIENT, failed, request
 
 
 @pytest.mark.parametrize(
@@ -55,3 +56,49 @@ def test_timers_of_an_event_loop_do_not_void_a_fast_server() -> None:
     records = [request(i * 100, [i * 100 + 20.0]) for i in range(10)]
     client = replace(CLIENT, schedule_delay_p99_ms=4.9)
     assert summarise(records, level=LoadLevel("rate", 10), client=client).valid
+
+
+def test_a_closed_loop_of_few_request_times_is_warned_of() -> None:
+    """Sends from 0 to 5 s, requests of 2 s: 2.5 request times."""
+    short = [request(i * 1000, [i * 1000 + 500.0, i * 1000 + 2000.0]) for i in range(6)]
+    assert summarise(short, level=LoadLevel("concurrency", 2)).warnings == (
+        "requests were sent for only 2.5 request times of 2.0 s: give at least 6 s for C=2",
+    )
+    assert summarise([*short, request(6000, [6500, 8000])], level=LoadLevel("concurrency", 2)).warnings == ()
+    assert summarise(short, level=LoadLevel("rate", 1)).warnings == ()
+
+
+def test_answers_held_back_are_warned_of() -> None:
+    records = [request(i * 100, [i * 100 + 100.0], [8]) for i in range(3)]
+    records += [request(i * 100, [i * 100 + 50, i * 100 + 100.0]) for i in (3, 4)]
+    assert summarise(records, level=C1).warnings == (
+        "3 answers of several tokens came all at once; they count in no time per token",
+    )
+
+
+HUNG = "hung: not a byte from any request for 600 s"
+
+
+@pytest.mark.parametrize(
+    ("records", "reason"),
+    [
+        ([request(0, [10])], "no measured request was sent"),
+        (
+            [request(0, [10]), replace(failed(10, 600_010, RequestStatus.TIMEOUT), error=HUNG)],
+            f"no measured request was sent: warm-up ended with timeout: {HUNG}",
+        ),
+        (
+            [failed(5, 900, RequestStatus.CANCELLED), failed(0, 100, RequestStatus.CONNECTION)],
+            "no measured request was sent: warm-up ended with cancelled",
+        ),
+    ],
+)
+def test_a_point_that_ended_in_its_warm_up_says_why(records: list[RequestRecord], reason: str) -> None:
+    warm = [replace(r, warmup=True) for r in records]
+    assert summarise(warm, level=C1, client=replace(CLIENT, requests=0)).void_reasons == (reason,)
+
+
+def test_without_error_texts_the_status_of_the_warm_up_is_told() -> None:
+    warm = replace(failed(0, 600_000, RequestStatus.TIMEOUT), error=HUNG, warmup=True)
+    columns = {name: [getattr(warm, name)] for name in RequestRecord.__slots__ if name != "error"}
+    assert summarise(columns, level=C1).void_reasons == ("no measured request was sent: warm-up ended with timeout",)
