@@ -198,13 +198,13 @@ class TrialRun:
                 else:
                     seen.count(item)
                     yield BatchArrived(point, self._attempt, item)
+            died = self._slot.died()
         except SlotLost:
             yield PointBroke(point)
             raise
         except TrialBroken as error:
             yield PointBroke(point)
             return Failed(Diagnosis(Label.UNKNOWN, Phase.SERVING, str(error)))
-        died = self._slot.died()
         outcome = self._judge(point, report, died) or seen.verdict(point)
         if outcome is None and report is not None:
             self._measured.add(point.point_id)

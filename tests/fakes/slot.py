@@ -63,9 +63,11 @@ class FakeSlot:
         self.launched: list[str] = []
         self.measured: list[str] = []
         self.stops = 0
+        self._last = ""
         self.interrupted = threading.Event()
         self.lose_at: str | None = None
         self.lose_load_once_at: str | None = None
+        self.lose_after_point_of: str | None = None
         self.on_point: Callable[[Point], None] = lambda point: None
 
     def launch(self, spec: LaunchSpec) -> Iterator[StartEvent]:
@@ -84,6 +86,7 @@ class FakeSlot:
 
     def run_point(self, url: str, point: Point, attempt: int) -> Iterator[Any]:
         self.measured.append(point.point_id)
+        self._last = point.trial_id
         self.on_point(point)
         if self.lose_load_once_at == point.trial_id:
             self.lose_load_once_at = None
@@ -102,6 +105,8 @@ class FakeSlot:
             self._pause.wait(self._pause_s)
 
     def died(self) -> ServerDied | None:
+        if self.lose_after_point_of == self._last:
+            raise SlotLost(f"{self.facts.name}: host is gone")
         return None
 
     def interrupt(self) -> None:

@@ -144,6 +144,19 @@ def test_a_lost_load_costs_its_point_but_not_the_slot_and_its_records_are_kept_a
     assert [pq.read_table(file).num_rows for file in run.paths.partial.iterdir()] == [5]
 
 
+def test_a_slot_lost_just_after_a_point_leaves_no_row_of_it_twice(tmp_path: Path) -> None:
+    scenario = small_scenario()
+    run = RunDirectory.create(tmp_path / "run", scenario)
+    slots = [FakeSlot("a", pause_s=0.01), FakeSlot("b", pause_s=0.01)]
+    slots[0].lose_after_point_of = make_plan(scenario, 2).slots[0][0].trial_id
+    _, result = sweep_on(run, scenario, slots)
+    run.close(complete=result.complete)
+
+    assert result.complete
+    assert list(rows_per_point(run.paths).values()) == [10] * 6
+    assert [pq.read_table(file).num_rows for file in run.paths.partial.iterdir()] == [10]
+
+
 def test_when_all_slots_are_lost_the_run_is_not_complete_and_resumes(tmp_path: Path) -> None:
     scenario = small_scenario()
     run = RunDirectory.create(tmp_path / "run", scenario)
