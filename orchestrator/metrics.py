@@ -2,7 +2,7 @@
 
 Start of a request: its send in a closed loop, its due time in an open loop (so that a queue is not hidden).
 Settled window, closed loop: from when all C slots have been filled (the C-th measured send) until the first slot
-that is not filled again falls free (the first end after the last send). Open loop: first to last due time.
+that is not filled again falls free (of n requests, end number n - C + 1). Open loop: first to last due time.
 Rates look at what happened inside the window; latencies and shares at all measured requests; warm-up is left out.
 
 Requests per second, closed loop: mean number in flight inside the window / mean latency (Little's law). To count ends
@@ -135,20 +135,9 @@ def _window(columns: RequestColumns, ok: Flags, level: LoadLevel) -> _Window | N
     else:
         sent = np.sort(columns.sent_ns)
         slots = min(int(level.value), len(sent))
-        ends = columns.end_ns[columns.end_ns > sent[-1]]
-        window = _Window(float(sent[slots - 1]), float(ends.min()) if len(ends) else float(sent[-1]))
+        # Of n requests all but the last C are followed by another one in their slot, so end n - C + 1 leaves one empty.
+        window = _Window(float(sent[slots - 1]), float(np.sort(columns.end_ns)[len(sent) - slots]))
     return window if window.end > window.begin else None
-
-
-def _filled(columns: RequestColumns, window: _Window, level: LoadLevel) -> _Window:
-    """The part of a closed loop's window in which every slot was filled.
-
-    Of requests that end together, some may be the last of their slot although others are followed by one more: their
-    ends come just before the last send, and with C slots the first of them is end number n - C + 1.
-    """
-    slots = min(int(level.value), len(columns))
-    end = float(np.sort(columns.end_ns)[len(columns) - slots])
-    return _Window(window.begin, end) if window.begin < end < window.end else window
 
 
 def _latencies(columns: RequestColumns, ok: Flags, level: LoadLevel) -> dict[str, Floats]:
@@ -214,7 +203,6 @@ def _request_rate(
     if level.kind == "rate":
         e2e = columns.end_ns - columns.scheduled_ns
         return float((which & window.holds_delayed(columns.end_ns, e2e[ok])).sum()) / window.seconds
-    window = _filled(columns, window, level)
     cut = columns.has_status(RequestStatus.CANCELLED)
     served = ok | cut
     took = columns.end_ns - columns.sent_ns

@@ -83,6 +83,7 @@ def columns_of(table: Any) -> dict[str, Any]:
     columns: dict[str, Any] = {name: _numbers(whole.column(name)) for name in _NUMBERS}
     columns["warmup"] = whole.column("warmup").to_numpy()
     columns["status"] = whole.column("status").to_pylist()
+    columns["error"] = whole.column("error").to_pylist()
     for name in ("chunk_ns", "chunk_tokens"):
         columns[name] = _flat(whole.column(name))
     return columns

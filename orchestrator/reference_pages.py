@@ -144,7 +144,9 @@ All are computed from the request records of one point (one workload at one load
 * **First token**: the first growth of the server's token count, or the first text, reasoning text or tool call where
   the server gives no count. A chunk with a role only, or without text, is not a token.
 * **Settled window**, closed loop: from the send that fills the last of the C slots until the first slot that is not
-  filled again falls free. Open loop: first to last due time. Warm-up requests count nowhere.
+  filled again falls free. Open loop: first to last due time; what is counted in it is counted in the window moved by
+  the median time from start to event, since the server is empty when it begins; a loop that was cut short ends one
+  median latency before the cut. Warm-up requests count nowhere.
 * **Token counts** are the server's. Where it never says, token metrics are absent, not 0.
 * **Failed** requests are counted and listed; they are in no latency and no throughput. More than 1 % makes the point
   void.

@@ -30,6 +30,13 @@ def due(at: float, first: float, end: float, tokens: int = 10) -> RequestRecord:
     return request(at, [at + first, at + end], [1, tokens - 1])
 
 
+def test_a_last_wave_that_fills_only_some_slots_is_outside_the_window() -> None:
+    """4 slots, waves of 4, 4 and 2: end 7 of 10 leaves a slot empty, 75 tokens came until then in 2 s."""
+    metrics = summarise(waves(4, 4, 2), level=C4)
+    assert metrics.window_s == pytest.approx(2.0, rel=1e-3)
+    assert metrics.output_throughput_tok_s == pytest.approx(37.5, rel=1e-3)
+
+
 def test_requests_that_end_together_all_count() -> None:
     """4 slots, 1 s a request: 4 a second; counted by whole ends it would be 17 of 20 in 5 s."""
     metrics = summarise(waves(4, 4, 4, 4, 4), level=C4, request_limits={"e2e_ms": 1001})

@@ -58,7 +58,7 @@ def throughput(requests: list[dict[str, Any]], concurrency: int) -> float:
     """Tokens per second from when all slots are filled until the first is not filled again, token by token."""
     sent = sorted(r["sent_ns"] for r in requests)
     begin = sent[concurrency - 1]
-    end = min(r["end_ns"] for r in requests if r["end_ns"] >= sent[-1])
+    end = sorted(r["end_ns"] for r in requests)[len(requests) - concurrency]
     tokens = 0
     for request in requests:
         for at, count in zip(request["chunk_ns"], request["chunk_tokens"], strict=True):
