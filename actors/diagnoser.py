@@ -3,12 +3,13 @@
 Rules are anchored at the start of a line (after log shippers' and the server's own prefixes), so that a prompt or an
 advice that merely mentions memory is no evidence. Causes beat hints, hints beat bare exceptions; among equals the first
 line wins, since the later ones are echoes of it (`Received sigquit`, `kill_process_tree`, a second traceback). Exit
-codes decide last: most deaths of SGLang are its own SIGKILL.
+codes decide last: most deaths of SGLang are its own SIGKILL, and no SIGKILL tells by itself who sent it and why.
 """
 
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
@@ -21,6 +22,7 @@ from orchestrator.trial import Diagnosis, Label, Phase
 EVIDENCE_LENGTH = 500
 _SIGKILLED = frozenset({-9, 137})
 _SIGTERMED = frozenset({-15, 143})
+_SIGNALS = {int(known): known.name for known in signal.Signals}
 
 
 class Weight(IntEnum):
@@ -226,40 +228,63 @@ def diagnose(
     *,
     exit_code: int | None = None,
     stopped_at_line: int | None = None,
-    timed_out: bool = False,
+    timed_out: str | None = None,
+    oom_kills: int = 0,
 ) -> Diagnosis:
     """The verdict on a dead server, or on one that we gave up.
 
     `stopped_at_line`: how many lines the log had when we asked the server to stop; what it says after that is about the
-    stop. `timed_out`: its start takes too long; a cause in the log still comes first.
+    stop. `timed_out`: in words, in what way its start takes too long; a cause in the log still comes first.
+    `oom_kills`: how many processes the host's kernel killed for lack of memory while the server lived.
+    The evidence is never empty; it has line number 0 where no line shows it.
     """
     reading = _Reading()
     for segment in log:
         if stopped_at_line is not None and segment.number > stopped_at_line:
             break
         reading.take(segment)
-    return _verdict(reading, exit_code, stopped=stopped_at_line is not None, timed_out=timed_out)
+    if timed_out is not None and (reading.best is None or reading.best.weight is not Weight.CAUSE):
+        told = f"{timed_out}; last line: {reading.last}" if reading.last else f"{timed_out}, without a line in its log"
+        phase = reading.timeline.phase
+        return Diagnosis(Label.START_TIMEOUT, phase, told[:EVIDENCE_LENGTH], reading.last_number, exit_code)
+    return _verdict(reading, exit_code, stopped=stopped_at_line is not None, oom_kills=oom_kills)
 
 
-def _verdict(reading: _Reading, exit_code: int | None, *, stopped: bool, timed_out: bool) -> Diagnosis:
+def _verdict(reading: _Reading, exit_code: int | None, *, stopped: bool, oom_kills: int) -> Diagnosis:
     best, phase = reading.best, reading.timeline.phase
     last = (reading.last[:EVIDENCE_LENGTH], reading.last_number)
     if best is not None and best.weight is Weight.CAUSE:
         return _told(best, exit_code)
-    if timed_out:
-        return Diagnosis(Label.START_TIMEOUT, phase, *last, exit_code)
     if stopped:
-        return Diagnosis(Label.STOP_REQUESTED, phase, *last, exit_code)
+        evidence = last if reading.last else ("stopped before it wrote a line", 0)
+        return Diagnosis(Label.STOP_REQUESTED, phase, *evidence, exit_code)
     if best is not None and (best.weight is Weight.HINT or best.label is not Label.UNKNOWN):
         return _told(best, exit_code)
+    if oom_kills and exit_code in _SIGKILLED and not reading.ends_itself:
+        why = f"meanwhile the kernel of the host ended {oom_kills} process(es) for lack of memory"
+        return Diagnosis(Label.HOST_OOM, phase, _ending(exit_code, reading, why), 0, exit_code)
     if reading.place in {Phase.GRAPH_TARGET, Phase.GRAPH_DRAFT}:
         return Diagnosis(Label.CAPTURE_ERROR, reading.place, *last, exit_code)
     if best is not None:
         return _told(best, exit_code)
+    # The last words of a program that ends with an error of its own are about it; before a signal they are not.
+    is_error = exit_code is not None and exit_code > 0 and exit_code not in _SIGKILLED | _SIGTERMED
+    evidence = last if reading.last and is_error else (_ending(exit_code, reading), 0)
     label = _by_exit_code(exit_code, reading)
-    return Diagnosis(
-        label, phase if phase not in {Phase.LAUNCH, Phase.ARGS} else reading.place or phase, *last, exit_code
-    )
+    where = phase if phase not in {Phase.LAUNCH, Phase.ARGS} else reading.place or phase
+    return Diagnosis(label, where, *evidence, exit_code)
+
+
+def _ending(exit_code: int | None, reading: _Reading, why: str = "") -> str:
+    """How it ended and what is known of why, in words."""
+    how = "ended without an exit code" if exit_code is None else f"ended with exit code {exit_code}"
+    if exit_code is not None and (name := _SIGNALS.get(-exit_code)):
+        how = f"ended by {name}"
+    elif exit_code is not None and (name := _SIGNALS.get(exit_code - 128)):
+        how = f"{how} ({name})"
+    if not reading.last:
+        return f"{how} without a word{why and '; '}{why}"
+    return f"{how}; {why or 'the log says nothing about why'} (last line: {reading.last})"[:EVIDENCE_LENGTH]
 
 
 def _told(finding: _Finding, exit_code: int | None) -> Diagnosis:
@@ -275,6 +300,4 @@ def _by_exit_code(exit_code: int | None, reading: _Reading) -> Label:
         return Label.FLAG_INVALID
     if exit_code in _SIGTERMED:
         return Label.STOP_REQUESTED
-    if exit_code in _SIGKILLED and not reading.ends_itself:
-        return Label.HOST_OOM  # not its own SIGKILL, and not ours: the kernel's
     return Label.UNKNOWN

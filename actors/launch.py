@@ -141,7 +141,7 @@ def api_key(argv: Sequence[str]) -> str | None:
 
 def request_key(extra_args: Sequence[str], env: Mapping[str, str]) -> str | None:
     """The key for our own requests to a server: of its command line, else `SPECSWEEP_API_KEY` of the environment."""
-    return api_key(extra_args) or env.get(API_KEY_VARIABLE)
+    return api_key(extra_args) or env.get(API_KEY_VARIABLE) or None
 
 
 def _given(argv: Sequence[str]) -> Iterator[tuple[str, str]]:

@@ -29,6 +29,8 @@ _LINGER_S = 30.0
 _GPU_SETTLE_S = 20.0
 _GPU_RETURN_S = 60.0
 _KILL_S = 15.0
+# Counts, among other things, the processes that the kernel killed for lack of memory since it booted.
+_VMSTAT = Path("/proc/vmstat")
 _MEMORY = frozenset({Label.KV_BUDGET, Label.OOM_WEIGHTS, Label.OOM_KV_ALLOC, Label.STATE_POOL})
 
 
@@ -56,6 +58,7 @@ class Server:
         self._refusal: str | None = None
         self._log_path: Path | None = None
         self._checked_at = 0.0
+        self._oom_kills_before = 0
 
     async def start(
         self, spec: LaunchSpec, *, gpu_ids: Sequence[str], host: str, port: int, log_path: Path
@@ -67,9 +70,9 @@ class Server:
         self._spec, self._gpu_ids, self._log_path = spec, tuple(gpu_ids), log_path
         self._began = self._last_sign = time.monotonic()
         reached = "127.0.0.1" if host in {"0.0.0.0", "::"} else f"[{host}]" if ":" in host else host
-        self._endpoint = Endpoint(
-            spec.url or f"http://{reached}:{port}", request_key(spec.extra_args, {**os.environ, **dict(spec.env)})
-        )
+        env = {**os.environ, **dict(spec.env)}
+        self._secrets = secret_values(spec.extra_args, env)
+        self._endpoint = Endpoint(spec.url or f"http://{reached}:{port}", request_key(spec.extra_args, env))
         if spec.engine == "attach":
             yield await self._attach()
             return
@@ -136,6 +139,7 @@ class Server:
         async with self._launching:
             if self._stop_asked:
                 return Diagnosis(Label.STOP_REQUESTED, Phase.LAUNCH, "stopped before it was launched")
+            self._oom_kills_before = _oom_kills()
             try:
                 self._guarded = await asyncio.to_thread(
                     Guarded.start,
@@ -148,7 +152,9 @@ class Server:
                 )
             except ServerNotStarted as error:
                 label = Label.COMMAND_NOT_FOUND if error.missing else Label.UNKNOWN
-                return Diagnosis(label, Phase.LAUNCH, conceal(str(error), self._secrets))
+                return Diagnosis(label, Phase.LAUNCH, str(error))
+            except OSError as error:
+                return Diagnosis(Label.UNKNOWN, Phase.LAUNCH, f"the guard could not be started: {error}")
         return None
 
     async def _follow(self, log_path: Path) -> AsyncIterator[StartEvent]:
@@ -200,12 +206,14 @@ class Server:
     async def _given_up(self, now: float) -> Diagnosis | None:
         """Why the start was ended by us: too long, too long without a sign, or dead but for its processes."""
         spec, quiet_s, guarded = self._spec, now - self._last_sign, self._guarded
-        too_long = now - self._began >= spec.start_timeout_s or quiet_s >= spec.phase_timeout_s
+        too_long = f"not ready after {spec.start_timeout_s:g} s" if now - self._began >= spec.start_timeout_s else ""
+        if not too_long and quiet_s >= spec.phase_timeout_s:
+            too_long = f"no sign of progress in phase {self._timeline.phase} for {spec.phase_timeout_s:g} s"
         lingers = quiet_s >= _LINGER_S and now - self._checked_at >= _LINGER_S
         if guarded is None or not (too_long or lingers):
             return None
         self._checked_at = now
-        verdict = await self._verdict(None, timed_out=True)
+        verdict = await self._verdict(None, timed_out=too_long)
         if verdict.label is Label.START_TIMEOUT:
             if not too_long:
                 return None
@@ -225,16 +233,23 @@ class Server:
             await asyncio.sleep(_POLL_S)
         return ended or ServerExit(None)
 
-    async def _verdict(self, ended: ServerExit | None, *, timed_out: bool = False) -> Diagnosis:
-        """The diagnosis of the log as it is now, without secrets."""
-        code = ended.code if ended is not None else None
-        log = split_log(await asyncio.to_thread(self._log))
-        told = diagnose(log, exit_code=code, stopped_at_line=self._stopped_at_line, timed_out=timed_out)
+    async def _verdict(self, ended: ServerExit | None, *, timed_out: str | None = None) -> Diagnosis:
+        """The diagnosis of the log as it is now."""
+        oom_kills = _oom_kills() - self._oom_kills_before
+        told = diagnose(
+            split_log(await asyncio.to_thread(self._log)),
+            exit_code=ended.code if ended is not None else None,
+            stopped_at_line=self._stopped_at_line,
+            timed_out=timed_out,
+            oom_kills=oom_kills,
+        )
         if told.label in _MEMORY and self._watches_gpus and (others := await self._foreign()):
             told = replace(told, label=Label.GPU_OCCUPIED, evidence=f"{'; '.join(others)}; then: {told.evidence}")
-        return replace(told, evidence=conceal(told.evidence, self._secrets))
+        return told
 
     def _dead(self, diagnosis: Diagnosis) -> ServerDied:
+        """The end of the server as it is told to others: without secrets."""
+        diagnosis = replace(diagnosis, evidence=conceal(diagnosis.evidence, self._secrets))
         lived_s = round(time.monotonic() - self._began, 3)
         return ServerDied(self._spec.trial_id, diagnosis, self._timeline.phases, lived_s)
 
@@ -253,3 +268,12 @@ class Server:
 
     async def _gpus_returned(self) -> bool | None:
         return await wait_until_free(self._gpu_ids, timeout_s=_GPU_RETURN_S) if self._watches_gpus else None
+
+
+def _oom_kills() -> int:
+    """How many processes the kernel of this host has killed for lack of memory; 0 where it does not say."""
+    try:
+        counters = dict(line.split() for line in _VMSTAT.read_text(encoding="ascii").splitlines())
+    except OSError:
+        return 0
+    return int(counters.get("oom_kill", 0))

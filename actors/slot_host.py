@@ -9,15 +9,17 @@ import socket
 import tempfile
 import time
 from collections.abc import AsyncIterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from actors.gpu import gpu_states
+from actors.gpu import GpuState, gpu_states
 from actors.guard import sweep_leftovers
-from actors.launch import free_port
+from actors.launch import free_port, redact
 from actors.server import Server
+from orchestrator.errors import ClusterRefusal
 from orchestrator.server_start import LaunchSpec, ServerDied, StartEvent
+from orchestrator.trial import Diagnosis, Label, Phase
 
 # Without a sign of the driver for this long the server is ended (a partition, or a driver that hangs).
 LEASE_S = 180.0
@@ -30,7 +32,7 @@ def scratch_dir(run_id: str) -> Path:
 
 def end_leftovers(run_id: str) -> list[tuple[int, str]]:
     """End what an earlier start of this run left on this host; (pid, command) of each process ended."""
-    return [(ended.pid, ended.command) for ended in sweep_leftovers(run_id)]
+    return [(ended.pid, _shown(ended.command)) for ended in sweep_leftovers(run_id)]
 
 
 def remove_scratch(run_id: str) -> None:
@@ -41,17 +43,32 @@ def remove_scratch(run_id: str) -> None:
 def gpu_states_json() -> list[dict[str, Any]] | None:
     """This host's GPUs and who holds their memory; None where no NVIDIA driver answers."""
     states = gpu_states()
-    return None if states is None else [asdict(state) for state in states]
+    return None if states is None else [asdict(_showable(state)) for state in states]
+
+
+def _showable(state: GpuState) -> GpuState:
+    return replace(state, processes=tuple(replace(p, command=_shown(p.command)) for p in state.processes))
+
+
+def _shown(command: str) -> str:
+    """A command line in one line, the values of secret flags hidden."""
+    return " ".join(redact(command.split()))
 
 
 class SlotHost:
-    """One slot. `number` is its place among the slots of this host and spaces the ports."""
+    """One slot. `number` is its place among the slots of this host and spaces the ports.
 
-    def __init__(self, run_id: str, number: int, gpu_ids: tuple[str, ...], address: str) -> None:
+    `lease_s`: without a sign of the driver for this long the server is ended.
+    """
+
+    def __init__(
+        self, run_id: str, number: int, gpu_ids: tuple[str, ...], address: str, *, lease_s: float = LEASE_S
+    ) -> None:
         self._run_id = run_id
         self._number = number
         self._gpu_ids = gpu_ids
         self._address = address
+        self._lease_s = lease_s
         self._scratch = scratch_dir(run_id) / f"slot-{number}"
         self._server: Server | None = None
         self._log = b""
@@ -67,14 +84,25 @@ class SlotHost:
 
     async def launch(self, spec: LaunchSpec) -> AsyncIterator[StartEvent]:
         """Start a server; the last event is ServerReady or ServerDied."""
+        self._driver_seen = time.monotonic()
         if self._lease is None:
             self._lease = asyncio.create_task(self._watch_lease())
         await self.stop(spec.stop_grace_s)
+        self._log = b""
         server = self._server = Server()
         log = self._scratch / spec.trial_id / "server.log"
-        log.parent.mkdir(parents=True, exist_ok=True)
-        log.unlink(missing_ok=True)
-        port = await asyncio.to_thread(free_port, self._number)
+        refused: Diagnosis | None = None
+        try:
+            await asyncio.to_thread(_make_way, log)
+            port = await asyncio.to_thread(free_port, self._number)
+        except ClusterRefusal as error:
+            refused = Diagnosis(Label.PORT_IN_USE, Phase.LAUNCH, str(error))
+        except OSError as error:
+            refused = Diagnosis(Label.UNKNOWN, Phase.LAUNCH, f"the launch could not be prepared: {error}")
+        if refused is not None:
+            self._server = None if self._server is server else self._server
+            yield ServerDied(spec.trial_id, refused, (), 0.0)
+            return
         async for event in server.start(spec, gpu_ids=self._gpu_ids, host=self._address, port=port, log_path=log):
             yield event
 
@@ -103,6 +131,15 @@ class SlotHost:
             self._lease.cancel()
 
     async def _watch_lease(self) -> None:
-        while (left := LEASE_S - (time.monotonic() - self._driver_seen)) > 0:  # noqa: ASYNC110 - heartbeats move it
+        while True:
+            left = self._lease_s - (time.monotonic() - self._driver_seen)
+            if left <= 0:
+                await self.stop(10.0)
+                left = self._lease_s  # the driver may come back, and fall silent again
             await asyncio.sleep(left)
-        await self.stop(10.0)
+
+
+def _make_way(log: Path) -> None:
+    """The folder of a log, without an earlier log of that name."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.unlink(missing_ok=True)

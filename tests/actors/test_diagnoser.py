@@ -33,10 +33,20 @@ def stored(name: str, exit_code: int | None = None) -> Diagnosis:
 
 
 def told(
-    text: str, exit_code: int | None = None, *, stopped_at_line: int | None = None, timed_out: bool = False
+    text: str,
+    exit_code: int | None = None,
+    *,
+    stopped_at_line: int | None = None,
+    timed_out: str | None = None,
+    oom_kills: int = 0,
 ) -> Diagnosis:
-    log = split_log(text.encode())
-    return diagnose(log, exit_code=exit_code, stopped_at_line=stopped_at_line, timed_out=timed_out)
+    return diagnose(
+        split_log(text.encode()),
+        exit_code=exit_code,
+        stopped_at_line=stopped_at_line,
+        timed_out=timed_out,
+        oom_kills=oom_kills,
+    )
 
 
 @pytest.mark.parametrize(
@@ -208,13 +218,20 @@ def test_somebody_elses_sigterm_is_a_stop_too() -> None:
 
 def test_a_start_that_took_too_long_is_told_with_its_last_line_even_a_bar() -> None:
     bar = "Capturing batches (bs=10 avail_mem=25.39 GB):  25%|##5       | 3/12 [00:13<00:33,  3.70s/it]"
-    diagnosis = told(VERIFYING + "\r" + bar, -15, timed_out=True)
-    assert diagnosis == Diagnosis(Label.START_TIMEOUT, Phase.GRAPH_TARGET, bar, 6, -15)
+    diagnosis = told(VERIFYING + "\r" + bar, -15, timed_out="not ready after 9 s")
+    evidence = f"not ready after 9 s; last line: {bar}"
+    assert diagnosis == Diagnosis(Label.START_TIMEOUT, Phase.GRAPH_TARGET, evidence, 6, -15)
+
+
+def test_a_start_that_took_too_long_without_a_line_has_evidence_too() -> None:
+    evidence = "not ready after 9 s, without a line in its log"
+    expected = Diagnosis(Label.START_TIMEOUT, Phase.LAUNCH, evidence, 0, -15)
+    assert told("", -15, timed_out="not ready after 9 s") == expected
 
 
 def test_a_cause_in_the_log_comes_before_the_timeout() -> None:
     log = POOLED + "[2026-08-07 17:36:01] ERROR:    [Errno 98] error while attempting to bind on address ('::', 1)\n"
-    assert told(log, timed_out=True).label is Label.PORT_IN_USE
+    assert told(log, timed_out="not ready after 9 s").label is Label.PORT_IN_USE
 
 
 @pytest.mark.parametrize(
@@ -225,7 +242,8 @@ def test_a_cause_in_the_log_comes_before_the_timeout() -> None:
         (READY, 2, "unknown"),
         ("/usr/bin/python3: No module named sglang\n", 1, "command_not_found"),
         ("ModuleNotFoundError: No module named 'sglang.srt'\n", 1, "command_not_found"),
-        (READY, -9, "host_oom"),
+        (READY, -9, "unknown"),
+        (READY, 137, "unknown"),
         (READY + ECHOES, -9, "unknown"),
         (READY, 0, "unknown"),
         ("", None, "unknown"),
@@ -235,8 +253,66 @@ def test_what_the_exit_code_alone_can_tell(text: str, exit_code: int | None, lab
     assert told(text, exit_code).label == label
 
 
+@pytest.mark.parametrize(
+    ("text", "exit_code", "evidence", "line"),
+    [
+        ("x\n", -9, "ended by SIGKILL; the log says nothing about why (last line: x)", 0),
+        ("x\n", 137, "ended with exit code 137 (SIGKILL); the log says nothing about why (last line: x)", 0),
+        ("no reason\n", -11, "ended by SIGSEGV; the log says nothing about why (last line: no reason)", 0),
+        ("no reason\n", -15, "ended by SIGTERM; the log says nothing about why (last line: no reason)", 0),
+        ("no reason\n", 0, "ended with exit code 0; the log says nothing about why (last line: no reason)", 0),
+        ("reason\n", 3, "reason", 1),
+        ("", 0, "ended with exit code 0 without a word", 0),
+        ("", 1, "ended with exit code 1 without a word", 0),
+        ("", 127, "ended with exit code 127 without a word", 0),
+        ("", -9, "ended by SIGKILL without a word", 0),
+        ("", -200, "ended with exit code -200 without a word", 0),
+        ("\n\n", None, "ended without an exit code without a word", 0),
+    ],
+)
+def test_evidence_is_never_empty_and_claims_no_line_that_does_not_show_it(
+    text: str, exit_code: int | None, evidence: str, line: int
+) -> None:
+    diagnosis = told(text, exit_code)
+    assert (diagnosis.evidence, diagnosis.line_number) == (evidence, line)
+
+
+def test_a_stop_before_the_first_line_has_evidence_too() -> None:
+    expected = Diagnosis(Label.STOP_REQUESTED, Phase.LAUNCH, "stopped before it wrote a line", 0, -15)
+    assert told("", -15, stopped_at_line=0) == expected
+
+
+def test_a_sigkill_is_the_kernels_if_it_counted_a_kill_for_memory_meanwhile() -> None:
+    diagnosis = told(READY, -9, oom_kills=1)
+    assert (diagnosis.label, diagnosis.phase, diagnosis.line_number) == (Label.HOST_OOM, Phase.SERVING, 0)
+    assert diagnosis.evidence == (
+        "ended by SIGKILL; meanwhile the kernel of the host ended 1 process(es) for lack of memory "
+        "(last line: [2026-08-07 17:36:01] Decode batch)"
+    )
+    assert told("", -9, oom_kills=2).evidence == (
+        "ended by SIGKILL without a word; meanwhile the kernel of the host ended 2 process(es) for lack of memory"
+    )
+    handled = READY + "RuntimeError: of some request\n"
+    assert told(handled, -9, oom_kills=1).label is Label.HOST_OOM
+    assert told(handled, -9).evidence == "RuntimeError: of some request"
+
+
+def test_a_kill_for_memory_elsewhere_explains_no_other_end() -> None:
+    assert told(READY, 1, oom_kills=1).label is Label.UNKNOWN
+    assert told(READY + ECHOES, -9, oom_kills=1).label is Label.UNKNOWN
+    assert told(LOADED + "RuntimeError: Not enough memory" + ECHOES, -9, oom_kills=1).label is Label.KV_BUDGET
+
+
+def test_a_line_with_the_exit_code_of_a_killed_child_is_an_out_of_memory() -> None:
+    died = "[2026-08-07 17:36:05] Subprocess scheduler_0 (pid=9) crashed with exit code -9. Triggering SIGQUIT\n"
+    diagnosis = told(READY + died + ECHOES, -9)
+    assert (diagnosis.label, diagnosis.evidence) == (Label.HOST_OOM, died.strip())
+
+
 def test_evidence_is_cut_to_a_length_that_fits_a_table() -> None:
     assert len(told("ValueError: " + "x" * 10_000).evidence) == 500
+    assert len(told("x" * 10_000, -9).evidence) == 500
+    assert len(told("x" * 10_000, timed_out="not ready").evidence) == 500
 
 
 def test_a_long_line_costs_no_time_to_judge() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from actors.launch import conceal, free_port, redact, scrub, secret_values, server_argv, server_env
+from actors.launch import conceal, free_port, redact, request_key, scrub, secret_values, server_argv, server_env
 from orchestrator.errors import ClusterRefusal
 from orchestrator.server_start import LaunchSpec
 from orchestrator.trial import freeze_settings
@@ -132,6 +132,25 @@ def test_secret_flags_are_hidden_in_both_spellings() -> None:
     )
     hidden = ("serve", "--api-key", "***", "--admin-api-key=***", "--tokenizer-path", "t", "--max-total-tokens", "9")
     assert redact(argv) == hidden
+
+
+@pytest.mark.parametrize(
+    ("extra_args", "env", "key"),
+    [
+        ((), {}, None),
+        (("--tp", "2", "--api-key", "sk-1"), {}, "sk-1"),
+        (("--api-key=sk-1",), {"SPECSWEEP_API_KEY": "sk-2"}, "sk-1"),
+        (("--api-key", "sk-0", "--api-key", "sk-1"), {}, "sk-1"),
+        (("--admin-api-key", "sk-admin"), {"SPECSWEEP_API_KEY": "sk-2"}, "sk-2"),
+        ((), {"SPECSWEEP_API_KEY": ""}, None),
+        (("--api-key",), {}, None),
+    ],
+)
+def test_the_key_for_requests_is_that_of_the_server_else_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch, extra_args: tuple[str, ...], env: dict[str, str], key: str | None
+) -> None:
+    monkeypatch.setenv("SPECSWEEP_API_KEY", "sk-of-this-process")  # the caller decides whether that counts
+    assert request_key(extra_args, env) == key
 
 
 def test_secret_values_are_those_of_secret_flags_and_of_variables_named_like_secrets() -> None:

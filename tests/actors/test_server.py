@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import actors.server
+from actors.guard import Guarded
 from orchestrator.server_start import ServerReady, StartEvent, StartProgress
 from orchestrator.trial import Diagnosis, Label, Phase
 from tests.fakes.scripted_server import (
@@ -110,8 +111,51 @@ def test_a_command_that_does_not_exist_is_said_to_be_missing(tmp_path: Path) -> 
     assert "/no-such-program" in diagnosis.evidence
 
 
-@pytest.mark.parametrize("limits", [{"start_timeout_s": 1.5}, {"phase_timeout_s": 1.0}])
-def test_a_start_without_end_is_ended_with_all_its_processes(tmp_path: Path, limits: dict[str, float]) -> None:
+def test_a_command_that_ends_at_once_and_says_nothing_is_told_so(tmp_path: Path) -> None:
+    async def run() -> StartEvent:
+        async with started(spec_for({}, command=("/bin/true",)), tmp_path) as (_, events):
+            return events[-1]
+
+    evidence = "ended with exit code 0 without a word"
+    assert diagnosis_of(asyncio.run(run())) == Diagnosis(Label.UNKNOWN, Phase.LAUNCH, evidence, 0, 0)
+
+
+def test_a_guard_that_cannot_be_started_is_a_death_and_not_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_pipe(*_: Any, **__: Any) -> None:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(Guarded, "start", no_pipe)
+
+    async def run() -> StartEvent:
+        async with started(spec_for({}), tmp_path) as (_, events):
+            return events[-1]
+
+    evidence = "the guard could not be started: [Errno 24] Too many open files"
+    assert diagnosis_of(asyncio.run(run())) == Diagnosis(Label.UNKNOWN, Phase.LAUNCH, evidence)
+
+
+def test_a_server_that_never_says_a_word_is_given_up_with_evidence(tmp_path: Path) -> None:
+    async def run() -> StartEvent:
+        spec = spec_for({"lines": [], "then": "hang"}, phase_timeout_s=0.5)
+        async with started(spec, tmp_path) as (_, events):
+            return events[-1]
+
+    evidence = "no sign of progress in phase launch for 0.5 s, without a line in its log"
+    assert diagnosis_of(asyncio.run(run())) == Diagnosis(Label.START_TIMEOUT, Phase.LAUNCH, evidence, 0, -15)
+
+
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [
+        ({"start_timeout_s": 1.5}, "not ready after 1.5 s"),
+        ({"phase_timeout_s": 1.0}, "no sign of progress in phase graph_target for 1 s"),
+    ],
+)
+def test_a_start_without_end_is_ended_with_all_its_processes(
+    tmp_path: Path, limits: dict[str, float], words: str
+) -> None:
     daemon = tmp_path / "daemon"
     script = {"lines": START, "then": "hang", "ignore_term": True, "daemon": str(daemon)}
 
@@ -121,7 +165,7 @@ def test_a_start_without_end_is_ended_with_all_its_processes(tmp_path: Path, lim
             return events[-1]
 
     assert diagnosis_of(asyncio.run(run())) == Diagnosis(
-        Label.START_TIMEOUT, Phase.GRAPH_TARGET, START[-1], len(START), -9
+        Label.START_TIMEOUT, Phase.GRAPH_TARGET, f"{words}; last line: {START[-1]}", len(START), -9
     )
 
 

@@ -16,6 +16,7 @@ from actors.launch import free_port
 from actors.server import Server
 from orchestrator.server_start import ServerDied, ServerReady, StartEvent, StartProgress
 from orchestrator.trial import Diagnosis, Label, Phase
+from tests.fakes.scripted_endpoint import Script, ScriptedEndpoint
 from tests.fakes.scripted_server import (
     SLOT,
     STAMP,
@@ -74,6 +75,44 @@ def test_a_server_that_dies_while_serving_is_diagnosed(tmp_path: Path) -> None:
     assert (diagnosis.label, diagnosis.phase, diagnosis.exit_code) == (Label.RUNTIME_POOL, Phase.SERVING, -9)
 
 
+@pytest.mark.parametrize(
+    ("oom_kills", "label", "why"),
+    [
+        (7, "unknown", "the log says nothing about why"),
+        (8, "host_oom", "meanwhile the kernel of the host ended 1 process(es) for lack of memory"),
+    ],
+)
+def test_a_sigkill_from_outside_is_an_out_of_memory_only_if_the_kernel_counted_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, oom_kills: int, label: str, why: str
+) -> None:
+    counters = tmp_path / "vmstat"
+    counters.write_text("nr_free_pages 1\noom_kill 7\n", encoding="ascii")
+    monkeypatch.setattr(actors.server, "_VMSTAT", counters)
+
+    async def run() -> ServerDied:
+        async with started(spec_for({"lines": START, "then": "serve"}), tmp_path) as (server, events):
+            ready = events[-1]
+            assert isinstance(ready, ServerReady)
+            assert ready.pid is not None
+            counters.write_text(f"nr_free_pages 1\noom_kill {oom_kills}\n", encoding="ascii")
+            os.kill(ready.pid, signal.SIGKILL)
+            died: ServerDied = await eventually(server.died)
+            return died
+
+    evidence = f"ended by SIGKILL; {why} (last line: POST /generate)"
+    assert diagnosis_of(asyncio.run(run())) == Diagnosis(Label(label), Phase.SERVING, evidence, 0, -9)
+
+
+def test_a_host_that_does_not_count_kills_for_memory_counts_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(actors.server, "_VMSTAT", tmp_path / "nothing")
+    assert actors.server._oom_kills() == 0
+    (tmp_path / "old").write_text("nr_free_pages 1\n", encoding="ascii")
+    monkeypatch.setattr(actors.server, "_VMSTAT", tmp_path / "old")
+    assert actors.server._oom_kills() == 0
+
+
 def test_the_stored_log_is_compressed_and_holds_no_secret(tmp_path: Path) -> None:
     lines = [*START, "using token hf_do_not_store"]
 
@@ -130,18 +169,32 @@ def test_attaching_to_nothing_is_told_after_the_time_limit(tmp_path: Path) -> No
     assert diagnosis.evidence.startswith(f"{spec.url}/generate: no answer: Cannot connect to host 127.0.0.1")
 
 
+def test_the_answer_of_a_server_that_was_attached_to_is_told_without_the_key(tmp_path: Path) -> None:
+    async def run() -> list[StartEvent]:
+        script = Script([(0.0, b"sk-attached may not do this")], status=401)
+        async with ScriptedEndpoint(lambda n, body: script) as endpoint:
+            env = (("SPECSWEEP_API_KEY", "sk-attached"),)
+            spec = spec_for({}, engine="attach", url=endpoint.url, env=env, start_timeout_s=0.1)
+            async with started(spec, tmp_path) as (_, events):
+                assert endpoint.headers[0]["Authorization"] == "Bearer sk-attached"
+                return events
+
+    (died,) = asyncio.run(run())
+    assert diagnosis_of(died).evidence.endswith("/generate: 401: *** may not do this")
+
+
 def test_a_gpu_that_somebody_else_holds_refuses_the_launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def never_free(*_: Any, **__: Any) -> bool:
         return False
 
-    sentence = "GPU 0 (RTX PRO 6000): pid 77 of bob, 60.0 GiB: python train.py"
+    sentence = "GPU 0 (RTX PRO 6000): pid 77 of bob, 60.0 GiB: python serve.py --api-key {}"
     monkeypatch.setattr(actors.server, "wait_until_free", never_free)
-    monkeypatch.setattr(actors.server, "foreign_occupants", lambda *_: (sentence,))
+    monkeypatch.setattr(actors.server, "foreign_occupants", lambda *_: (sentence.format("sk-of-bob"),))
 
     async def run() -> list[StartEvent]:
         start = Server().start(spec_for({}), gpu_ids=("0",), host="127.0.0.1", port=1, log_path=tmp_path / "server.log")
         return [event async for event in start]
 
     (died,) = asyncio.run(run())
-    assert diagnosis_of(died) == Diagnosis(Label.GPU_OCCUPIED, Phase.LAUNCH, sentence)
+    assert diagnosis_of(died) == Diagnosis(Label.GPU_OCCUPIED, Phase.LAUNCH, sentence.format("***"))
     assert not (tmp_path / "server.log").exists()
