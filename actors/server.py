@@ -72,7 +72,9 @@ class Server:
         reached = "127.0.0.1" if host in {"0.0.0.0", "::"} else f"[{host}]" if ":" in host else host
         env = {**os.environ, **dict(spec.env)}
         self._secrets = secret_values(spec.extra_args, env)
-        self._endpoint = Endpoint(spec.url or f"http://{reached}:{port}", request_key(spec.extra_args, env))
+        self._endpoint = Endpoint(
+            spec.url or f"http://{reached}:{port}", request_key((*spec.command, *spec.extra_args), env)
+        )
         if spec.engine == "attach":
             yield await self._attach()
             return

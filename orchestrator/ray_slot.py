@@ -40,7 +40,7 @@ class RaySlot:
         from actors.launch import request_key
 
         self._grace_s = spec.stop_grace_s
-        self._api_key = request_key(spec.extra_args, {**os.environ, **dict(spec.env)})
+        self._api_key = request_key((*spec.command, *spec.extra_args), {**os.environ, **dict(spec.env)})
         stream = self._slot.launch.options(num_returns="streaming").remote(spec)
         yield from self._items(stream, spec.start_timeout_s + spec.stop_grace_s + CALL_S)
 
