@@ -14,6 +14,7 @@ from actors.guard import RUN_MARK, TRIAL_MARK
 from orchestrator.errors import ClusterRefusal
 from orchestrator.options import Option, SettingValue, canonical_name, known_options
 from orchestrator.server_start import LaunchSpec
+from orchestrator.trial import SECRET_NAME
 
 MODULES = {"sglang": "sglang.launch_server", "emulator": "actors.emulator"}
 HIDDEN = "***"
@@ -32,7 +33,6 @@ _NOT_INHERITED = (
 # With attention-DP SGLang listens on these above its HTTP port.
 _INTERNAL_PORTS = range(233, 240)
 
-_SECRET_NAME = re.compile(r"(?:key|key_id|token|secret|password|passwd)$", re.IGNORECASE)
 _SECRET_FLAG = re.compile(r"^--(?:[\w-]*-)?(?:api-key|access-key|token|secret|password|passwd)$")
 _SECRET_IN_TEXT = re.compile(
     r"(?P<name>\b(?:admin[-_])?api[-_]key['\"]?(?:\s*[:=]\s*|[\s,]+))(?P<quote>['\"]?)(?!None\b|null\b|-)"
@@ -128,7 +128,7 @@ def redact(argv: Sequence[str]) -> tuple[str, ...]:
 
 def secret_values(argv: Sequence[str], env: Mapping[str, str]) -> frozenset[str]:
     """Every value that must not reach a log or a dataset: of secret flags, and of variables named like secrets."""
-    values = {value for name, value in env.items() if _SECRET_NAME.search(name)}
+    values = {value for name, value in env.items() if SECRET_NAME.search(name)}
     values.update(value for name, value in _given(argv) if _SECRET_FLAG.match(name))
     # Shorter ones are switches and numbers, and occur everywhere.
     return frozenset(value for value in values if len(value) >= 6)
@@ -169,7 +169,7 @@ def _secrets_in(value: Any, name: str = "") -> list[str]:
         return [secret for key, item in value.items() for secret in _secrets_in(item, str(key))]
     if isinstance(value, list | tuple):
         return [secret for item in value for secret in _secrets_in(item)]
-    return [value] if isinstance(value, str) and len(value) >= 6 and _SECRET_NAME.search(name) else []
+    return [value] if isinstance(value, str) and len(value) >= 6 and SECRET_NAME.search(name) else []
 
 
 def _scrubbed(name: str, value: Any, secrets: frozenset[str]) -> Any:
@@ -180,4 +180,4 @@ def _scrubbed(name: str, value: Any, secrets: frozenset[str]) -> Any:
         return list(redact(words)) if all(isinstance(word, str) for word in words) else words
     if not isinstance(value, str):
         return value
-    return HIDDEN if value and _SECRET_NAME.search(name) else conceal(value, secrets)
+    return HIDDEN if value and SECRET_NAME.search(name) else conceal(value, secrets)

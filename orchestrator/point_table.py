@@ -41,11 +41,12 @@ class MeasuredPoint:
         """The row of the `points` table."""
         names = ("run_id", "trial_id", "point_id", "config_id", "engine", "attempt", "repeat", "workload", "level_kind")
         identity = {name: self.load[name] for name in (*names, "level", "slot", "host", "began_at")}
-        return (
-            identity
-            | self.metrics.values()
-            | {"valid": self.metrics.valid, "void_reasons": list(self.metrics.void_reasons)}
-        )
+        validity = {
+            "valid": self.metrics.valid,
+            "void_reasons": list(self.metrics.void_reasons),
+            "warnings": list(self.metrics.warnings),
+        }
+        return identity | self.metrics.values() | validity
 
 
 def measured_points(paths: RunPaths, scenario: Scenario) -> list[MeasuredPoint]:
@@ -67,10 +68,10 @@ def measured_points(paths: RunPaths, scenario: Scenario) -> list[MeasuredPoint]:
     return points
 
 
-def missing_points(paths: RunPaths) -> list[str]:
-    """Points that were measured but whose files are gone or damaged."""
-    counted = replay(read_events(paths.journal)).done_points
-    return [point_id for point_id, attempt in counted.items() if not dataset.is_whole(paths, point_id, attempt)]
+def missing_points(paths: RunPaths, points: list[MeasuredPoint]) -> list[str]:
+    """Points that the journal says were measured but that are not among those that could be read."""
+    read = {point.load["point_id"] for point in points}
+    return [point_id for point_id in replay(read_events(paths.journal)).done_points if point_id not in read]
 
 
 _NUMBERS = ("scheduled_ns", "sent_ns", "first_token_ns", "end_ns", "prompt_tokens", "cached_tokens", "output_tokens",

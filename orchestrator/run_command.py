@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import sys
 import time
@@ -158,7 +159,7 @@ def _sweep(
         console.print(plan_line(plan))
         with Progress(plan, [s.facts.name for s in slots], console) as progress:
             sweep = Sweep(plan, list(slots), directory, lambda t: launch_spec(scenario, directory.run_id, t), progress)
-            with _orderly_interrupt(sweep, console):
+            with _orderly_interrupt(sweep):
                 return sweep.run()
     finally:
         _close_quietly(cluster)
@@ -184,8 +185,6 @@ def _connection(scenario: Scenario, address: str) -> Connection:
 
 def resolve_address(address: str | None) -> str:
     """`--address`, else the cluster that RAY_ADDRESS names or that runs here, else an embedded one."""
-    import os
-
     if address is not None:
         return address
     if os.environ.get("RAY_ADDRESS"):
@@ -228,7 +227,7 @@ def launch_spec(scenario: Scenario, run_id: str, trial: Trial) -> LaunchSpec:
 
 
 @contextlib.contextmanager
-def _orderly_interrupt(sweep: Sweep, console: Console) -> Iterator[None]:
+def _orderly_interrupt(sweep: Sweep) -> Iterator[None]:
     """First Ctrl-C (or SIGTERM): stop in order. Second: stop now. Set after ray.init, which sets its own handlers."""
 
     def stop(signum: int, frame: FrameType | None) -> None:

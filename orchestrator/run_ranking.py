@@ -80,7 +80,7 @@ def rank_run(root: Path) -> RunRanking:
     points = measured_points(paths, scenario)
     store_points(paths, points)
     trials = dataset.read_rows(paths, "trials")
-    result = _assemble(paths.root.resolve().name, scenario, trials, points, _damage(paths))
+    result = _assemble(paths.root.resolve().name, scenario, trials, points, _damage(missing_points(paths, points)))
     write_whole(paths.ranking, json.dumps(result.as_json(), indent=1).encode() + b"\n")
     return result
 
@@ -105,9 +105,8 @@ def _assemble(
     )
 
 
-def _damage(paths: RunPaths) -> tuple[str, ...]:
+def _damage(missing: list[str]) -> tuple[str, ...]:
     """What was measured once and cannot be read any more: the ranking is without it."""
-    missing = missing_points(paths)
     if not missing:
         return ()
     names = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")

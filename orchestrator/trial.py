@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Literal
 
@@ -263,8 +263,3 @@ class ClientReport:
     gated_requests: int = 0
     cache_flushed: bool | None = None
     reconnects: int = 0
-
-
-def to_json(value: Any) -> dict[str, Any]:
-    """Plain JSON form of one of the values above."""
-    return asdict(value)

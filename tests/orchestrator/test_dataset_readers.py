@@ -41,6 +41,7 @@ def test_pyarrow_reads_every_table_with_its_schema_version(run_root: Path) -> No
         "trials": 4,
         "points": 6,
     }
+    assert {"valid", "void_reasons", "warnings"} <= set(counts["points"].schema.names)
     assert counts["requests"].schema.metadata[b"specsweep_schema"] == b"1"
     assert ds.dataset(run_root / "dataset/requests").to_table(filter=ds.field("output_tokens") == 4).num_rows == 60
 
