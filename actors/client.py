@@ -144,13 +144,20 @@ class StreamClient:
         status, text = await self._aside("GET", path, timeout_s)
         return text if status == 200 else None
 
-    async def post_status(self, path: str, timeout_s: float = 30.0) -> int | None:
-        """Status of a bodiless POST to a side endpoint, None if there is no answer."""
-        return (await self._aside("POST", path, timeout_s))[0]
+    async def post(
+        self, path: str, body: dict[str, Any] | None = None, timeout_s: float = 30.0
+    ) -> tuple[int | None, str]:
+        """Status and body of a POST to a side endpoint; status None if there is no answer."""
+        return await self._aside("POST", path, timeout_s, None if body is None else orjson.dumps(body))
 
-    async def _aside(self, method: str, path: str, timeout_s: float) -> tuple[int | None, str]:
+    async def _aside(
+        self, method: str, path: str, timeout_s: float, body: bytes | None = None
+    ) -> tuple[int | None, str]:
         try:
-            async with asyncio.timeout(timeout_s), self._fresh.request(method, self._base + path) as response:
+            async with (
+                asyncio.timeout(timeout_s),
+                self._fresh.request(method, self._base + path, data=body) as response,
+            ):
                 return response.status, await response.text(errors="replace")
         except (aiohttp.ClientError, OSError):
             return None, ""

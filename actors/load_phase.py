@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from actors.workload import arrival_offsets
 from orchestrator.trial import PointSpec
@@ -63,6 +64,12 @@ def measured_phase(spec: PointSpec, seed: str) -> Phase:
     if spec.duration_s is not None:
         bounds.append(max(_due_within(spec, spec.duration_s), 1))
     return Phase(spec, warmup=False, offsets=_offsets(spec, min(bounds, default=0), seed))
+
+
+def profile_phase(spec: PointSpec, duration_s: float, seed: str) -> Phase:
+    """Load at the point's own level that is traced, and so does not count."""
+    traced = replace(spec, warmup_s=duration_s, warmup_requests=1)
+    return Phase(traced, warmup=True, offsets=_offsets(spec, max(_due_within(spec, duration_s), 1), f"{seed}-profile"))
 
 
 def _due_within(spec: PointSpec, seconds: float) -> int:

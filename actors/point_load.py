@@ -1,20 +1,24 @@
 """One point on its way: which requests are sent when, and what ends them. Plain asyncio.
 
 Order of a point: probe (one short request, so that prompts get their length) -> warm-up at the point's own level ->
-drain -> flush the prefix cache -> prime (only with a shared prefix) -> measured load -> drain.
+drain -> flush the prefix cache -> prime (only with a shared prefix) -> measured load -> drain -> load for a profile
+(only if one is asked for).
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 from typing import Literal
 
 from actors.client import StreamClient
 from actors.flight import Flight, Request
-from actors.load_phase import Phase, measured_phase, warmup_phase
+from actors.load_phase import Phase, measured_phase, profile_phase, warmup_phase
 from actors.load_watch import OwnSpeed, counter_delta, read_counters
 from actors.record_batch import RecordStream
+from actors.server_load import ServerLoadWatch
+from actors.server_profile import ServerProfile
 from actors.workload import PromptSource
 from orchestrator.records import RequestStatus
 from orchestrator.trial import ClientReport, Point
@@ -23,6 +27,8 @@ _TICK_S = 0.05
 # A failed request is not replaced at once: a server that refuses everything would be hammered.
 _AFTER_FAILURE_S = 0.05
 _FLUSH_ATTEMPTS, _FLUSH_PAUSE_S = 10, 0.2
+# A server under load may take a while to write its traces.
+_PROFILE_TIMEOUT_S = 300.0
 
 
 class PointLoad:
@@ -39,6 +45,7 @@ class PointLoad:
         self._warmup = warmup_phase(point.spec, self._prompts.salt)
         self._measured = measured_phase(point.spec, self._prompts.salt)
         self._speed = OwnSpeed()
+        self._server_load = ServerLoadWatch(client.get_text)
         self._flights: set[Flight] = set()
         self._phase: Phase | None = None
         self._ended: tuple[RequestStatus, str] | None = None
@@ -58,6 +65,7 @@ class PointLoad:
                 before = read_counters(await self._client.get_text("/metrics"))
                 await self._measure()
                 after = read_counters(await self._client.get_text("/metrics"))
+                profile = await self._profile()
                 watch.cancel()
         finally:
             self._stream.close()
@@ -78,6 +86,11 @@ class PointLoad:
             gated_requests=self._gated,
             cache_flushed=flushed,
             reconnects=self._client.reconnects,
+            server_running_mean=self._server_load.running_mean,
+            server_running_max=self._server_load.running_max,
+            server_queued_max=self._server_load.queued_max,
+            server_token_usage_max=self._server_load.token_usage_max,
+            profile=profile,
         )
 
     def _stopped_by(self) -> Literal["duration", "requests", "cancelled", "hung"]:
@@ -108,7 +121,7 @@ class PointLoad:
     async def _flush_cache(self) -> bool | None:
         """SGLang refuses while a request runs, and an aborted one may take a moment to end."""
         for _ in range(_FLUSH_ATTEMPTS):
-            status = await self._client.post_status("/flush_cache")
+            status, _ = await self._client.post("/flush_cache")
             if status == 200:
                 return True
             if status != 400 or self._ended is not None:
@@ -120,8 +133,24 @@ class PointLoad:
         if self._ended is not None:
             return
         self._speed.begin()
-        await self._offer(self._measured)
+        polling = asyncio.create_task(self._server_load.poll())
+        try:
+            await self._offer(self._measured)
+        finally:
+            polling.cancel()
+            await asyncio.gather(polling, return_exceptions=True)
         self._speed.end()
+
+    async def _profile(self) -> str | None:
+        """Trace the server under load that does not count; where the traces are, or why there are none."""
+        spec = self._spec.profile
+        if spec is None or self._ended is not None:
+            return None
+        profile = ServerProfile(partial(self._client.post, timeout_s=_PROFILE_TIMEOUT_S), self._point, spec)
+        if await profile.begin():
+            await self._offer(profile_phase(self._spec, spec.duration_s, self._prompts.salt))
+            await profile.end()
+        return profile.told
 
     async def _offer(self, phase: Phase) -> None:
         """Send the phase's requests and wait for the last to end."""

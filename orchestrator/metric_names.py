@@ -44,6 +44,11 @@ _SCALARS: dict[str, Metric] = {
     "cached_share": Metric("", "none", "cached prompt tokens / prompt tokens, over ok requests"),
     "achieved_rate_rps": Metric("req/s", "none", "(requests - 1) / (last send - first send)"),
     "peak_concurrency": Metric("", "none", "most requests in flight at once"),
+    "server_running_mean": Metric("", "none", "mean of the requests that the server said it was running, asked every "
+                                  "half second of the measured load; all data-parallel ranks together"),
+    "server_running_max": Metric("", "none", "most requests that the server said it was running at once"),
+    "server_queued_max": Metric("", "min", "most requests that the server said were waiting"),
+    "server_token_usage_max": Metric("", "none", "largest share of the KV cache in use, of the fullest rank"),
     "requests_total": Metric("", "none", "measured requests issued"),
     "requests_ok": Metric("", "none", "requests that ended well with at least one token"),
     "requests_failed": Metric("", "min", "requests that ended in an error, a cut stream or a timeout"),

@@ -27,6 +27,7 @@ from orchestrator.point_metrics import Distribution, PointMetrics
 from orchestrator.point_validity import Facts, void_reasons, warnings
 from orchestrator.records import RequestRecord, RequestStatus
 from orchestrator.request_columns import Flags, Floats, RequestColumns
+from orchestrator.speculation_proof import SpeculationAsk
 from orchestrator.trial import ClientReport, LoadLevel
 
 __all__ = ["METRICS", "Distribution", "Metric", "PointMetrics", "summarise"]
@@ -72,10 +73,12 @@ def summarise(
     level: LoadLevel,
     client: ClientReport | None = None,
     request_limits: Mapping[str, float] | None = None,
+    speculation: SpeculationAsk | None = None,
 ) -> PointMetrics:
     """Metrics of one point from its records, or from columns as `RequestColumns.of` takes them.
 
-    `request_limits` bound single requests for goodput: any of `ttft_ms`, `tpot_ms`, `e2e_ms`.
+    `request_limits` bound single requests for goodput: any of `ttft_ms`, `tpot_ms`, `e2e_ms`. `speculation` is what the
+    config asked for; a point whose server did otherwise is void.
     """
     columns = RequestColumns.of(source)
     ok = columns.has_status(RequestStatus.OK)
@@ -86,7 +89,7 @@ def summarise(
     failed = sum(errors.values())
     good = _good(columns, ok, latencies, request_limits)
     cached, retractions = _share(columns.cached_tokens[ok], columns.prompt_tokens[ok]), _total(columns.retractions[ok])
-    facts = Facts(level, counted, failed, client, columns, ok)
+    facts = Facts(level, counted, failed, client, columns, ok, speculation)
     return PointMetrics(
         requests_total=len(columns),
         requests_ok=int(ok.sum()),
@@ -114,9 +117,16 @@ def summarise(
         attainment=None if good is None or not len(good) else float(good.mean()),
         peak_concurrency=client.peak_concurrency if client else _peak(columns),
         achieved_rate_rps=achieved_rate(columns.sent_ns),
+        **_server_figures(client),
         void_reasons=void_reasons(facts, _median(latencies["ttft_ms"][ok])),
         warnings=warnings(facts, cached, retractions),
     )
+
+
+def _server_figures(client: ClientReport | None) -> dict[str, Any]:
+    """What the server said of itself while it was loaded."""
+    names = ("server_running_mean", "server_running_max", "server_queued_max", "server_token_usage_max")
+    return {name: getattr(client, name) if client else None for name in names}
 
 
 def _window(columns: RequestColumns, ok: Flags, level: LoadLevel) -> _Window | None:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
-from orchestrator.scenario import Scenario, Workload
+from orchestrator.scenario import Profile, Scenario, Workload
 from orchestrator.sweep_space import expand
-from orchestrator.trial import EngineConfig, LoadLevel, Point, PointSpec, Trial, content_hash
+from orchestrator.trial import EngineConfig, LoadLevel, Point, PointSpec, ProfileSpec, Trial, content_hash
 
 # Rough seconds of a server start; they only have to order starts by cost (measured starts replace them in ETAs).
 START_S = 60.0
@@ -94,6 +94,20 @@ def _point_spec(scenario: Scenario, workload: Workload, level: LoadLevel) -> Poi
         shared_prefix_tokens=workload.shared_prefix_tokens,
         model=scenario.model.path,
         seed=scenario.seed,
+        profile=_profile_spec(measure.profile),
+    )
+
+
+def _profile_spec(profile: Profile | None) -> ProfileSpec | None:
+    if profile is None:
+        return None
+    return ProfileSpec(
+        output_dir=profile.output_dir,
+        duration_s=profile.duration_s,
+        activities=tuple(profile.activities),
+        by_stage=profile.by_stage,
+        with_stack=profile.with_stack,
+        record_shapes=profile.record_shapes,
     )
 
 
@@ -111,7 +125,8 @@ def _trial(
 
 
 def _spec_identity(spec: PointSpec) -> list[Any]:
-    return [getattr(spec, name) for name in spec.__slots__]
+    """All that decides a measurement; a profile is taken after it."""
+    return [getattr(spec, name) for name in spec.__slots__ if name != "profile"]
 
 
 def _estimate_s(scenario: Scenario, config: EngineConfig, points: list[Point]) -> float:
@@ -124,7 +139,8 @@ def _estimate_s(scenario: Scenario, config: EngineConfig, points: list[Point]) -
             parallel = point.spec.level.value if point.spec.level.kind == "concurrency" else None
             rate = parallel / REQUEST_S if parallel else point.spec.level.value
             window += measure.requests / rate / len(points)
-    return start + len(points) * (measure.warmup_s + window + DRAIN_S)
+    profile = measure.profile.duration_s + DRAIN_S if measure.profile else 0.0
+    return start + len(points) * (measure.warmup_s + window + DRAIN_S + profile)
 
 
 def start_estimate_s(config: EngineConfig) -> float:

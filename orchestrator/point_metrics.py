@@ -53,6 +53,10 @@ class PointMetrics:
     attainment: float | None
     peak_concurrency: int | None
     achieved_rate_rps: float | None
+    server_running_mean: float | None
+    server_running_max: int | None
+    server_queued_max: int | None
+    server_token_usage_max: float | None
     void_reasons: tuple[str, ...]
     warnings: tuple[str, ...]
 

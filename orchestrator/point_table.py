@@ -13,6 +13,7 @@ from orchestrator.journal import read_events, replay
 from orchestrator.metrics import PointMetrics, summarise
 from orchestrator.paths import RunPaths
 from orchestrator.ranking import PointValue
+from orchestrator.run_configs import run_configs, speculation_asks
 from orchestrator.scenario import Scenario
 from orchestrator.trial import ClientReport, LoadLevel
 
@@ -52,6 +53,7 @@ class MeasuredPoint:
 def measured_points(paths: RunPaths, scenario: Scenario) -> list[MeasuredPoint]:
     """Every point that the journal says was measured and whose files are whole, in the order of measuring."""
     slo = {w.name: w.slo.limits() if w.slo else None for w in scenario.workloads}
+    asks = speculation_asks(scenario, run_configs(scenario, dataset.read_rows(paths, "trials")))
     counted = replay(read_events(paths.journal)).done_points
     points = []
     for load in sorted(dataset.read_rows(paths, "loads"), key=lambda row: (row["began_at"], row["point_id"])):
@@ -63,7 +65,13 @@ def measured_points(paths: RunPaths, scenario: Scenario) -> list[MeasuredPoint]:
         client = ClientReport(**json.loads(load["client_json"]))
         table = dataset.read_point(paths, load["point_id"], load["attempt"])
         limits = slo.get(load["workload"])
-        metrics = summarise(columns_of(table), level=level, client=client, request_limits=limits)
+        metrics = summarise(
+            columns_of(table),
+            level=level,
+            client=client,
+            request_limits=limits,
+            speculation=asks.get((load["config_id"], load["workload"])),
+        )
         points.append(MeasuredPoint(load, level, metrics))
     return points
 

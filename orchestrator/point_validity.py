@@ -10,6 +10,7 @@ import numpy as np
 
 from orchestrator.records import RequestStatus
 from orchestrator.request_columns import Flags, RequestColumns
+from orchestrator.speculation_proof import SpeculationAsk, speculation_doubt, speculation_fault
 from orchestrator.trial import ClientReport, LoadLevel
 
 MOST_LOOP_LAG_MS = 50.0
@@ -37,6 +38,15 @@ class Facts:
     client: ClientReport | None
     columns: RequestColumns
     ok: Flags
+    speculation: SpeculationAsk | None = None
+
+    @property
+    def verify_passes(self) -> float | None:
+        """Of the point, by its requests or else by the server's counter; None where neither tells."""
+        known = self.columns.verify_ct[~np.isnan(self.columns.verify_ct)]
+        if len(known):
+            return float(known.sum())
+        return self.client.verify_calls_delta if self.client else None
 
 
 def void_reasons(facts: Facts, median_ttft_ms: float | None) -> tuple[str, ...]:
@@ -50,6 +60,10 @@ def void_reasons(facts: Facts, median_ttft_ms: float | None) -> tuple[str, ...]:
         reasons.append(f"no request of {total} succeeded")
     if total and facts.failed / total > MOST_FAILED_SHARE:
         reasons.append(f"{facts.failed} of {total} requests failed")
+    if facts.speculation is not None and facts.ok.any():
+        longest = float(np.nan_to_num(facts.columns.output_tokens[facts.ok]).max())
+        other = speculation_fault(facts.speculation, facts.verify_passes, longest)
+        reasons += [other] if other else []
     client = facts.client
     if client is not None:
         reasons += _client_faults(client)
@@ -104,9 +118,12 @@ def warnings(facts: Facts, cached_share: float | None, retractions: int | None) 
         told.append(f"the server ran out of KV cache: {retractions} retractions")
     if short := _short_window(facts):
         told.append(short)
-    if client is not None:
-        told += _client_notes(facts, client)
-    return tuple(told)
+    return (*told, *_doubts(facts), *(_client_notes(facts, client) if client is not None else ()))
+
+
+def _doubts(facts: Facts) -> list[str]:
+    doubt = speculation_doubt(facts.speculation, facts.verify_passes) if facts.speculation is not None else None
+    return [doubt] if doubt else []
 
 
 def _short_window(facts: Facts) -> str | None:
@@ -132,9 +149,21 @@ def _client_notes(facts: Facts, client: ClientReport) -> list[str]:
         notes.append("the prefix cache could not be flushed before the point")
     if client.reconnects:
         notes.append(f"{client.reconnects} requests went out on a new connection, their kept-alive one was closed")
+    if (queued := _queued_at_server(facts.level, client)) is not None:
+        notes.append(queued)
+    if client.profile is not None and client.profile.startswith(("no profile", "profile cut")):
+        notes.append(client.profile)
     if client.gated_requests:
         notes.append(
             f"the rate of {facts.level} was not offered: {client.gated_requests} of {len(facts.columns)} requests "
             f"waited in the client for max_concurrency; TTFT includes that wait"
         )
     return notes
+
+
+def _queued_at_server(level: LoadLevel, client: ClientReport) -> str | None:
+    """A closed loop whose requests were never served together: its numbers are those of a smaller batch."""
+    running, queued = client.server_running_max, client.server_queued_max
+    if level.kind != "concurrency" or running is None or not queued or running >= level.value:
+        return None
+    return f"the server ran at most {running} requests at once at {level}, up to {queued} waited"

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from orchestrator.config_label import config_labels
 from orchestrator.planner import Plan
+from orchestrator.resolved_settings import setting_changes
 from orchestrator.server_start import ServerReady, StartProgress
 from orchestrator.trial import Failed, Infeasible, Outcome, Phase
 from orchestrator.trial_run import BatchArrived, Happening, PointBegan, PointEnded, TrialBegan, TrialEnded
@@ -28,6 +29,7 @@ class _SlotView:
     tokens: int = 0
     point_since: float = 0.0
     free_gib: float | None = None
+    asked: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass
@@ -67,6 +69,7 @@ class Progress:
         match happening:
             case TrialBegan(trial, attempt, _):
                 view.config, view.tokens = self._labels[trial.config.config_id], 0
+                view.asked = trial.config.as_dict()
                 self._doing(view, f"starting{f' (attempt {attempt})' if attempt > 1 else ''}")
             case StartProgress():
                 view.free_gib = happening.free_gib
@@ -74,6 +77,8 @@ class Progress:
             case ServerReady():
                 self._doing(view, "ready")
                 self._say(slot, f"{view.config}: ready after {happening.start_s:.1f} s")
+                for change in setting_changes(view.asked, happening.resolved):
+                    self._say(slot, f"{view.config}: {change}")
             case PointBegan(point):
                 self._doing(view, f"{point.spec.workload} {point.spec.level}")
                 view.tokens, view.point_since = 0, self._clock()

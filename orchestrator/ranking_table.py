@@ -16,7 +16,7 @@ def print_rankings(result: RunRanking, console: Console) -> None:
     """One table per objective, then what could not run, then what broke."""
     labels = config_labels(result.configs)
     for ranking in result.rankings:
-        console.print(_objective(ranking, labels))
+        console.print(_objective(ranking, result, labels))
     if result.infeasible:
         console.print(_not_measured("Infeasible: cannot run like this", result.infeasible, labels))
     if result.failed:
@@ -25,7 +25,7 @@ def print_rankings(result: RunRanking, console: Console) -> None:
         console.print(Text(note, style="yellow"))
 
 
-def _objective(ranking: Ranking, labels: dict[str, str]) -> RenderableType:
+def _objective(ranking: Ranking, result: RunRanking, labels: dict[str, str]) -> RenderableType:
     way = "highest" if ranking.maximize else "lowest"
     title = f"{ranking.objective}: {way} {ranking.metric} at {ranking.level} ({ranking.workload})"
     table = Table(title=escape(title), title_justify="left", title_style="bold", box=None, pad_edge=False)
@@ -50,14 +50,17 @@ def _objective(ranking: Ranking, labels: dict[str, str]) -> RenderableType:
             "-" if row.gap_to_best is None else f"{row.gap_to_best:.1%}",
             str(row.trials),
             *("-" if value is None else f"{value:.4g}" for _, value in row.beside),
-            escape(_remarks(row)),
+            escape(_remarks(row, result, labels)),
             style=style,
         )
     return Group(Text(""), table, Text(f"Why: {ranking.reason}", style="italic"))
 
 
-def _remarks(row: Row) -> str:
-    return "near-tie" if row.tie and not row.gates_failed else "; ".join(row.gates_failed)
+def _remarks(row: Row, result: RunRanking, labels: dict[str, str]) -> str:
+    remarks = ["near-tie"] if row.tie and not row.gates_failed else list(row.gates_failed)
+    remarks += [str(change) for change in result.changes.get(row.config_id, ())]
+    remarks += [f"same server as {labels[other]}" for other in result.same_as(row.config_id)]
+    return "; ".join(remarks)
 
 
 def _not_measured(title: str, configs: tuple[NotMeasured, ...], labels: dict[str, str]) -> RenderableType:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from orchestrator import dataset
+from orchestrator.config_label import config_labels
 from orchestrator.errors import BadInput
 from orchestrator.paths import RunPaths, write_whole
 from orchestrator.point_table import MeasuredPoint, measured_points, missing_points, store_points
 from orchestrator.ranking import PointValue, Ranking, rank
+from orchestrator.resolved_settings import SettingChange
+from orchestrator.run_configs import RunConfig, open_choices, run_configs, same_servers
 from orchestrator.run_directory import read_manifest
 from orchestrator.scenario import Scenario
-from orchestrator.sweep_space import expand
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +37,11 @@ class NotMeasured:
 
 @dataclass(frozen=True, slots=True)
 class RunRanking:
-    """What `rank` prints, as a table or as JSON."""
+    """What `rank` prints, as a table or as JSON.
+
+    `changes`: by config id, what its servers run otherwise than asked. `merged`: config id -> the config that stands
+    for it in the rankings, since both came to the same server.
+    """
 
     run: str
     engine: str
@@ -43,33 +50,40 @@ class RunRanking:
     infeasible: tuple[NotMeasured, ...]
     failed: tuple[NotMeasured, ...]
     notes: tuple[str, ...] = ()
+    changes: Mapping[str, tuple[SettingChange, ...]] = field(default_factory=dict)
+    merged: Mapping[str, str] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """The documented form for machines (docs/ranking.md)."""
         return {
             "run": self.run,
             "engine": self.engine,
-            "objectives": {ranking.objective: _ranking_json(ranking) for ranking in self.rankings},
+            "objectives": {ranking.objective: self._ranking_json(ranking) for ranking in self.rankings},
             "infeasible": [config.as_json() for config in self.infeasible],
             "failed": [config.as_json() for config in self.failed],
             "notes": list(self.notes),
         }
 
+    def same_as(self, config_id: str) -> list[str]:
+        """Ids of the configs that a config stands for besides itself."""
+        return [other for other, into in self.merged.items() if into == config_id]
 
-def _ranking_json(ranking: Ranking) -> dict[str, Any]:
-    names = ("config_id", "settings", "value", "unit", "gap_to_best", "tie", "gates_failed", "trials", "beside")
-    rows = [{name: getattr(row, name) for name in names} for row in ranking.rows]
-    for row in rows:
-        row["gates_failed"] = list(row["gates_failed"])
-        row["beside"] = dict(row["beside"])
-    return {
-        "metric": ranking.metric,
-        "direction": "maximize" if ranking.maximize else "minimize",
-        "workload": ranking.workload,
-        "at": {ranking.level.kind: ranking.level.value},
-        "ranking": rows,
-        "reason": ranking.reason,
-    }
+    def _ranking_json(self, ranking: Ranking) -> dict[str, Any]:
+        names = ("config_id", "settings", "value", "unit", "gap_to_best", "tie", "gates_failed", "trials", "beside")
+        rows = [{name: getattr(row, name) for name in names} for row in ranking.rows]
+        for row in rows:
+            row["gates_failed"] = list(row["gates_failed"])
+            row["beside"] = dict(row["beside"])
+            row["changes"] = [change.as_json() for change in self.changes.get(row["config_id"], ())]
+            row["same_server"] = [{"config_id": c, "settings": self.configs[c]} for c in self.same_as(row["config_id"])]
+        return {
+            "metric": ranking.metric,
+            "direction": "maximize" if ranking.maximize else "minimize",
+            "workload": ranking.workload,
+            "at": {ranking.level.kind: ranking.level.value},
+            "ranking": rows,
+            "reason": ranking.reason,
+        }
 
 
 def rank_run(root: Path) -> RunRanking:
@@ -89,20 +103,43 @@ def _assemble(
     run: str, scenario: Scenario, trials: list[dict[str, Any]], points: list[MeasuredPoint], damage: tuple[str, ...]
 ) -> RunRanking:
     trials = sorted(trials, key=lambda t: (t["repeat"], t["began_at"]))
-    settings = {t["config_id"]: json.loads(t["settings_json"]) for t in trials}
-    # A driver that was killed may have measured without ending the trial: the scenario knows its config.
-    settings |= {c.config_id: c.as_dict() for c in expand(scenario) if c.as_dict() not in settings.values()}
+    configs = run_configs(scenario, trials)
+    settings = {config_id: config.settings for config_id, config in configs.items()}
+    standing = same_servers(configs)
     last: dict[str, dict[str, Any]] = {}
     for trial in trials:
         last[trial["trial_id"]] = trial
-    measured = {p.load["config_id"] for p in points}
+    measured = {standing[p.load["config_id"]] for p in points}
     infeasible = _of_outcome(last, settings, "infeasible")
     failed = _of_outcome(last, settings, "failed")
     rankable = {c: s for c, s in settings.items() if c in measured}
-    rankings = rank_objectives(scenario, rankable, [p.value for p in points])
+    values = [replace(p.value, config_id=standing[p.load["config_id"]]) for p in points]
     return RunRanking(
-        run, scenario.engine.kind, settings, rankings, infeasible, failed, (*damage, *_notes(scenario, trials, points))
+        run=run,
+        engine=scenario.engine.kind,
+        configs=settings,
+        rankings=rank_objectives(scenario, rankable, values),
+        infeasible=infeasible,
+        failed=failed,
+        notes=(*damage, *_notes(scenario, trials, points), *_open_notes(configs)),
+        changes={config_id: changes for config_id in rankable if (changes := configs[config_id].changes)},
+        merged={config_id: into for config_id, into in standing.items() if into != config_id},
     )
+
+
+def _open_notes(configs: dict[str, RunConfig]) -> list[str]:
+    """What SGLang chose by itself, and not alike for all configs."""
+    labels = config_labels({config_id: config.settings for config_id, config in configs.items()})
+    told = []
+    for name, values in open_choices(configs).items():
+        rarest_first = sorted(values.items(), key=lambda item: len(item[1]))
+        shown = "; ".join(f"{value} for {_names([labels[c] for c in ids])}" for value, ids in rarest_first)
+        told.append(f"{name} was left open and resolved differently: {shown}. Set it, or configs differ in more")
+    return told
+
+
+def _names(labels: list[str]) -> str:
+    return f"{len(labels)} configs" if len(labels) > 3 else " and ".join(labels)
 
 
 def _damage(missing: list[str]) -> tuple[str, ...]:
@@ -167,6 +204,4 @@ def only_objective(ranking: RunRanking, name: str | None) -> RunRanking:
     if not kept:
         known = ", ".join(r.objective for r in ranking.rankings)
         raise BadInput(f"--objective {name}: the run has {known}")
-    return RunRanking(
-        ranking.run, ranking.engine, ranking.configs, kept, ranking.infeasible, ranking.failed, ranking.notes
-    )
+    return replace(ranking, rankings=kept)

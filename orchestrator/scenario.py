@@ -16,6 +16,7 @@ Count = Annotated[int, Field(ge=1)]
 Value = bool | int | float | str
 Settings = dict[str, Value | list[Value]]
 Condition = dict[str, Value | list[Value]]
+Activity = Literal["CPU", "GPU", "MEM", "CUDA_PROFILER"]
 
 
 class Strict(BaseModel):
@@ -137,6 +138,21 @@ class Workload(Strict):
     slo: Slo | None = Field(None, description="Limits per request, for goodput.")
 
 
+class Profile(Strict):
+    """SGLang's profiler (`/start_profile`), run under the point's load after its window: numbers stay clean."""
+
+    output_dir: str = Field(min_length=1, description="Folder on the server's host; a folder per point is made in it.")
+    duration_s: Positive = Field(3.0, description="Seconds of load that are profiled; traces grow with it.")
+    activities: list[Activity] = Field(
+        default_factory=lambda: list[Activity](["CPU", "GPU"]),
+        min_length=1,
+        description="What is traced, as SGLang names it.",
+    )
+    by_stage: bool = Field(False, description="Separate traces for prefill and decode (`profile_by_stage`).")
+    with_stack: bool = Field(False, description="Python stacks in the trace.")
+    record_shapes: bool = Field(False, description="Tensor shapes in the trace.")
+
+
 class Measure(Strict):
     """How long each point is loaded. Give `duration_s` or `requests`."""
 
@@ -147,6 +163,7 @@ class Measure(Strict):
     duration_s: Positive | None = Field(None, description="Length of the measured window in seconds.")
     requests: Count | None = Field(None, description="Or: number of measured requests.")
     repeats: Count = Field(1, description="Fresh server starts per config; the trial is the unit of replication.")
+    profile: Profile | None = Field(None, description="Take a profile of the server at every point, after its window.")
 
 
 class At(Strict):

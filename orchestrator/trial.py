@@ -67,6 +67,21 @@ class LoadLevel:
 
 
 @dataclass(frozen=True, slots=True)
+class ProfileSpec:
+    """A profile of the server's steps, taken under load of its own after the measured window.
+
+    `output_dir` is a folder on the server's host; the folder of a point is made below it.
+    """
+
+    output_dir: str
+    duration_s: float
+    activities: tuple[str, ...] = ("CPU", "GPU")
+    by_stage: bool = False
+    with_stack: bool = False
+    record_shapes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class PointSpec:
     """All that decides what a load actor does at one point, but not on which server it does it."""
 
@@ -87,6 +102,7 @@ class PointSpec:
     shared_prefix_tokens: int = 0
     model: str = "default"
     seed: int = 0
+    profile: ProfileSpec | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +262,9 @@ class ClientReport:
 
     Duration and CPU seconds are those of sending. `schedule_delay_p99_ms` is our own lateness, without the wait at
     `max_concurrency`, which `gated_requests` had. `cache_flushed` is None where the server cannot flush;
-    `reconnects` counts requests that found their kept-alive connection closed and went out on a new one.
+    `reconnects` counts requests that found their kept-alive connection closed and went out on a new one. `server_*` are
+    the server's own figures, asked for while the measured load ran: requests running (mean and most), most queued,
+    largest share of the KV cache in use; None where it does not tell. `profile`: where traces were written, or why not.
     """
 
     point_id: str
@@ -263,3 +281,8 @@ class ClientReport:
     gated_requests: int = 0
     cache_flushed: bool | None = None
     reconnects: int = 0
+    server_running_mean: float | None = None
+    server_running_max: int | None = None
+    server_queued_max: int | None = None
+    server_token_usage_max: float | None = None
+    profile: str | None = None

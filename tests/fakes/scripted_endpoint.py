@@ -76,10 +76,13 @@ class ScriptedEndpoint:
         metrics: Callable[[], str] | None = None,
         flush_statuses: tuple[int, ...] = (200,),
         keepalive_s: float = 30.0,
+        profile_statuses: tuple[int, int] | None = None,
     ) -> None:
         self._script = script
         self._metrics = metrics
         self._flush_statuses = list(flush_statuses)
+        self._profile_statuses = profile_statuses or (404, 404)
+        self.profiles: list[Any] = []
         self._keepalive_s = keepalive_s
         self._open = 0
         self._forever = asyncio.Event()
@@ -95,6 +98,8 @@ class ScriptedEndpoint:
             app.router.add_post(path, self._generate)
         app.router.add_post("/flush_cache", self._flush)
         app.router.add_get("/metrics", self._expose)
+        app.router.add_post("/start_profile", self._start_profile)
+        app.router.add_post("/stop_profile", self._stop_profile)
         self._runner = web.AppRunner(
             app, keepalive_timeout=self._keepalive_s, access_log=None, handler_cancellation=True, shutdown_timeout=0.2
         )
@@ -154,6 +159,15 @@ class ScriptedEndpoint:
         self.calls.append(request.path)
         status = self._flush_statuses.pop(0) if len(self._flush_statuses) > 1 else self._flush_statuses[0]
         return web.Response(status=status, text="Cache flushed.")
+
+    async def _start_profile(self, request: web.Request) -> web.Response:
+        self.calls.append(request.path)
+        self.profiles.append(await request.json())
+        return web.Response(status=self._profile_statuses[0], text="Start profiling.\n")
+
+    async def _stop_profile(self, request: web.Request) -> web.Response:
+        self.calls.append(request.path)
+        return web.Response(status=self._profile_statuses[1], text="Stop profiling. This will take some time.\n")
 
     async def _expose(self, request: web.Request) -> web.Response:
         self.calls.append(request.path)

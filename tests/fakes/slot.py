@@ -17,7 +17,9 @@ from orchestrator.trial import ClientReport, Diagnosis, Label, Phase, PhaseFact,
 Script = Callable[[str, LaunchSpec], Label | None]
 
 
-def request_batch(point: Point, attempt: int, first: int, rows: int, engine: str = "emulator") -> Any:
+def request_batch(
+    point: Point, attempt: int, first: int, rows: int, engine: str = "emulator", *, speculates: bool = False
+) -> Any:
     """A batch of plausible requests, numbered from `first`."""
     schema = request_schema()
     filled: dict[str, Any] = {
@@ -26,6 +28,8 @@ def request_batch(point: Point, attempt: int, first: int, rows: int, engine: str
         "prompt_tokens": 8, "cached_tokens": 0, "output_tokens": 4, "status": "ok", "http_status": 200,
         "finish_reason": "length", "prompt_hash": "h", "chunk_tokens": [1, 3],
     }  # fmt: skip
+    if speculates:
+        filled |= {"verify_ct": 1, "correct_drafts": 2, "proposed_drafts": 2}
     listed = []
     for i in range(first, first + rows):
         start = i * 100_000_000
@@ -54,10 +58,18 @@ def report(point: Point, requests: int, stopped_by: Any = "requests") -> ClientR
 class FakeSlot:
     """Measures every point with `batches` batches of 5 requests; `script` decides what a launch dies of."""
 
-    def __init__(self, name: str, script: Script | None = None, batches: int = 2, pause_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        name: str,
+        script: Script | None = None,
+        batches: int = 2,
+        pause_s: float = 0.0,
+        account: Callable[[LaunchSpec], dict[str, Any]] = lambda spec: {"version": "0.5.23"},
+    ) -> None:
         self.facts = SlotFacts(name, "fake-host", ("0",))
         self._script = script or (lambda name, spec: None)
         self._batches = batches
+        self._account = account
         self._pause = threading.Event()
         self._pause_s = pause_s
         self.launched: list[str] = []
@@ -72,6 +84,7 @@ class FakeSlot:
 
     def launch(self, spec: LaunchSpec) -> Iterator[StartEvent]:
         self.launched.append(spec.trial_id)
+        self._speculates = "speculative_algorithm" in dict(spec.settings)
         yield StartProgress(spec.trial_id, Phase.WEIGHTS, 0.1)
         self._wait()
         label = self._script(self.facts.name, spec)
@@ -82,7 +95,7 @@ class FakeSlot:
             yield ServerDied(spec.trial_id, evidence, (PhaseFact(Phase.WEIGHTS, 0.0, 0.1, 30.5),), 0.2)
             return
         phases = (PhaseFact(Phase.WEIGHTS, 0.0, 0.1, 30.5), PhaseFact(Phase.READY, 0.1))
-        yield ServerReady(spec.trial_id, "http://127.0.0.1:1", 1, 0.2, phases, {"version": "0.5.23"})
+        yield ServerReady(spec.trial_id, "http://127.0.0.1:1", 1, 0.2, phases, self._account(spec))
 
     def run_point(self, url: str, point: Point, attempt: int) -> Iterator[Any]:
         self.measured.append(point.point_id)
@@ -97,7 +110,7 @@ class FakeSlot:
             if self.interrupted.is_set():
                 yield report(point, i * 5, "cancelled")
                 return
-            yield request_batch(point, attempt, i * 5, 5)
+            yield request_batch(point, attempt, i * 5, 5, speculates=self._speculates)
         yield report(point, self._batches * 5)
 
     def _wait(self) -> None:

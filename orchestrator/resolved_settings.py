@@ -1,0 +1,215 @@
+"""What a server was asked for against what it says that it runs: silent changes, and servers that are the same. Pure.
+
+SGLang resolves its arguments after parsing, and caps some when it knows its memory; `/server_info` has the result. What
+is ranked is what ran, so every difference is told, and configs that came to the same server are one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.options import RENAMED, canonical_name, known_options
+from orchestrator.trial import content_hash
+
+# Other words for the same choice: SGLang resolves the left to the right.
+_SAME_VALUE = {
+    "NEXTN": "EAGLE",
+    "nsa": "dsa",
+    "compressed": "dsv4",
+    "tokenspeed_mla": "cutedsl_mla",
+    "bfloat16": "bf16",
+}
+# What differs between any two starts, or says nothing about how the server computes.
+_NO_MATTER = frozenset(
+    {
+        "host", "port", "nccl_port", "dist_init_addr", "random_seed", "api_key", "admin_api_key", "base_gpu_id",
+        "log_level", "log_level_http", "log_requests", "log_requests_level", "log_requests_format", "config",
+        "log_requests_target", "decode_log_interval", "served_model_name", "enable_metrics", "crash_dump_folder",
+        "engine_info_bootstrap_port", "disaggregation_bootstrap_port", "encoder_bootstrap_port",
+    }
+)  # fmt: skip
+# Kernels and memory layout; where they are left open, SGLang may choose differently for configs of one sweep.
+_TELLING = (
+    "attention_backend", "prefill_attention_backend", "decode_attention_backend", "page_size", "kv_cache_dtype",
+    "chunked_prefill_size", "cuda_graph_backend_decode", "cuda_graph_backend_prefill", "disable_cuda_graph",
+    "disable_overlap_schedule", "disable_radix_cache", "enable_mixed_chunk", "moe_runner_backend", "sampling_backend",
+    "fp4_gemm_runner_backend", "fp8_gemm_runner_backend", "mem_fraction_static", "speculative_draft_attention_backend",
+    "mamba_radix_cache_strategy", "linear_attn_backend", "schedule_policy",
+)  # fmt: skip
+_OLD_NAMES = {new: old for old, new in RENAMED.items()}
+# Asked in one way, told by the account in another.
+_TOLD_ELSEWHERE: dict[str, Callable[[Mapping[str, Any]], bool]] = {
+    "enable_dp_attention": lambda resolved: (resolved.get("attn_dp_size") or 1) > 1,
+    "disable_cuda_graph": lambda resolved: resolved.get("cuda_graph_backend_decode") == "disabled",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SettingChange:
+    """One setting that the server runs with another value than it was asked for; `why` where it can be told."""
+
+    name: str
+    asked: Any
+    resolved: Any
+    why: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name} {_shown(self.asked)} asked, {_shown(self.resolved)} run" + (
+            f" ({self.why})" if self.why else ""
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        return {"name": self.name, "asked": self.asked, "resolved": self.resolved, "why": self.why}
+
+
+def setting_changes(asked: Mapping[str, Any], resolved: Mapping[str, Any]) -> tuple[SettingChange, ...]:
+    """Every asked setting that came out otherwise, by the server's own account (`/server_info`, any release).
+
+    A setting that the account does not mention is not compared; an empty account gives no changes.
+    """
+    changes = []
+    for name, value in sorted(asked.items()):
+        if name in _NO_MATTER or name.endswith("_path") or _is_open(value) or name not in known_options():
+            continue
+        found = _resolved(name, resolved)
+        if found is _ABSENT or _same(value, found):
+            continue
+        if value is True and name in _TOLD_ELSEWHERE and _TOLD_ELSEWHERE[name](resolved):
+            continue
+        changes.append(SettingChange(name, value, found))
+    changes += _capped(asked, resolved)
+    return tuple(changes)
+
+
+def _capped(asked: Mapping[str, Any], resolved: Mapping[str, Any]) -> list[SettingChange]:
+    """Limits that memory lowered after the arguments were resolved, and graphs that are off without being asked."""
+    found = []
+    running, tokens = effective_running_requests(resolved), resolved.get("max_total_num_tokens")
+    wanted = asked.get("max_running_requests")
+    told = resolved.get("max_running_requests")
+    if running is not None and isinstance(wanted, int) and running < wanted and _same(told, wanted):
+        found.append(SettingChange("max_running_requests", wanted, running, _why_capped(running, tokens, resolved)))
+    limit = asked.get("max_total_tokens")
+    if isinstance(limit, int) and isinstance(tokens, int) and 0 < tokens < limit:
+        found.append(SettingChange("max_total_tokens", limit, tokens, "the KV cache holds no more"))
+    on_gpu = asked.get("device", resolved.get("device")) != "cpu"
+    # Where the backend was asked for, it is among the plain differences.
+    if on_gpu and _graphs_off(resolved) and not _graphs_off(asked) and "cuda_graph_backend_decode" not in asked:
+        found.append(SettingChange("cuda_graph_backend_decode", "auto", "disabled", "decode runs without graphs"))
+    return found
+
+
+def _why_capped(running: int, tokens: Any, resolved: Mapping[str, Any]) -> str:
+    if isinstance(tokens, int) and running == tokens // 2:
+        return f"the KV cache holds {tokens} tokens"
+    if resolved.get("max_mamba_cache_size") or "mamba" in str(resolved.get("linear_attn_backend") or ""):
+        return "capped by the mamba state cache"
+    return "capped by memory"
+
+
+def _graphs_off(settings: Mapping[str, Any]) -> bool:
+    return settings.get("cuda_graph_backend_decode") == "disabled" or settings.get("disable_cuda_graph") is True
+
+
+def effective_running_requests(resolved: Mapping[str, Any]) -> int | None:
+    """Requests that all data-parallel ranks together run at once, as they found when their memory was known."""
+    states = [s for s in resolved.get("internal_states") or () if isinstance(s, Mapping)]
+    each = [s.get("effective_max_running_requests_per_dp") for s in states]
+    known = [n for n in each if isinstance(n, int)]
+    return sum(known) if known and len(known) == len(each) else None
+
+
+def _is_open(value: Any) -> bool:
+    return value is None or value == "auto"
+
+
+class _Absent:
+    pass
+
+
+_ABSENT = _Absent()
+
+
+def _resolved(name: str, resolved: Mapping[str, Any]) -> Any:
+    """The value under the setting's name, or under the one that older releases have for it."""
+    for spelling in (name, _OLD_NAMES.get(name)):
+        if spelling is not None and spelling in resolved:
+            return resolved[spelling]
+    return _ABSENT
+
+
+def _same(asked: Any, resolved: Any) -> bool:
+    if asked is False and resolved is None:
+        return True
+    if isinstance(asked, list | tuple) or isinstance(resolved, list | tuple):
+        return _listed(asked) == _listed(resolved)
+    if isinstance(asked, bool) or isinstance(resolved, bool):
+        return bool(asked == resolved)
+    if isinstance(asked, int | float) and isinstance(resolved, int | float):
+        return abs(asked - resolved) < 1e-9
+    left, right = (_SAME_VALUE.get(str(v), str(v)) for v in (asked, resolved))
+    return left.lower() == right.lower()
+
+
+def _listed(value: Any) -> list[str]:
+    return [str(v) for v in value] if isinstance(value, list | tuple) else [str(value)]
+
+
+def _shown(value: Any) -> str:
+    return "off" if value is None else "[" + ", ".join(map(str, value)) + "]" if isinstance(value, list) else str(value)
+
+
+def server_identity(asked: Mapping[str, Any], env: Mapping[str, str], resolved: Mapping[str, Any]) -> str | None:
+    """Hash of all that decides how a server computes; None if it gave no account of itself.
+
+    Sizes that depend on what memory was free (KV tokens) are left out, limits count as they are in effect. The
+    environment counts as asked, since no account shows what it does.
+    """
+    if "speculative_algorithm" not in resolved:  # every SGLang release tells it; without it there is no whole account
+        return None
+    told = {
+        canonical_name(name): value
+        for name, value in resolved.items()
+        if canonical_name(name) in known_options() and canonical_name(name) not in _NO_MATTER
+    }
+    if "random_seed" in asked:
+        told["random_seed"] = asked["random_seed"]
+    running, tokens = effective_running_requests(resolved), resolved.get("max_total_num_tokens")
+    if running is not None:
+        told["max_running_requests"] = running
+    if isinstance(tokens, int) and isinstance(told.get("max_total_tokens"), int) and tokens < told["max_total_tokens"]:
+        told["max_total_tokens"] = None
+    captured = _captured(resolved)
+    if captured:
+        told |= {"cuda_graph_max_bs_decode": None, "cuda_graph_bs_decode": captured, "cuda_graph_config": None}
+    return content_hash([resolved.get("version"), told, sorted(env.items())])
+
+
+def _captured(resolved: Mapping[str, Any]) -> list[int]:
+    """Batch sizes whose decode graphs the server really captured."""
+    for state in resolved.get("internal_states") or ():
+        if isinstance(state, Mapping) and state.get("decode_cuda_graph_bs"):
+            return [int(n) for n in state["decode_cuda_graph_bs"]]
+    return []
+
+
+def left_open(
+    asked: Mapping[str, Mapping[str, Any]], resolved: Mapping[str, Iterable[Mapping[str, Any]]]
+) -> dict[str, dict[str, list[str]]]:
+    """Telling settings that no config gave but that came out differently: name -> value -> config ids.
+
+    `asked` and `resolved` go by config id. Such configs differ in more than what was swept.
+    """
+    found: dict[str, dict[str, list[str]]] = {}
+    for name in _TELLING:
+        if any(not _is_open(settings.get(name)) for settings in asked.values()):
+            continue
+        values: dict[str, list[str]] = {}
+        for config_id, accounts in resolved.items():
+            for value in {_shown(v) for a in accounts if (v := _resolved(name, a)) is not _ABSENT}:
+                values.setdefault(value, []).append(config_id)
+        if len(values) > 1:
+            found[name] = values
+    return found

@@ -1,0 +1,91 @@
+"""The configs of a run: as they were asked, as their servers came out, and which were the same server. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.resolved_settings import SettingChange, left_open, server_identity, setting_changes
+from orchestrator.scenario import Scenario
+from orchestrator.settings import SettingsFault
+from orchestrator.speculation_proof import SpeculationAsk
+from orchestrator.sweep_space import expand
+from orchestrator.trial import EngineConfig
+
+# Whose settings say whether they speculate; of an attached server nothing was asked.
+_STARTED = frozenset({"sglang", "emulator"})
+
+
+@dataclass(frozen=True, slots=True)
+class RunConfig:
+    """One config of a run. `accounts` are what its servers said of themselves, one per start that became ready."""
+
+    config_id: str
+    settings: dict[str, Any]
+    env: Mapping[str, str]
+    accounts: tuple[Mapping[str, Any], ...]
+    version: str | None
+
+    @property
+    def changes(self) -> tuple[SettingChange, ...]:
+        """What its servers changed silently; each change once, whichever start shows it."""
+        found = [change for account in self.accounts for change in setting_changes(self.settings, account)]
+        return tuple(change for i, change in enumerate(found) if change not in found[:i])
+
+    @property
+    def identities(self) -> frozenset[str]:
+        """Of its servers; more than one if hosts differ, none if no server gave an account."""
+        found = (server_identity(self.settings, self.env, account) for account in self.accounts)
+        return frozenset(identity for identity in found if identity is not None)
+
+
+def run_configs(scenario: Scenario, trials: list[dict[str, Any]]) -> dict[str, RunConfig]:
+    """Every config of a run by id, in the scenario's order; `trials` are the rows of the `trials` table."""
+    asked = _asked(scenario)
+    for trial in trials:
+        if trial["config_id"] not in asked:
+            asked[trial["config_id"]] = (json.loads(trial["settings_json"]), scenario.engine.env)
+    found = {}
+    for config_id, (settings, env) in asked.items():
+        own = [t for t in trials if t["config_id"] == config_id]
+        accounts = tuple(json.loads(t["resolved_json"]) for t in own if t["resolved_json"])
+        version = next((t["engine_version"] for t in own if t["engine_version"]), None)
+        found[config_id] = RunConfig(config_id, settings, env, accounts, version)
+    return found
+
+
+def _asked(scenario: Scenario) -> dict[str, tuple[dict[str, Any], Mapping[str, str]]]:
+    """By the scenario: a driver that was killed may have measured a config without ending its trial."""
+    try:
+        configs: list[EngineConfig] = list(expand(scenario))
+    except SettingsFault:  # a run of an earlier release, which refused less
+        return {}
+    return {c.config_id: (c.as_dict(), dict(c.env)) for c in configs}
+
+
+def same_servers(configs: Mapping[str, RunConfig]) -> dict[str, str]:
+    """Config id -> id of the config that stands for it: the first that came to the same server."""
+    first: dict[frozenset[str], str] = {}
+    return {
+        config_id: first.setdefault(config.identities, config_id) if config.identities else config_id
+        for config_id, config in configs.items()
+    }
+
+
+def open_choices(configs: Mapping[str, RunConfig]) -> dict[str, dict[str, list[str]]]:
+    """Settings that nobody gave but that came out differently: name -> value -> config ids."""
+    served = {c: config for c, config in configs.items() if config.accounts}
+    return left_open({c: v.settings for c, v in served.items()}, {c: v.accounts for c, v in served.items()})
+
+
+def speculation_asks(scenario: Scenario, configs: Mapping[str, RunConfig]) -> dict[tuple[str, str], SpeculationAsk]:
+    """(config id, workload) -> what was asked of its server; empty where Specsweep did not start the servers."""
+    if scenario.engine.kind not in _STARTED:
+        return {}
+    return {
+        (config_id, workload.name): SpeculationAsk.of(config.settings, workload.api, config.version)
+        for config_id, config in configs.items()
+        for workload in scenario.workloads
+    }
