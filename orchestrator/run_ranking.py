@@ -134,7 +134,7 @@ def _open_notes(configs: dict[str, RunConfig]) -> list[str]:
     for name, values in open_choices(configs).items():
         rarest_first = sorted(values.items(), key=lambda item: len(item[1]))
         shown = "; ".join(f"{value} for {_names([labels[c] for c in ids])}" for value, ids in rarest_first)
-        told.append(f"{name} was left open and resolved differently: {shown}. Set it, or configs differ in more")
+        told.append(f"{name} was left open and resolved differently: {shown} (set it, unless that is meant)")
     return told
 
 
