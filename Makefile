@@ -31,6 +31,7 @@ test: $(DEV)
 
 test-real: $(DEV)
 	PYTHON=$(PYTHON) tests/sglang_cpu/install.sh .sglang-cpu
+	PYTHON=$(PYTHON) tests/dialects/install.sh .sglang-dialects
 	$(BIN)/python -m pytest -m real --timeout 1500
 
 lint: $(DEV)

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from actors.guard import RUN_MARK, TRIAL_MARK
+from orchestrator.dialect import canonical_setting, dialect_of, spell
 from orchestrator.errors import ClusterRefusal
-from orchestrator.options import Option, SettingValue, canonical_name, known_options
+from orchestrator.options import SettingValue
 from orchestrator.server_start import LaunchSpec
 from orchestrator.trial import SECRET_NAME
 
@@ -40,39 +41,25 @@ _SECRET_IN_TEXT = re.compile(
 )
 
 
-def server_argv(spec: LaunchSpec, host: str, port: int) -> tuple[str, ...]:
-    """The server's command line, in the spelling of SGLang 0.5.21 and later. `extra_args` come last and so win."""
+def server_argv(spec: LaunchSpec, host: str, port: int, version: str | None = None) -> tuple[str, ...]:
+    """The server's command line, in the spelling of an SGLang version (None: the newest). `extra_args` win as the last.
+
+    SettingsFault for a setting that this version cannot be told.
+    """
     command = spec.command or (sys.executable, "-m", MODULES[spec.engine])
-    flags = [flag for name, value in _effective(spec).items() for flag in _flags(name, value)]
+    flags = spell(_effective(spec), dialect_of(version))
     address = ("--host", host, "--port", str(port), "--enable-metrics")
     return (*command, "--model-path", spec.model_path, *flags, *address, *spec.extra_args)
 
 
 def _effective(spec: LaunchSpec) -> dict[str, SettingValue | tuple[SettingValue, ...]]:
-    """Settings by canonical name; without those of speculation where its depth is 0."""
-    settings = {canonical_name(name): value for name, value in spec.settings}
-    settings.pop("enable_metrics", None)
+    """Settings by their names of today; without those of speculation where its depth is 0."""
+    told = (canonical_setting(name, value) for name, value in spec.settings)
+    settings = {name: value for name, value in filter(None, told) if name != "enable_metrics"}
     depth = settings.get("speculative_num_steps")
     if depth == 0 and not isinstance(depth, bool):
         return {name: value for name, value in settings.items() if not name.startswith("speculative_")}
     return settings
-
-
-def _flags(name: str, value: SettingValue | tuple[SettingValue, ...]) -> tuple[str, ...]:
-    option = known_options().get(name)
-    flag = option.flag if option else "--" + name.replace("_", "-")
-    if isinstance(value, bool):
-        return (flag,) if value else _denial(option)
-    if isinstance(value, tuple):
-        return (flag, *map(str, value))
-    return (flag, str(value))
-
-
-def _denial(option: Option | None) -> tuple[str, ...]:
-    """The flag that says no; plain switches are denied by their absence."""
-    if option is None:
-        return ()
-    return tuple(spelling for spelling in option.spellings if spelling.startswith("--no-"))[:1]
 
 
 def server_env(spec: LaunchSpec, gpu_ids: Sequence[str], base: Mapping[str, str]) -> dict[str, str]:

@@ -11,11 +11,13 @@ from pathlib import Path
 
 from actors.diagnoser import diagnose
 from actors.endpoint import Endpoint
+from actors.engine_version import installed_version, version_conflict
 from actors.follower import Segment, follow, split_log
 from actors.gpu import foreign_occupants, wait_until_free
 from actors.guard import Guarded, ServerExit, ServerNotStarted
 from actors.launch import conceal, request_key, scrub, secret_values, server_argv, server_env
 from actors.startup import StartupTimeline
+from orchestrator.options import SettingsFault
 from orchestrator.server_start import LaunchSpec, ServerDied, ServerReady, StartEvent
 from orchestrator.trial import Diagnosis, Label, Phase
 
@@ -56,6 +58,7 @@ class Server:
         self._stopped_at_line: int | None = None
         self._secrets: frozenset[str] = frozenset()
         self._refusal: str | None = None
+        self._version: str | None = None
         self._log_path: Path | None = None
         self._checked_at = 0.0
         self._oom_kills_before = 0
@@ -135,8 +138,14 @@ class Server:
         spec = self._spec
         if occupied := await self._occupants():
             return Diagnosis(Label.GPU_OCCUPIED, Phase.LAUNCH, "; ".join(occupied))
-        argv = server_argv(spec, host, port)
         env = server_env(spec, self._gpu_ids, os.environ)
+        self._version = await installed_version(spec, env)
+        if refused := version_conflict(spec, self._version):
+            return refused
+        try:
+            argv = server_argv(spec, host, port, self._version or spec.version)
+        except SettingsFault as fault:
+            return Diagnosis(Label.FLAG_INVALID, Phase.ARGS, f"{fault.name} {fault.message}")
         self._secrets = secret_values(argv, env)
         async with self._launching:
             if self._stop_asked:
@@ -203,7 +212,8 @@ class Server:
         resolved = scrub(await self._endpoint.info())
         pid = self._guarded.pid if self._guarded else None
         seconds = round(time.monotonic() - self._began, 3)
-        return ServerReady(self._spec.trial_id, self._endpoint.url, pid, seconds, self._timeline.phases, resolved)
+        phases = self._timeline.phases
+        return ServerReady(self._spec.trial_id, self._endpoint.url, pid, seconds, phases, resolved, self._version)
 
     async def _given_up(self, now: float) -> Diagnosis | None:
         """Why the start was ended by us: too long, too long without a sign, or dead but for its processes."""

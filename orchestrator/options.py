@@ -1,28 +1,30 @@
-"""SGLang's server options: names, types and choices, as its own argument parser of 0.5.23 declares them.
+"""SGLang's server options, release by release: names, types and choices, as its own argument parser declares them.
 
-The table beside this file was printed from that parser (531 rows). Settings in a scenario use the names
-in its `dest` column, e.g. `speculative_num_steps`.
+The tables beside this file were printed by the parsers of the releases themselves (`tests/dialects`). Settings in a
+scenario use the names of the newest: the `dest` column of its table, e.g. `speculative_num_steps`.
 """
 
 from __future__ import annotations
 
 import ast
 import difflib
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-TABLE = Path(__file__).with_name("sglang-options-0.5.23.tsv")
+TABLES = Path(__file__).with_name("sglang_options")
 
 SettingValue = str | int | float | bool
 
-# Spellings of releases before 0.5.21 and the name that the installed parser knows (0.5.21 dropped the old ones).
-RENAMED = {
-    "cuda_graph_max_bs": "cuda_graph_max_bs_decode",
-    "cuda_graph_bs": "cuda_graph_bs_decode",
-    "mamba_scheduler_strategy": "mamba_radix_cache_strategy",
-    "stream_output": "incremental_streaming_output",
-    "speculative_dflash_draft_window_size": "speculative_draft_window_size",
+# Oldest first. Between two of them SGLang's options are those of the lower one as far as known.
+RELEASES = ("0.5.9", "0.5.12", "0.5.13", "0.5.14", "0.5.15", "0.5.19", "0.5.21", "0.5.23")
+NEWEST = RELEASES[-1]
+
+# Switches of older releases that became a value of another option: name -> (its name today, its value for `true`).
+BECAME_VALUE = {
+    "disable_piecewise_cuda_graph": ("cuda_graph_backend_prefill", "disabled"),
+    "enable_breakable_cuda_graph": ("cuda_graph_backend_prefill", "breakable"),
 }
 
 # Set by Specsweep itself for every server; a scenario that set them would break ports, ownership or the numbers.
@@ -36,6 +38,15 @@ OWNED = {
     "admin_api_key": "secrets do not belong into settings",
     "config": "settings come from the scenario, so that what was asked is recorded",
 }
+
+
+class SettingsFault(ValueError):
+    """A setting or a combination that cannot be served; `name` is the setting to change."""
+
+    def __init__(self, name: str, message: str) -> None:
+        super().__init__(message)
+        self.name = name
+        self.message = message
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,39 +76,75 @@ def _literal(text: str) -> object:
     return value
 
 
-def _takes(nargs: str, action: str) -> str:
-    if action != "_StoreAction" and nargs in {"0", "None"} and "Store" in action and "Path" not in action:
-        return "flag"
-    if action == "BooleanOptionalAction":
-        return "flag"
-    return "many" if nargs in {"'+'", "'*'", "+", "*"} else "one"
+def _takes(nargs: str) -> str:
+    return "flag" if nargs == "0" else "many" if nargs.strip("'") in {"+", "*"} else "one"
+
+
+def known_options() -> Mapping[str, Option]:
+    """Setting name -> option of the newest release, in the parser's order."""
+    return options_of(NEWEST)
 
 
 @cache
-def known_options() -> dict[str, Option]:
-    """Setting name -> option, in the parser's order."""
+def options_of(release: str) -> Mapping[str, Option]:
+    """Name -> option of one of RELEASES. Deprecated spellings of an option count as its own if they take as much."""
     options: dict[str, Option] = {}
-    for line in TABLE.read_text(encoding="utf-8").splitlines()[1:]:
-        spellings, name, kind, default, choices, nargs, action = line.split("\t")
-        if not spellings.startswith("--") or name in options:
+    for spellings, name, kind, default, choices, nargs, action in _rows(release):
+        takes = _takes(nargs)
+        if name in options:
+            if options[name].takes == takes:
+                options[name] = replace(options[name], spellings=(*options[name].spellings, *spellings))
             continue
         allowed = _literal(choices)
         options[name] = Option(
             name=name,
-            spellings=tuple(s for s in spellings.split("/") if s.startswith("--")),
+            spellings=spellings,
             kind=None if kind == "None" else kind,
             default=_literal(default),
             choices=tuple(allowed) if isinstance(allowed, list) else None,
-            takes=_takes(nargs, action),
+            takes=takes,
             action=action,
         )
     return options
 
 
+def _rows(release: str) -> Iterator[tuple[tuple[str, ...], str, str, str, str, str, str]]:
+    for line in (TABLES / f"{release}.tsv").read_text(encoding="utf-8").splitlines()[1:]:
+        options, name, kind, default, choices, nargs, action = line.split("\t")
+        spellings = tuple(s for s in options.split("/") if s.startswith("--"))
+        if spellings:
+            yield spellings, name, kind, default, choices, nargs, action
+
+
+@cache
+def _former_spellings() -> Mapping[str, str]:
+    """Other name -> today's name, wherever a release lists both as one option with one arity."""
+    found: dict[str, str] = {}
+    for release in RELEASES:
+        for spellings, name, _, _, _, nargs, _ in _rows(release):
+            today = known_options().get(name)
+            if today is None or today.takes != _takes(nargs):
+                continue
+            found |= {other: name for s in spellings if (other := setting_name(s)) not in known_options()}
+    return found
+
+
+def former_names(name: str) -> tuple[str, ...]:
+    """What a setting was or may be called besides."""
+    return tuple(other for other, today in _former_spellings().items() if today == name)
+
+
+def setting_name(spelling: str) -> str:
+    """`--some-option` -> `some_option`."""
+    return spelling.removeprefix("--").replace("-", "_")
+
+
 def canonical_name(name: str) -> str:
-    """The name that the current parser knows for a setting, whatever release its spelling comes from."""
-    plain = name.removeprefix("--").replace("-", "_")
-    return RENAMED.get(plain, plain)
+    """The name that the newest parser knows for a setting, whatever release its spelling comes from."""
+    plain = setting_name(name)
+    if plain in BECAME_VALUE:
+        return BECAME_VALUE[plain][0]
+    return _former_spellings().get(plain, plain)
 
 
 def nearest(name: str, known: list[str]) -> str | None:
@@ -106,20 +153,24 @@ def nearest(name: str, known: list[str]) -> str | None:
     return found[0] if found else None
 
 
-def setting_fault(name: str, value: object) -> str | None:
-    """Why a setting cannot be given to a server, or None if SGLang's parser would take it."""
-    canonical = canonical_name(name)
-    if canonical in OWNED:
-        return f"is not a setting to sweep: {OWNED[canonical]}"
-    option = known_options().get(canonical)
-    if option is None:
-        hint = nearest(canonical, list(known_options()))
-        meant = f"; did you mean '{hint}'?" if hint else ""
-        return f"is not an SGLang 0.5.23 server option{meant}"
-    return _value_fault(option, value)
+def unknown_name(name: str, release: str) -> str:
+    """What is wrong with a name that no option of a release has, and what may have been meant."""
+    known = options_of(release)
+    elsewhere = [r for r in RELEASES if name in options_of(r)]
+    if elsewhere:
+        span = elsewhere[0] if len(elsewhere) == 1 else f"{elsewhere[0]} to {elsewhere[-1]}"
+        return f"is no option of SGLang {release} (there from {span}; rule: release-lacks-option)"
+    longer = sorted({setting_name(s) for o in known.values() for s in o.spellings if setting_name(s).startswith(name)})
+    hint = nearest(name, list(known))
+    if longer and longer != [hint]:
+        either = f"'{longer[0]}'" if len(longer) == 1 else f"one of {', '.join(longer[:6])}"
+        return f"is an abbreviation, which argparse may find ambiguous: write {either}"
+    meant = f"; did you mean '{hint}'?" if hint else ""
+    return f"is not an SGLang {release} server option{meant}"
 
 
-def _value_fault(option: Option, value: object) -> str | None:
+def value_fault(option: Option, value: object) -> str | None:
+    """Why the parser of a release would refuse a value for its option."""
     if option.takes == "flag":
         return None if isinstance(value, bool) else f"is a switch: true or false, not {value!r}"
     if option.takes == "many":

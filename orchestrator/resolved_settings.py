@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.options import RENAMED, canonical_name, known_options
+from orchestrator.options import canonical_name, former_names, known_options
 from orchestrator.trial import content_hash
 
 # Other words for the same choice: SGLang resolves the left to the right.
@@ -38,7 +38,6 @@ _TELLING = (
     "fp4_gemm_runner_backend", "fp8_gemm_runner_backend", "mem_fraction_static", "speculative_draft_attention_backend",
     "mamba_radix_cache_strategy", "linear_attn_backend", "schedule_policy",
 )  # fmt: skip
-_OLD_NAMES = {new: old for old, new in RENAMED.items()}
 # Asked in one way, told by the account in another.
 _TOLD_ELSEWHERE: dict[str, Callable[[Mapping[str, Any]], bool]] = {
     "enable_dp_attention": lambda resolved: (resolved.get("attn_dp_size") or 1) > 1,
@@ -134,8 +133,8 @@ _ABSENT = _Absent()
 
 def _resolved(name: str, resolved: Mapping[str, Any]) -> Any:
     """The value under the setting's name, or under the one that older releases have for it."""
-    for spelling in (name, _OLD_NAMES.get(name)):
-        if spelling is not None and spelling in resolved:
+    for spelling in (name, *former_names(name)):
+        if spelling in resolved:
             return resolved[spelling]
     return _ABSENT
 

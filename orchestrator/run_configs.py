@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from orchestrator.options import SettingsFault
 from orchestrator.resolved_settings import SettingChange, left_open, server_identity, setting_changes
 from orchestrator.scenario import Scenario
-from orchestrator.settings import SettingsFault
 from orchestrator.speculation_proof import SpeculationAsk
 from orchestrator.sweep_space import expand
 from orchestrator.trial import EngineConfig

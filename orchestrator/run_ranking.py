@@ -10,6 +10,7 @@ from typing import Any
 
 from orchestrator import dataset
 from orchestrator.config_label import config_labels
+from orchestrator.dialect import ignored_variables
 from orchestrator.errors import BadInput
 from orchestrator.paths import RunPaths, write_whole
 from orchestrator.point_table import MeasuredPoint, measured_points, missing_points, store_points
@@ -121,7 +122,7 @@ def _assemble(
         rankings=rank_objectives(scenario, rankable, values),
         infeasible=infeasible,
         failed=failed,
-        notes=(*damage, *_notes(scenario, trials, points), *_open_notes(configs)),
+        notes=(*damage, *_notes(scenario, configs, trials, points), *_open_notes(configs)),
         changes={config_id: changes for config_id in rankable if (changes := configs[config_id].changes)},
         merged={config_id: into for config_id, into in standing.items() if into != config_id},
     )
@@ -152,7 +153,9 @@ def _damage(missing: list[str]) -> tuple[str, ...]:
     )
 
 
-def _notes(scenario: Scenario, trials: list[dict[str, Any]], points: list[MeasuredPoint]) -> tuple[str, ...]:
+def _notes(
+    scenario: Scenario, configs: dict[str, RunConfig], trials: list[dict[str, Any]], points: list[MeasuredPoint]
+) -> tuple[str, ...]:
     """What a reader of the numbers must know."""
     notes = []
     resolved = [json.loads(t["resolved_json"]) for t in trials if t["resolved_json"]]
@@ -164,6 +167,9 @@ def _notes(scenario: Scenario, trials: list[dict[str, Any]], points: list[Measur
         notes.append("load_format=dummy: random weights; acceptance and speeds are artefacts, not evidence")
     if scenario.engine.settings.get("device") == "cpu":
         notes.append("device=cpu: these speeds say nothing about a GPU")
+    env = {name: value for config in configs.values() for name, value in config.env.items()}
+    for version in sorted({c.version for c in configs.values() if c.version}):
+        notes += ignored_variables(env, version)
     warned = [p for p in points if p.metrics.warnings]
     if warned:
         example = warned[-1].metrics.warnings[0]

@@ -72,7 +72,7 @@ def trial_row(
         "gpu_ids": list(place.gpu_ids), "began_at": place.began_at,
         "settings_json": json.dumps(trial.config.as_dict()),
         "resolved_json": json.dumps(ready.resolved, default=str) if ready else None,
-        "engine_version": str(ready.resolved["version"]) if ready and "version" in ready.resolved else None,
+        "engine_version": _version(ready) if ready else None,
         "start_s": ready.start_s if ready else None,
         "phases": [asdict(p) for p in server.phases] if server is not None else [],
         "outcome": outcome.kind,
@@ -83,3 +83,9 @@ def trial_row(
         "exit_code": diagnosis.exit_code if diagnosis else None,
         "points": measured_points,
     }  # fmt: skip
+
+
+def _version(server: ServerReady) -> str | None:
+    """By the server's own account, else as found before the launch."""
+    told = server.resolved.get("version") or server.version
+    return str(told) if told else None

@@ -47,6 +47,11 @@ class Engine(Strict):
         default_factory=list,
         description="Command prefix before the flags. Default: `python -m sglang.launch_server`, the worker's Python.",
     )
+    version: str | None = Field(
+        None,
+        description="SGLang version of the hosts. Each host is asked before its first launch; give it to have settings "
+        "checked against that release before anything starts, or where the command hides it.",
+    )
     url: str | None = Field(None, description="Base URL of the running server (`attach` only).")
     env: dict[str, str] = Field(default_factory=dict, description="Environment added for the server.")
     settings: Settings = Field(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from orchestrator.dialect import release_numbers, setting_fault
 from orchestrator.limits import parse_limit
 from orchestrator.metric_names import METRICS
-from orchestrator.options import canonical_name, nearest, setting_fault
+from orchestrator.options import SettingsFault, canonical_name, nearest
 from orchestrator.scenario import At, Criterion, Scenario, Workload
-from orchestrator.settings import SettingsFault
 from orchestrator.sweep_space import expand, is_comparison
 
 Fault = tuple[tuple[str | int, ...], str]
@@ -22,6 +22,7 @@ def check_scenario(scenario: Scenario) -> Fault | None:
     """The first fault, as (path of keys, message), or None."""
     checks: tuple[Callable[[Scenario], Fault | None], ...] = (
         _check_engine,
+        _check_version,
         _check_slots,
         _check_setting_names,
         _check_zip,
@@ -56,6 +57,17 @@ def _check_engine(scenario: Scenario) -> Fault | None:
     return None
 
 
+def _check_version(scenario: Scenario) -> Fault | None:
+    engine = scenario.engine
+    if engine.version is None:
+        return None
+    if engine.kind != "sglang":
+        return ("engine", "version"), f"is for kind `sglang`, but engine.kind is `{engine.kind}`"
+    if not release_numbers(engine.version):
+        return ("engine", "version"), f"is '{engine.version}'; write an SGLang version such as 0.5.15"
+    return None
+
+
 def _check_slots(scenario: Scenario) -> Fault | None:
     slots = scenario.slots
     if slots.emulated_gpus and scenario.engine.kind != "emulator":
@@ -70,31 +82,32 @@ def _check_slots(scenario: Scenario) -> Fault | None:
 
 
 def _check_setting_names(scenario: Scenario) -> Fault | None:
+    version = scenario.engine.version
     for name, value in scenario.engine.settings.items():
-        fault = setting_fault(name, value)
+        fault = setting_fault(name, value, version)
         if fault:
             return ("engine", "settings", name), fault
     groups: list[tuple[tuple[str | int, ...], dict[str, list[Any]]]] = [(("sweep", "axes"), scenario.sweep.axes)]
     groups += [(("sweep", "zip", i), group) for i, group in enumerate(scenario.sweep.zip)]
     for path, group in groups:
-        fault_in_group = _check_axes(path, group)
+        fault_in_group = _check_axes(path, group, version)
         if fault_in_group:
             return fault_in_group
     for part in ("configs", "include"):
         for i, config in enumerate(getattr(scenario.sweep, part)):
             for name, value in config.items():
-                fault = setting_fault(name, value)
+                fault = setting_fault(name, value, version)
                 if fault:
                     return ("sweep", part, i, name), fault
     return _check_axis_twice(groups)
 
 
-def _check_axes(path: tuple[str | int, ...], group: dict[str, list[Any]]) -> Fault | None:
+def _check_axes(path: tuple[str | int, ...], group: dict[str, list[Any]], version: str | None) -> Fault | None:
     for name, values in group.items():
         if not values:
             return (*path, name), "is an empty axis; give at least one value, or leave it out"
         for i, value in enumerate(values):
-            fault = setting_fault(name, value)
+            fault = setting_fault(name, value, version)
             if fault:
                 return (*path, name, i), fault
             if value in values[:i] and any(value == v and type(value) is type(v) for v in values[:i]):

@@ -10,7 +10,10 @@ from orchestrator.trial import Diagnosis, Phase, PhaseFact, Settings
 
 @dataclass(frozen=True, slots=True)
 class LaunchSpec:
-    """What a slot needs to start one server. `command` is the prefix before the flags; times in seconds."""
+    """What a slot needs to start one server. `command` is the prefix before the flags; times in seconds.
+
+    `version` is the SGLang version that the scenario expects; None to take what the host has.
+    """
 
     run_id: str
     trial_id: str
@@ -26,6 +29,7 @@ class LaunchSpec:
     phase_timeout_s: float = 900.0
     stop_grace_s: float = 30.0
     url: str | None = None
+    version: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +46,10 @@ class StartProgress:
 
 @dataclass(frozen=True, slots=True)
 class ServerReady:
-    """The server said so and served a request. `resolved` is its own account of its settings, scrubbed of secrets."""
+    """The server said so and served a request. `resolved` is its own account of its settings, scrubbed of secrets.
+
+    `version` is the SGLang version that was found before the launch, None where the command does not show it.
+    """
 
     trial_id: str
     url: str
@@ -50,6 +57,7 @@ class ServerReady:
     start_s: float
     phases: tuple[PhaseFact, ...]
     resolved: dict[str, Any] = field(default_factory=dict)
+    version: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

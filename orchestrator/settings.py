@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from orchestrator.options import canonical_name, setting_fault
+from orchestrator.dialect import canonical_setting, setting_fault
+from orchestrator.options import SettingsFault
 
 # Algorithms whose draft is a separate model (SGLang 0.5.23 refuses to start without its path).
 NEEDS_DRAFT_MODEL = frozenset({"EAGLE", "EAGLE3", "STANDALONE", "DFLASH"})
@@ -12,39 +13,42 @@ NEEDS_DRAFT_MODEL = frozenset({"EAGLE", "EAGLE3", "STANDALONE", "DFLASH"})
 NO_DEPTH = frozenset({"NGRAM", "DFLASH", "DSPARK", "UNO"})
 
 
-class SettingsFault(ValueError):
-    """A combination that cannot be served; `name` is the setting to change."""
+def canonical_settings(settings: dict[str, Any], version: str | None = None) -> dict[str, Any]:
+    """Settings under the names of today; SettingsFault for unknown names, bad values and clashes.
 
-    def __init__(self, name: str, message: str) -> None:
-        super().__init__(message)
-        self.name = name
-        self.message = message
-
-
-def canonical_settings(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings under the names the current parser knows; SettingsFault for unknown names, bad values and clashes."""
+    `version` is the SGLang release that must be able to take them; None is the newest.
+    """
     result: dict[str, Any] = {}
     origin: dict[str, str] = {}
     for name, value in settings.items():
-        fault = setting_fault(name, value)
+        fault = setting_fault(name, value, version)
         if fault:
             raise SettingsFault(name, fault)
-        canonical = canonical_name(name)
-        if canonical in result and result[canonical] != value:
+        told = canonical_setting(name, value)
+        if told is None:
+            continue
+        canonical, meaning = told
+        if canonical in result and result[canonical] != meaning:
             raise SettingsFault(name, f"contradicts '{origin[canonical]}', another spelling of the same setting")
-        result[canonical] = value
+        result[canonical] = meaning
         origin[canonical] = name
     return result
 
 
 def resolve_settings(
-    base: dict[str, Any], combination: dict[str, Any], *, draft_path: str | None, bundled_draft: bool, gpus: int
+    base: dict[str, Any],
+    combination: dict[str, Any],
+    *,
+    draft_path: str | None,
+    bundled_draft: bool,
+    gpus: int,
+    version: str | None = None,
 ) -> dict[str, Any]:
     """The settings of one config: base, overridden by the combination, with the three speculation numbers explicit.
 
     `speculative_num_steps: 0` (or no algorithm) means no speculation: every `speculative_*` setting is left out.
     """
-    settings = {**canonical_settings(base), **canonical_settings(combination)}
+    settings = {**canonical_settings(base, version), **canonical_settings(combination, version)}
     settings = _resolve_speculation(settings, draft_path, bundled_draft)
     _resolve_parallelism(settings, gpus)
     _check_memory(settings)

@@ -41,6 +41,7 @@ def expand(scenario: Scenario) -> Iterator[EngineConfig]:
             draft_path=scenario.model.draft_path,
             bundled_draft=scenario.model.bundled_draft,
             gpus=scenario.slots.gpus if engine.kind != "attach" else 0,
+            version=engine.version,
         )
         config = EngineConfig(freeze_settings(settings), env)
         if config not in seen:

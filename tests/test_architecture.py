@@ -11,10 +11,12 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 MODULES = sorted([*(ROOT / "orchestrator").glob("*.py"), *(ROOT / "actors").rglob("*.py")])
-VOCABULARY = {"trial", "server_start", "records", "schemas", "options", "errors", "paths"}
+VOCABULARY = {
+    "dialect", "errors", "options", "paths", "records", "schemas", "server_start", "trial",
+}  # fmt: skip
 CORE = {
-    "config_label", "host_match", "limits", "metrics", "options", "planner", "ranking", "scenario", "scenario_check",
-    "server_start",
+    "config_label", "dialect", "host_match", "limits", "metrics", "options", "planner", "ranking", "scenario",
+    "scenario_check", "server_start",
     "settings", "sweep_space", "trial", "records", "errors", "metric_names", "point_metrics", "point_validity",
     "request_columns",
 }  # fmt: skip
