@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from actors.container_options import ContainerRefusal, GivenOption, RunCommand, parse_run
+from actors.diagnoser import EVIDENCE_LENGTH
+from actors.follower import Segment
 from orchestrator.trial import SECRET_NAME, Label, content_hash
 
 RUN_LABEL = "specsweep.run"
@@ -119,14 +121,24 @@ def command_fault(command: Sequence[str]) -> str | None:
     return None
 
 
-def runtime_fault(exit_code: int | None, lines: Sequence[str]) -> tuple[Label, str, int] | None:
-    """Label, evidence and line number (from 1) if the container runtime itself failed, told by its exit code."""
+@dataclass(frozen=True, slots=True)
+class RuntimeFault:
+    """That the runtime itself failed, with the line that says so."""
+
+    label: Label
+    evidence: str
+    line_number: int
+
+
+def runtime_fault(exit_code: int | None, log: Sequence[Segment]) -> RuntimeFault | None:
+    """What the container runtime says of itself, if the exit code is one of its own."""
     if exit_code not in _RUNTIME_CODES:
         return None
-    for number, line in sorted(enumerate(lines, 1), reverse=True):
-        if _RUNTIME_SAID.search(line):
-            missing = exit_code != 125 or _MISSING.search(line)
-            return Label.COMMAND_NOT_FOUND if missing else Label.UNKNOWN, line.strip(), number
+    for segment in reversed(log):
+        if _RUNTIME_SAID.search(segment.text):
+            missing = exit_code != 125 or _MISSING.search(segment.text)
+            label = Label.COMMAND_NOT_FOUND if missing else Label.UNKNOWN
+            return RuntimeFault(label, segment.text.strip()[:EVIDENCE_LENGTH], segment.number)
     return None
 
 

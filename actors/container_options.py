@@ -103,7 +103,7 @@ class RunCommand:
 
 
 def parse_run(command: Sequence[str]) -> RunCommand | None:
-    """The parts of a command that runs a container; None if it does not. ContainerRefusal if it cannot be understood."""
+    """The parts of a command that runs a container; None if it does not. ContainerRefusal if it is unclear."""
     at = _program_at(command)
     if at is None:
         return None

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-# A container runtime that answers slowly gets this long for `stop` and `rm` together.
-_CONTAINER_END_S = 60.0
+from orchestrator.server_start import CONTAINER_END_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +50,7 @@ class Surroundings:
     @property
     def end_s(self) -> float:
         """The longest that an orderly end may take besides the grace."""
-        return sum(step.timeout_s for step in self.after) + (_CONTAINER_END_S if self.container is not None else 0.0)
+        return sum(step.timeout_s for step in self.after) + (CONTAINER_END_S if self.container is not None else 0.0)
 
     def orders(self, env: Mapping[str, str]) -> dict[str, Any]:
         """As the guard reads it, for a server with this environment."""

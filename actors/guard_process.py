@@ -263,6 +263,8 @@ def main(life: int, control: int) -> None:
         steps.stop_container()
         told = {"killed": guard.end(), "log_ended": os.fstat(log).st_size}
         steps.remove_container()
+    else:
+        told["log_ended"] = os.fstat(log).st_size
     steps.after()
     guard.end_all()
     steps.forget_files()

@@ -31,6 +31,11 @@ _NOT_RUN = -1000
 _GONE = re.compile(r"no such (?:container|object)|no container with (?:name|id)", re.IGNORECASE)
 
 
+def says_gone(said: str) -> bool:
+    """Whether a container runtime says that it knows no such container."""
+    return _GONE.search(said) is not None
+
+
 class Waiting(Protocol):
     """What the steps need of the guard."""
 
@@ -75,7 +80,7 @@ class Steps:
         grace_s = math.ceil(self._guard.grace_s)
         command = [*container["runtime"], "stop", "-t", str(grace_s), container["name"]]
         code, said = self._ask(command, grace_s + STOP_SLACK_S, heed="grace")
-        if code and not _GONE.search(said):
+        if code and not says_gone(said):
             self._write(f"{shlex.join(command)}: {said or f'exit code {code}'}")
         if code == 0:
             self._guard.wait(self._guard.server, CLIENT_END_S, "grace")
@@ -90,7 +95,7 @@ class Steps:
         told = ""
         while True:
             code, said = self._ask(command, REMOVE_LIMIT_S, heed="nothing")
-            if code == 0 or _GONE.search(said):
+            if code == 0 or says_gone(said):
                 return
             said = said or (f"no answer within {REMOVE_LIMIT_S:g} s" if code is None else f"exit code {code}")
             if said != told:

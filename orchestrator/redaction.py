@@ -15,11 +15,15 @@ def storable(scenario: Scenario) -> dict[str, Any]:
     engine["env"] = scrub(engine["env"])
     for key in ("command", "extra_args"):
         engine[key] = list(redact(engine[key]))
+    for step in (*engine["before_start"], *engine["after_stop"]):
+        step["command"] = list(redact(step["command"]))
     return stored
 
 
 def holds_secrets(stored: dict[str, Any]) -> bool:
     """Whether a stored scenario lacks values that a run of it needs."""
     engine = stored["engine"]
+    steps = [*engine.get("before_start", ()), *engine.get("after_stop", ())]
     words = [*engine["env"].values(), *engine["command"], *engine["extra_args"]]
+    words += [word for step in steps for word in step["command"]]
     return any(HIDDEN in word for word in words)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from orchestrator.config_env import is_variable, variable_fault, variable_text
+from orchestrator.launch_check import launch_fault
 from orchestrator.limits import parse_limit
 from orchestrator.metric_names import METRICS
 from orchestrator.options import canonical_name, nearest, setting_fault
@@ -22,6 +24,7 @@ def check_scenario(scenario: Scenario) -> Fault | None:
     """The first fault, as (path of keys, message), or None."""
     checks: tuple[Callable[[Scenario], Fault | None], ...] = (
         _check_engine,
+        launch_fault,
         _check_slots,
         _check_setting_names,
         _check_zip,
@@ -71,7 +74,7 @@ def _check_slots(scenario: Scenario) -> Fault | None:
 
 def _check_setting_names(scenario: Scenario) -> Fault | None:
     for name, value in scenario.engine.settings.items():
-        fault = setting_fault(name, value)
+        fault = "belongs into engine.env" if is_variable(name) else setting_fault(name, value)
         if fault:
             return ("engine", "settings", name), fault
     groups: list[tuple[tuple[str | int, ...], dict[str, list[Any]]]] = [(("sweep", "axes"), scenario.sweep.axes)]
@@ -83,10 +86,14 @@ def _check_setting_names(scenario: Scenario) -> Fault | None:
     for part in ("configs", "include"):
         for i, config in enumerate(getattr(scenario.sweep, part)):
             for name, value in config.items():
-                fault = setting_fault(name, value)
+                fault = _fault_of(name, value)
                 if fault:
                     return ("sweep", part, i, name), fault
     return _check_axis_twice(groups)
+
+
+def _fault_of(name: str, value: Any) -> str | None:
+    return variable_fault(name, value) if is_variable(name) else setting_fault(name, value)
 
 
 def _check_axes(path: tuple[str | int, ...], group: dict[str, list[Any]]) -> Fault | None:
@@ -94,9 +101,11 @@ def _check_axes(path: tuple[str | int, ...], group: dict[str, list[Any]]) -> Fau
         if not values:
             return (*path, name), "is an empty axis; give at least one value, or leave it out"
         for i, value in enumerate(values):
-            fault = setting_fault(name, value)
+            fault = _fault_of(name, value)
             if fault:
                 return (*path, name, i), fault
+            if is_variable(name) and variable_text(value) in map(variable_text, values[:i]):
+                return (*path, name, i), f"has {variable_text(value)!r} twice"
             if value in values[:i] and any(value == v and type(value) is type(v) for v in values[:i]):
                 return (*path, name, i), f"has {value!r} twice"
     return None
