@@ -37,6 +37,7 @@ _BOOT_S = 30.0
 _START_POLL_S = 0.02
 # Counts, among other things, the processes that the kernel killed for lack of memory since it booted.
 _VMSTAT = Path("/proc/vmstat")
+_UNEXPLAINED = frozenset({Label.UNKNOWN, Label.COMMAND_NOT_FOUND})
 _MEMORY = frozenset({Label.KV_BUDGET, Label.OOM_WEIGHTS, Label.OOM_KV_ALLOC, Label.STATE_POOL})
 
 
@@ -285,7 +286,7 @@ class Server:
             oom_kills=oom_kills,
         )
         code, in_container = told.exit_code, self._command is not None and self._command.around.container is not None
-        if in_container and told.label is Label.UNKNOWN and (fault := runtime_fault(code, log)):
+        if in_container and told.label in _UNEXPLAINED and (fault := runtime_fault(code, log)):
             return replace(told, label=fault.label, evidence=fault.evidence, line_number=fault.line_number)
         # What runs in a container may be nobody's that we can see, so it is only judged by others once it is gone.
         alone = ended is not None or not in_container
