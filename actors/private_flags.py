@@ -46,7 +46,13 @@ def config_text(secrets: dict[str, str]) -> str:
     for flag, value in secrets.items():
         name = flag.removeprefix("--")
         if value.startswith("-"):
-            lines.append(f"{json.dumps(f'{name}={value}', ensure_ascii=False)}: [--enable-metrics]")
+            lines.append(f"{_quoted(f'{name}={value}')}: [--enable-metrics]")
         else:
-            lines.append(f"{json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}")
+            lines.append(f"{_quoted(name)}: {_quoted(value)}")
     return "\n".join(lines) + "\n"
+
+
+def _quoted(text: str) -> str:
+    """In ASCII, since a reader may open the file in any encoding; JSON's own escapes would split a character in two."""
+    quoted = json.dumps(text, ensure_ascii=False)
+    return "".join(letter if letter.isascii() else f"\\U{ord(letter):08x}" for letter in quoted)
