@@ -2,7 +2,8 @@
 
 However this process ends (exit, SIGKILL, out of memory, a dying raylet), the pipe to the guard closes and the guard
 ends the server with all its descendants. Only the SIGKILL of the guard itself can leave any behind; the server then
-dies by its parent-death signal, and `sweep_leftovers` finds the rest by the mark in their environment.
+dies by its parent-death signal, its container by the holder of the guard, and `sweep_leftovers` and `sweep_containers`
+find the rest by the mark in their environment and by their label.
 """
 
 from __future__ import annotations
