@@ -12,7 +12,6 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import resource
 import select
 import signal
 import subprocess
@@ -21,12 +20,18 @@ import time
 from pathlib import Path
 from typing import Any
 
-PR_SET_PDEATHSIG = 1
+if __name__ == "__main__":  # run as a program, without our folder in the path
+    sys.path.append(str(Path(__file__).resolve().parent.parent))
+
+from actors.guard_child import limit_above_hard, spawn
+from actors.guard_steps import Steps
+
 PR_SET_CHILD_SUBREAPER = 36
 
 # What a server left behind after it ended by itself gets this long between SIGTERM and SIGKILL.
 LEFTOVER_GRACE_S = 3.0
-_RESET = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+# Processes of another user cannot be ended by us; they get this long after the grace to go by themselves.
+GIVE_UP_S = 10.0
 
 
 def process_table() -> dict[int, tuple[int, str]]:
@@ -44,8 +49,8 @@ def process_table() -> dict[int, tuple[int, str]]:
     return table
 
 
-def descendants(root: int) -> list[int]:
-    """Living processes below `root`, parents before children; zombies are only passed through."""
+def descendants(root: int, spared: frozenset[int] = frozenset()) -> list[int]:
+    """Living processes below `root` but not below `spared`, parents before children; zombies are passed through."""
     children: dict[int, list[tuple[int, str]]] = {}
     for pid, (parent, state) in process_table().items():
         children.setdefault(parent, []).append((pid, state))
@@ -53,78 +58,123 @@ def descendants(root: int) -> list[int]:
     todo = [root]
     while todo:
         for pid, state in children.get(todo.pop(0), []):
+            if pid in spared:
+                continue
             todo.append(pid)
             if state != "Z":
                 found.append(pid)
     return found
 
 
-def send_signal(pid: int, number: int) -> None:
-    """Signal a process that may be gone already."""
+def send_signal(pid: int, number: int) -> bool:
+    """Signal a process that may be gone already; False if we are not permitted to."""
     try:
         os.kill(pid, number)
     except ProcessLookupError:
-        return
+        return True
+    except PermissionError:
+        return False
+    return True
 
 
 class Guard:
-    """The server's tree, from its start to the last process."""
+    """The server's tree, from its start to the last process; also of what runs before and after it."""
 
-    def __init__(self, server: int, life: int, wake: int, grace_s: float) -> None:
+    def __init__(self, life: int, wake: int, grace_s: float) -> None:
         self.exit_code: int | None = None
-        self._server = server
+        self.ordered = False
+        self.server = 0
         self._life: int | None = life
         self._wake = wake
         self._grace_s = grace_s
+        self._awaited = 0
+        self._code: int | None = None
+        self._spared: frozenset[int] = frozenset()
+
+    @property
+    def grace_s(self) -> float:
+        """What the tree gets between SIGTERM and SIGKILL, as it was last said."""
+        return self._grace_s
+
+    def serve(self, server: int, spared: list[int]) -> None:
+        """The server runs; what ran before it (daemons of the user's commands) is left alone until `end_all`."""
+        self.server = server
+        self._spared = frozenset(spared)
 
     def watch(self) -> None:
         """Return when the server has ended or its end is wanted."""
         while self.exit_code is None:
-            grace_s = self._order(1.0)
+            ordered = self._order(1.0)
             self._reap()
-            if grace_s is not None:
-                self._grace_s = grace_s
+            if ordered:
                 return
         self._grace_s = min(self._grace_s, LEFTOVER_GRACE_S)
+
+    def wait(self, pid: int, limit_s: float, heed: str = "nothing") -> int | None:
+        """The exit code of a child; None if it outlives the limit.
+
+        An order meanwhile leaves the limit as it is, shortens it to its `grace`, or ends it `now`.
+        """
+        deadline = time.monotonic() + limit_s
+        self._awaited, self._code = pid, self.exit_code if pid == self.server else None
+        while self._code is None:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return None
+            if self._order(min(left, 0.5)) and heed != "nothing":
+                deadline = min(deadline, time.monotonic() + (self._grace_s if heed == "grace" else 0.0))
+            self._reap()
+        return self._code
 
     def end(self) -> list[int]:
         """SIGTERM to the server, then to what it leaves, SIGKILL after the grace until none lives; pids that needed it.
 
-        The server comes first because SGLang reads the death of a child as a crash.
+        The server comes first because SGLang reads the death of a child as a crash. Processes that we may not signal
+        (those of `sudo`) are given up some time after the grace.
         """
         deadline = time.monotonic() + self._grace_s
         told: set[int] = set()
         killed: set[int] = set()
-        while living := descendants(os.getpid()):
-            if time.monotonic() >= deadline:
-                killed.update(living)
-                for pid in living:
-                    send_signal(pid, signal.SIGKILL)
+        refused: set[int] = set()
+        while living := descendants(os.getpid(), self._spared):
+            late = time.monotonic() >= deadline
+            if late and refused.issuperset(living) and time.monotonic() >= deadline + GIVE_UP_S:
+                break
+            if late:
+                killed.update(set(living) - refused)
+                refused.update(pid for pid in living if not send_signal(pid, signal.SIGKILL))
             else:
-                first = [self._server] if self._server in living else living
+                first = [self.server] if self.server in living else living
                 for pid in set(first) - told:
                     send_signal(pid, signal.SIGTERM)
                 told.update(first)
-            grace_s = self._order(0.05)
-            if grace_s is not None:
-                deadline = min(deadline, time.monotonic() + grace_s)
+            if self._order(0.05):
+                deadline = min(deadline, time.monotonic() + self._grace_s)
             self._reap()
         self._reap()
-        return sorted(killed)
+        return sorted(killed - refused)
 
-    def _order(self, timeout_s: float) -> float | None:
-        """The grace of a stop order that came within the timeout; the holder's end is an order with the usual grace."""
+    def end_all(self) -> None:
+        """End also what the user's commands left running."""
+        self._spared = frozenset()
+        self._grace_s = min(self._grace_s, LEFTOVER_GRACE_S)
+        self.end()
+
+    def _order(self, timeout_s: float) -> bool:
+        """Whether a stop order came within the timeout; the holder's end is an order with the usual grace."""
         ends = [self._wake] if self._life is None else [self._wake, self._life]
         ready, _, _ = select.select(ends, [], [], timeout_s)
         if self._wake in ready:
             os.read(self._wake, 4096)
         if self._life is None or self._life not in ready:
-            return None
+            return False
         order = os.read(self._life, 256).decode().split()
         if order:
-            return float(order[-1])
-        self._life = None
-        return self._grace_s
+            self._grace_s = float(order[-1])
+        else:
+            self._life = None
+        self.ordered = True
+        return True
 
     def _reap(self) -> None:
         """Collect every process that ended below us: orphans become our children."""
@@ -135,38 +185,11 @@ class Guard:
                 return
             if pid == 0:
                 return
-            if pid == self._server:
-                self.exit_code = os.waitstatus_to_exitcode(status)
-
-
-def _start_server(orders: dict[str, Any], libc: ctypes.CDLL) -> int:
-    """Start the server in its own session, its output in the log; its pid."""
-    limit = orders["address_space_bytes"]
-
-    def prepare() -> None:
-        for number in _RESET:
-            signal.signal(number, signal.SIG_DFL)
-        # Ray workers block SIGINT, and children inherit the mask.
-        signal.pthread_sigmask(signal.SIG_SETMASK, [])
-        # Sent when the parent *thread* ends: safe here, since the guard's only thread lives as long as the guard.
-        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if limit is not None:
-            resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-
-    log = os.open(orders["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    os.dup2(log, 2)
-    server = subprocess.Popen(
-        orders["command"],
-        env=orders["env"],
-        cwd=orders["cwd"],
-        stdin=subprocess.DEVNULL,
-        stdout=log,
-        stderr=log,
-        start_new_session=True,
-        preexec_fn=prepare,  # noqa: PLW1509 - the guard has one thread
-    )
-    server.returncode = 0  # it is reaped by Guard, not by Popen
-    return server.pid
+            code = os.waitstatus_to_exitcode(status)
+            if pid == self._awaited:
+                self._code = code
+            if pid == self.server:
+                self.exit_code = code
 
 
 def _tell(control: int, message: dict[str, Any]) -> None:
@@ -185,9 +208,8 @@ def _child_wakeup() -> int:
     return wake
 
 
-def main(life: int, control: int) -> None:
-    """Read the orders, leave the holder's process tree, run the server, end its tree, tell how it ended."""
-    orders = json.load(sys.stdin)
+def _leave_holder(life: int, control: int) -> None:
+    """Out of the holder's process tree and deaf to its terminal; whatever is orphaned below becomes our child."""
     if os.fork():
         os._exit(0)
     for end in (life, control):
@@ -195,19 +217,58 @@ def main(life: int, control: int) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    wake = _child_wakeup()
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _start(orders: dict[str, Any], guard: Guard, steps: Steps, log: int) -> dict[str, Any]:
+    """Run what comes before the server, and start it: its pid, or why there is none."""
     try:
-        server = _start_server(orders, libc)
-    except (OSError, subprocess.SubprocessError) as error:
-        _tell(control, {"error": str(error), "missing": isinstance(error, FileNotFoundError)})
+        if too_high := limit_above_hard(orders["limits"]):
+            return {"error": too_high}
+        if failed := steps.before():
+            return {"error": failed, "by_user_command": True}
+        began = os.fstat(log).st_size
+        spared = descendants(os.getpid())
+        server = spawn(
+            orders["command"],
+            orders["env"],
+            orders["cwd"],
+            log,
+            limits=orders["limits"],
+            address_space_bytes=orders["address_space_bytes"],
+        )
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        return {"error": str(error), "missing": isinstance(error, FileNotFoundError)}
+    guard.serve(server, spared)
+    return {"pid": server, "log_began": began}
+
+
+def main(life: int, control: int) -> None:
+    """Read the orders, leave the holder's process tree, run the server, end its tree, tell how it ended."""
+    orders = json.load(sys.stdin)
+    _leave_holder(life, control)
+    guard = Guard(life, _child_wakeup(), orders["grace_s"])
+    _tell(control, {"guard": os.getpid()})
+    try:
+        log = os.open(orders["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    except OSError as error:
+        _tell(control, {"error": str(error)})
         os._exit(127)
-    _tell(control, {"pid": server, "guard": os.getpid()})
-    guard = Guard(server, life, wake, orders["grace_s"])
-    guard.watch()
-    killed = guard.end()
-    _tell(control, {"exit": guard.exit_code, "killed": killed})
+    os.dup2(log, 2)
+    steps = Steps(orders, log, guard)
+    told = _start(orders, guard, steps, log)
+    if "pid" in told:
+        _tell(control, told)
+        guard.watch()
+        steps.stop_container()
+        told = {"killed": guard.end(), "log_ended": os.fstat(log).st_size}
+        steps.remove_container()
+    else:
+        told["log_ended"] = os.fstat(log).st_size
+    steps.after()
+    guard.end_all()
+    steps.forget_files()
+    _tell(control, {**told, "exit": guard.exit_code, "notes": steps.notes})
     os._exit(0)
 
 

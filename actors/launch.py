@@ -35,6 +35,7 @@ _NOT_INHERITED = (
 _INTERNAL_PORTS = range(233, 240)
 
 _SECRET_FLAG = re.compile(r"^--(?:[\w-]*-)?(?:api-key|access-key|token|secret|password|passwd)$")
+_VARIABLE = re.compile(r"^(?:--env=|-e)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)$")
 _SECRET_IN_TEXT = re.compile(
     r"(?P<name>\b(?:admin[-_])?api[-_]key['\"]?(?:\s*[:=]\s*|[\s,]+))(?P<quote>['\"]?)(?!None\b|null\b|-)"
     r"(?P<value>[^\s'\",)}\]]+)"
@@ -64,7 +65,7 @@ def _effective(spec: LaunchSpec) -> dict[str, SettingValue | tuple[SettingValue,
 
 def server_env(spec: LaunchSpec, gpu_ids: Sequence[str], base: Mapping[str, str]) -> dict[str, str]:
     """The server's whole environment: ours without what is Ray's, the GPUs, the spec's, and our mark over all."""
-    env = {name: value for name, value in base.items() if not name.startswith(_NOT_INHERITED)}
+    env = server_environment(base)
     env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     if gpu_ids:
         env["CUDA_VISIBLE_DEVICES"] = ",".join(gpu_ids)
@@ -76,6 +77,11 @@ def server_env(spec: LaunchSpec, gpu_ids: Sequence[str], base: Mapping[str, str]
     # SGLang renames its processes; without this setproctitle overwrites /proc/PID/environ, and our mark in it.
     env["SPT_NOENV"] = "1"
     return env
+
+
+def server_environment(base: Mapping[str, str]) -> dict[str, str]:
+    """An environment without what Ray or a debugger put there for themselves."""
+    return {name: value for name, value in base.items() if not name.startswith(_NOT_INHERITED)}
 
 
 def free_port(slot_index: int, base: int = 31000, spacing: int = 320) -> int:
@@ -101,13 +107,22 @@ def _is_free(port: int) -> bool:
     return True
 
 
+def is_secret_flag(word: str) -> bool:
+    """Whether a flag such as `--api-key` is named like a secret."""
+    return _SECRET_FLAG.match(word) is not None
+
+
 def redact(argv: Sequence[str]) -> tuple[str, ...]:
-    """A command line with the values of secret flags hidden."""
+    """A command line with the values of secret flags and variables (`-e HF_TOKEN=...`) hidden."""
     shown: list[str] = []
     hide_next = False
     for word in argv:
         name, equals, _ = word.partition("=")
-        is_secret = bool(_SECRET_FLAG.match(name))
+        if name == "--env" and equals:
+            name, equals, _ = word.removeprefix("--env=").partition("=")
+            name = f"--env={name}"
+        variable = _VARIABLE.match(name)
+        is_secret = is_secret_flag(name) or bool(equals and variable and SECRET_NAME.search(variable["name"]))
         shown.append(HIDDEN if hide_next else f"{name}={HIDDEN}" if is_secret and equals else word)
         hide_next = is_secret and not equals
     return tuple(shown)
@@ -116,7 +131,7 @@ def redact(argv: Sequence[str]) -> tuple[str, ...]:
 def secret_values(argv: Sequence[str], env: Mapping[str, str]) -> frozenset[str]:
     """Every value that must not reach a log or a dataset: of secret flags, and of variables named like secrets."""
     values = {value for name, value in env.items() if SECRET_NAME.search(name)}
-    values.update(value for name, value in _given(argv) if _SECRET_FLAG.match(name))
+    values.update(value for name, value in _given(argv) if is_secret_flag(name))
     # Shorter ones are switches and numbers, and occur everywhere.
     return frozenset(value for value in values if len(value) >= 6)
 

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from actors.container import runtime_fault
+from actors.container_end import end_without_guard
 from actors.diagnoser import diagnose
 from actors.endpoint import Endpoint
-from actors.engine_version import installed_version, version_conflict
 from actors.follower import Segment, follow, split_log
 from actors.gpu import foreign_occupants, wait_until_free
 from actors.guard import Guarded, ServerExit, ServerNotStarted
-from actors.launch import conceal, request_key, scrub, secret_values, server_argv, server_env
+from actors.launch import conceal, request_key, scrub, secret_values
+from actors.prepared_launch import prepare
+from actors.server_command import ServerCommand, ServerPlace, boot
 from actors.startup import StartupTimeline
-from orchestrator.options import SettingsFault
 from orchestrator.server_start import LaunchSpec, ServerDied, ServerReady, StartEvent
 from orchestrator.trial import Diagnosis, Label, Phase
 
@@ -31,19 +34,26 @@ _LINGER_S = 30.0
 _GPU_SETTLE_S = 20.0
 _GPU_RETURN_S = 60.0
 _KILL_S = 15.0
+_BOOT_S = 30.0
+_START_POLL_S = 0.02
 # Counts, among other things, the processes that the kernel killed for lack of memory since it booted.
 _VMSTAT = Path("/proc/vmstat")
+_UNEXPLAINED = frozenset({Label.UNKNOWN, Label.COMMAND_NOT_FOUND})
 _MEMORY = frozenset({Label.KV_BUDGET, Label.OOM_WEIGHTS, Label.OOM_KV_ALLOC, Label.STATE_POOL})
 
 
 @dataclass(frozen=True, slots=True)
 class StopReport:
-    """How a server ended. `gpu_free`: its GPUs were seen empty again; None where that cannot be seen."""
+    """How a server ended. `gpu_free`: its GPUs were seen empty again; None where that cannot be seen.
+
+    `notes` tell what else went wrong in the end: a command of the user, a container that does not go.
+    """
 
     exit_code: int | None
     seconds: float
     killed: tuple[int, ...]
     gpu_free: bool | None
+    notes: tuple[str, ...] = ()
 
 
 class Server:
@@ -53,6 +63,8 @@ class Server:
         self.is_ready = False
         self._timeline = StartupTimeline()
         self._guarded: Guarded | None = None
+        self._command: ServerCommand | None = None
+        self._notes: tuple[str, ...] = ()
         self._launching = asyncio.Lock()
         self._stop_asked = False
         self._stopped_at_line: int | None = None
@@ -103,14 +115,15 @@ class Server:
         async with self._launching:
             guarded = self._guarded
         if guarded is None:
-            return StopReport(None, 0.0, (), None)
+            return StopReport(None, 0.0, (), None, self._notes)
         if guarded.poll() is None and self._stopped_at_line is None:
             self._stopped_at_line = (await asyncio.to_thread(self._log)).count(b"\n")
         if guarded.poll() is None and self.is_ready:
             await self._endpoint.abort_all()
         ended = await self._end(guarded, grace_s)
         seconds = round(time.monotonic() - began, 3)
-        return StopReport(ended.code, seconds, ended.killed, await self._gpus_returned())
+        notes = tuple(conceal(note, self._secrets) for note in ended.notes)
+        return StopReport(ended.code, seconds, ended.killed, await self._gpus_returned(), notes)
 
     def log_bytes(self) -> bytes:
         """The server's log, secrets replaced, zstd-compressed."""
@@ -123,6 +136,12 @@ class Server:
         if self._log_path is None or not self._log_path.exists():
             return b""
         return self._log_path.read_bytes()
+
+    def _server_log(self, ended: ServerExit | None) -> bytes:
+        """The log as far as the server wrote it: with empty lines for what came before, without what came after."""
+        log, began = self._log(), self._guarded.log_began if self._guarded is not None else 0
+        end = ended.log_ended if ended is not None else None
+        return b"\n" * log[:began].count(b"\n") + log[began:end]
 
     async def _attach(self) -> StartEvent:
         deadline = self._began + min(self._spec.start_timeout_s, _ATTACH_TIMEOUT_S)
@@ -138,34 +157,38 @@ class Server:
         spec = self._spec
         if occupied := await self._occupants():
             return Diagnosis(Label.GPU_OCCUPIED, Phase.LAUNCH, "; ".join(occupied))
-        env = server_env(spec, self._gpu_ids, os.environ)
-        self._version = await installed_version(spec, env)
-        if refused := version_conflict(spec, self._version):
-            return refused
-        try:
-            argv = server_argv(spec, host, port, self._version or spec.version)
-        except SettingsFault as fault:
-            return Diagnosis(Label.FLAG_INVALID, Phase.ARGS, f"{fault.name} {fault.message}")
-        self._secrets = secret_values(argv, env)
+        place = ServerPlace(socket.gethostname(), self._gpu_ids, host, port, log_path)
+        prepared = await prepare(spec, place, os.environ)
+        if isinstance(prepared, Diagnosis):
+            return prepared
+        command = self._command = prepared.command
+        self._version, self._secrets = prepared.version, command.secrets
         async with self._launching:
             if self._stop_asked:
                 return Diagnosis(Label.STOP_REQUESTED, Phase.LAUNCH, "stopped before it was launched")
             self._oom_kills_before = _oom_kills()
             try:
-                self._guarded = await asyncio.to_thread(
-                    Guarded.start,
-                    argv,
-                    env=env,
-                    log_path=log_path,
-                    cwd=spec.work_dir,
-                    grace_s=min(spec.stop_grace_s, _KILL_S),
-                    address_space_gib=spec.address_space_limit_gib,
-                )
-            except ServerNotStarted as error:
-                label = Label.COMMAND_NOT_FOUND if error.missing else Label.UNKNOWN
-                return Diagnosis(label, Phase.LAUNCH, str(error))
+                self._guarded = await asyncio.to_thread(boot, command, spec, log_path, min(spec.stop_grace_s, _KILL_S))
             except OSError as error:
                 return Diagnosis(Label.UNKNOWN, Phase.LAUNCH, f"the guard could not be started: {error}")
+        return await self._started(self._guarded, command)
+
+    async def _started(self, guarded: Guarded, command: ServerCommand) -> Diagnosis | None:
+        """Return when the server runs; why it never will, if a command before it failed or it cannot be run."""
+        deadline = time.monotonic() + _BOOT_S + command.around.begin_s + command.around.end_s
+        try:
+            while not guarded.has_started():
+                if time.monotonic() >= deadline:
+                    guarded.request_stop(0.0)
+                    return Diagnosis(Label.UNKNOWN, Phase.LAUNCH, "the guard did not answer")
+                await asyncio.sleep(_START_POLL_S)
+        except ServerNotStarted as error:
+            self._guarded, self._notes = None, error.notes
+            label = Label.COMMAND_NOT_FOUND if error.missing else Label.UNKNOWN
+            if error.by_user_command:
+                label = Label.STOP_REQUESTED if self._stop_asked else Label.USER_COMMAND
+            return Diagnosis(label, Phase.LAUNCH, str(error))
+        self._began = self._last_sign = time.monotonic()  # what came before the server is not its start
         return None
 
     async def _follow(self, log_path: Path) -> AsyncIterator[StartEvent]:
@@ -209,6 +232,7 @@ class Server:
 
     async def _ready(self) -> ServerReady:
         self.is_ready = True
+        await asyncio.to_thread(self._forget_files)
         resolved = scrub(await self._endpoint.info())
         pid = self._guarded.pid if self._guarded else None
         seconds = round(time.monotonic() - self._began, 3)
@@ -237,25 +261,39 @@ class Server:
     def _ended(self) -> ServerExit | None:
         return self._guarded.poll() if self._guarded is not None else None
 
+    def _forget_files(self) -> None:
+        """Delete the files that held secrets for the server: it has read them."""
+        for path in self._command.files if self._command is not None else ():
+            path.unlink(missing_ok=True)
+
     async def _end(self, guarded: Guarded, grace_s: float) -> ServerExit:
         """Have the guard end the tree; an exit without code if something survives even SIGKILL."""
         guarded.request_stop(grace_s)
-        deadline = time.monotonic() + grace_s + _KILL_S
+        deadline = time.monotonic() + grace_s + guarded.end_s + _KILL_S
         while (ended := guarded.poll()) is None and time.monotonic() < deadline:  # noqa: ASYNC110 - a pipe tells
             await asyncio.sleep(_POLL_S)
-        return ended or ServerExit(None)
+        if ended is None or ended.log_ended is not None or self._command is None:
+            return ended or ServerExit(None, notes=("the server could not be ended",))
+        failed = await asyncio.to_thread(end_without_guard, self._command.around, self._command.env)
+        return replace(ended, notes=(failed,)) if failed else ended
 
     async def _verdict(self, ended: ServerExit | None, *, timed_out: str | None = None) -> Diagnosis:
         """The diagnosis of the log as it is now."""
         oom_kills = _oom_kills() - self._oom_kills_before
+        log = split_log(await asyncio.to_thread(self._server_log, ended))
         told = diagnose(
-            split_log(await asyncio.to_thread(self._log)),
+            log,
             exit_code=ended.code if ended is not None else None,
             stopped_at_line=self._stopped_at_line,
             timed_out=timed_out,
             oom_kills=oom_kills,
         )
-        if told.label in _MEMORY and self._watches_gpus and (others := await self._foreign()):
+        code, in_container = told.exit_code, self._command is not None and self._command.around.container is not None
+        if in_container and told.label in _UNEXPLAINED and (fault := runtime_fault(code, log)):
+            return replace(told, label=fault.label, evidence=fault.evidence, line_number=fault.line_number)
+        # What runs in a container may be nobody's that we can see, so it is only judged by others once it is gone.
+        alone = ended is not None or not in_container
+        if told.label in _MEMORY and alone and self._watches_gpus and (others := await self._foreign()):
             told = replace(told, label=Label.GPU_OCCUPIED, evidence=f"{'; '.join(others)}; then: {told.evidence}")
         return told
 

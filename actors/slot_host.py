@@ -13,6 +13,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from actors.container_end import sweep_containers
 from actors.gpu import GpuState, gpu_states
 from actors.guard import sweep_leftovers
 from actors.launch import free_port, redact
@@ -30,9 +31,13 @@ def scratch_dir(run_id: str) -> Path:
     return Path(tempfile.gettempdir()) / f"specsweep-{os.getuid()}" / run_id
 
 
-def end_leftovers(run_id: str) -> list[tuple[int, str]]:
-    """End what an earlier start of this run left on this host; (pid, command) of each process ended."""
-    return [(ended.pid, _shown(ended.command)) for ended in sweep_leftovers(run_id)]
+def end_leftovers(run_id: str, runtime: tuple[str, ...] = ()) -> list[tuple[int, str]]:
+    """End what an earlier start of this run left on this host; (pid, command) of each process ended.
+
+    `runtime` are the words that call the container runtime, if the run uses one; a container counts as pid 0.
+    """
+    ended = [(process.pid, _shown(process.command)) for process in sweep_leftovers(run_id)]
+    return ended + [(0, name) for name in (sweep_containers(runtime, run_id) if runtime else ())]
 
 
 def remove_scratch(run_id: str) -> None:
@@ -114,10 +119,15 @@ class SlotHost:
         """End the server and all it started; keeps its log for `server_log`. Does nothing if there is none."""
         server, self._server = self._server, None
         if server is None:
-            return {"exit_code": None, "seconds": 0.0, "gpu_free": None}
+            return {"exit_code": None, "seconds": 0.0, "gpu_free": None, "notes": ()}
         report = await server.stop(grace_s)
         self._log = await asyncio.to_thread(server.log_bytes)
-        return {"exit_code": report.exit_code, "seconds": report.seconds, "gpu_free": report.gpu_free}
+        return {
+            "exit_code": report.exit_code,
+            "seconds": report.seconds,
+            "gpu_free": report.gpu_free,
+            "notes": report.notes,
+        }
 
     async def server_log(self) -> bytes:
         """The log of the server that was stopped last, zstd-compressed."""

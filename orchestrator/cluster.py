@@ -186,9 +186,10 @@ class Cluster:
         states: list[dict[str, Any]] | None = ray.get(call, timeout=CALL_S)
         return states
 
-    def grant_slots(self, slots: Slots, engine: str, timeout_s: float) -> list[RaySlot]:
+    def grant_slots(self, slots: Slots, engine: str, timeout_s: float, runtime: tuple[str, ...] = ()) -> list[RaySlot]:
         """Reserve the slots in one placement group pinned to hosts, and start their actors.
 
+        `runtime` calls the container runtime, if servers run in one: containers of an earlier start are removed.
         ClusterRefusal, with wanted and available, if the cluster cannot hold them or is busy.
         """
         import ray
@@ -205,7 +206,7 @@ class Cluster:
         except ray.exceptions.GetTimeoutError:
             raise ClusterRefusal(self._busy(slots, places, timeout_s)) from None
         self._nodes = set(nodes)
-        self._end_leftovers()
+        self._end_leftovers(runtime)
         self._slots = [self._start_slot(slots, place, i, len(places) + i, engine) for i, place in enumerate(places)]
         threading.Thread(target=self._beat, daemon=True).start()
         return self._slots
@@ -220,11 +221,11 @@ class Cluster:
             f"{free.get('CPU', 0):g} CPUs (others may hold the rest; `specsweep hosts` shows who)."
         )
 
-    def _end_leftovers(self) -> None:
+    def _end_leftovers(self, runtime: tuple[str, ...]) -> None:
         """Before the first launch: no process of an earlier start of this run may hold a GPU."""
         from actors.slot_host import end_leftovers
 
-        self._on_each_host(end_leftovers)
+        self._on_each_host(end_leftovers, runtime)
 
     def _remove_scratch(self) -> None:
         import ray
@@ -234,13 +235,13 @@ class Cluster:
         with contextlib.suppress(ray.exceptions.RayError):
             self._on_each_host(remove_scratch)
 
-    def _on_each_host(self, task: Callable[[str], Any]) -> None:
+    def _on_each_host(self, task: Callable[..., Any], *arguments: Any) -> None:
         """Run a function of the run id on every host that we use."""
         import ray
 
         remote = ray.remote(task)
         calls = [
-            remote.options(num_cpus=0, label_selector={"ray.io/node-id": node}).remote(self._run_id)
+            remote.options(num_cpus=0, label_selector={"ray.io/node-id": node}).remote(self._run_id, *arguments)
             for node in self._nodes
         ]
         ray.get(calls, timeout=CALL_S * 2)

@@ -88,6 +88,8 @@ class Progress:
                 self._counts.points += 1
                 self._say(slot, f"{view.config}: {point.spec.workload} {point.spec.level}: {report.requests} requests")
             case TrialEnded():
+                for note in happening.notes:
+                    self._say(slot, f"{view.config}: {note}")
                 self._trial_ended(slot, view, happening.outcome)
             case _:
                 pass

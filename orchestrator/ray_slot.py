@@ -33,16 +33,17 @@ class RaySlot:
         self._load = new_load()
         self._run_id = run_id
         self._grace_s = 30.0
+        self._aside_s = 0.0
         self._api_key: str | None = None
         self._closing: Any = None
 
     def launch(self, spec: LaunchSpec) -> Iterator[StartEvent]:
         from actors.launch import request_key
 
-        self._grace_s = spec.stop_grace_s
+        self._grace_s, self._aside_s = spec.stop_grace_s, spec.aside_s
         self._api_key = request_key((*spec.command, *spec.extra_args), {**os.environ, **dict(spec.env)})
         stream = self._slot.launch.options(num_returns="streaming").remote(spec)
-        yield from self._items(stream, spec.start_timeout_s + spec.stop_grace_s + CALL_S)
+        yield from self._items(stream, spec.start_timeout_s + spec.stop_grace_s + spec.aside_s + CALL_S)
 
     def run_point(self, url: str, point: Point, attempt: int) -> Iterator[Any]:
         stream = self._load.run_point.options(num_returns="streaming", _generator_backpressure_num_objects=64).remote(
@@ -114,8 +115,8 @@ class RaySlot:
         self._slot.interrupt.remote(self._grace_s)
 
     def stop(self) -> StopFacts:
-        report = self._call(self._slot.stop.remote(self._grace_s), self._grace_s * 2 + CALL_S * 2)
-        return StopFacts(report["exit_code"], report["seconds"], report["gpu_free"])
+        report = self._call(self._slot.stop.remote(self._grace_s), self._grace_s * 2 + self._aside_s + CALL_S * 2)
+        return StopFacts(report["exit_code"], report["seconds"], report["gpu_free"], tuple(report["notes"]))
 
     def server_log(self) -> bytes:
         log: bytes = self._call(self._slot.server_log.remote(), CALL_S)
@@ -129,7 +130,7 @@ class RaySlot:
 
     def end_close(self) -> None:
         with contextlib.suppress(SlotLost, TrialBroken):
-            self._call(self._closing, self._grace_s + CALL_S)
+            self._call(self._closing, self._grace_s + self._aside_s + CALL_S)
 
 
 def _cause(error: Any) -> str:

@@ -4,22 +4,30 @@ from __future__ import annotations
 
 from typing import Any
 
-from actors.launch import HIDDEN, redact, scrub
+from actors.launch import HIDDEN, conceal, redact, scrub, secret_values
 from orchestrator.scenario import Scenario
 
 
 def storable(scenario: Scenario) -> dict[str, Any]:
-    """The scenario as JSON, values of variables and flags that are named like secrets replaced by `***`."""
+    """The scenario as JSON, values of variables and flags that are named like secrets replaced by `***`.
+
+    A secret is also replaced where it stands again inside another word, as in a script for `sh -c`.
+    """
     stored = scenario.model_dump(mode="json")
     engine = stored["engine"]
+    steps = [*engine["before_start"], *engine["after_stop"]]
+    words = [*engine["command"], *engine["extra_args"], *(word for step in steps for word in step["command"])]
+    secrets = secret_values(words, engine["env"])
     engine["env"] = scrub(engine["env"])
-    for key in ("command", "extra_args"):
-        engine[key] = list(redact(engine[key]))
+    for holder, key in ((engine, "command"), (engine, "extra_args"), *((step, "command") for step in steps)):
+        holder[key] = [conceal(word, secrets) for word in redact(holder[key])]
     return stored
 
 
 def holds_secrets(stored: dict[str, Any]) -> bool:
     """Whether a stored scenario lacks values that a run of it needs."""
     engine = stored["engine"]
+    steps = [*engine.get("before_start", ()), *engine.get("after_stop", ())]
     words = [*engine["env"].values(), *engine["command"], *engine["extra_args"]]
+    words += [word for step in steps for word in step["command"]]
     return any(HIDDEN in word for word in words)

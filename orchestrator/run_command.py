@@ -15,9 +15,11 @@ from typing import Any
 
 from rich.console import Console
 
+from actors.container import container_runtime
 from orchestrator.cluster import Cluster, Connection, connect
 from orchestrator.errors import BadInput, ClusterRefusal, RunInterrupted, SpecsweepError
 from orchestrator.journal import finished_work
+from orchestrator.launch_check import limits_of
 from orchestrator.planner import Plan, dataset_files, make_plan
 from orchestrator.progress import Progress
 from orchestrator.ranking_table import print_rankings
@@ -26,7 +28,7 @@ from orchestrator.run_directory import RunDirectory, new_run_root, read_manifest
 from orchestrator.run_ranking import rank_run
 from orchestrator.scenario import Scenario
 from orchestrator.scenario_file import load_scenario
-from orchestrator.server_start import LaunchSpec
+from orchestrator.server_start import LaunchSpec, UserCommand
 from orchestrator.sweep import Sweep, SweepResult
 from orchestrator.trial import Trial
 
@@ -154,7 +156,12 @@ def _sweep(
     cluster = connect(_connection(scenario, address), directory.run_id)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ray.init has put its own there
     try:
-        slots = cluster.grant_slots(scenario.slots, scenario.engine.kind, scenario.timeouts.cluster_s)
+        slots = cluster.grant_slots(
+            scenario.slots,
+            scenario.engine.kind,
+            scenario.timeouts.cluster_s,
+            container_runtime(scenario.engine.command),
+        )
         plan = make_plan(scenario, len(slots), done)
         console.print(plan_line(plan))
         with Progress(plan, [s.facts.name for s in slots], console) as progress:
@@ -224,6 +231,12 @@ def launch_spec(scenario: Scenario, run_id: str, trial: Trial) -> LaunchSpec:
         stop_grace_s=timeouts.stop_s,
         url=engine.url,
         version=engine.version,
+        before_start=tuple(UserCommand(tuple(c.command), c.timeout_s) for c in engine.before_start),
+        after_stop=tuple(UserCommand(tuple(c.command), c.timeout_s) for c in engine.after_stop),
+        ulimits=limits_of(engine.ulimits),
+        draft_path=scenario.model.draft_path,
+        model_path_by_host=tuple(scenario.model.path_by_host.items()),
+        draft_path_by_host=tuple(scenario.model.draft_path_by_host.items()),
     )
 
 

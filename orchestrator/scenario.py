@@ -33,6 +33,21 @@ class Model(Strict):
     bundled_draft: bool = Field(
         False, description="The model carries its own draft (MTP / NEXTN layer), so EAGLE needs no draft_path."
     )
+    path_by_host: dict[str, str] = Field(
+        default_factory=dict,
+        description="Host name pattern (`gpu-a*`) to the path of the same model there; the first that fits counts, "
+        "other hosts use `path`. Configs and results are the same; servers go on answering to the name `path`.",
+    )
+    draft_path_by_host: dict[str, str] = Field(
+        default_factory=dict, description="The same for `draft_path`, wherever it stands in a config."
+    )
+
+
+class HostCommand(Strict):
+    """A command that runs on the host of a server, before or after it."""
+
+    command: list[str] = Field(min_length=1, description="The program and its arguments; no shell is involved.")
+    timeout_s: Positive = Field(60.0, description="After this long its process group is killed, and it has failed.")
 
 
 class Engine(Strict):
@@ -45,7 +60,9 @@ class Engine(Strict):
     )
     command: list[str] = Field(
         default_factory=list,
-        description="Command prefix before the flags. Default: `python -m sglang.launch_server`, the worker's Python.",
+        description="Command prefix before the flags. Default: `python -m sglang.launch_server`, the worker's Python. "
+        "May run a container: `[docker, run, --ipc, host, IMAGE, python3, -m, sglang.launch_server]` (docker, podman, "
+        "nerdctl, also by sudo; docs/operations.md says what is added).",
     )
     version: str | None = Field(
         None,
@@ -64,6 +81,21 @@ class Engine(Strict):
     address_space_limit_gib: Positive | None = Field(
         None, description="`ulimit -v` of the server tree in GiB; for servers on CPU, whose KV pool is host memory."
     )
+    ulimits: dict[str, int | str] = Field(
+        default_factory=dict,
+        description="Soft limits of the server: `nofile`, `nproc` (numbers), `memlock`, `stack`, `core` (bytes), or "
+        "`unlimited`. In a container they become `--ulimit`.",
+    )
+    before_start: list[HostCommand] = Field(
+        default_factory=list,
+        description="Commands run on the slot's host before its server, with the server's environment; the first that "
+        "fails keeps the server from being started.",
+    )
+    after_stop: list[HostCommand] = Field(
+        default_factory=list,
+        description="Commands run once the server is gone, however it went, also if it never started. A failure is "
+        "noted and costs no measurement.",
+    )
     profile: str | None = Field(None, description="Emulated model and GPU (`emulator` only); default by model path.")
     start_speedup: Positive = Field(
         1.0, description="How much faster than real the emulator starts (`emulator` only); tokens are never faster."
@@ -76,7 +108,8 @@ class Sweep(Strict):
     axes: dict[str, list[Value]] = Field(
         default_factory=dict,
         description="Setting name to its values; all combinations are tried. `speculative_num_steps: 0` means no "
-        "speculation. With topk 1 the draft tokens follow from the steps.",
+        "speculation. With topk 1 the draft tokens follow from the steps. Here and in `zip`, `configs` and `include` "
+        "a name like `env.SGLANG_ENABLE_SPEC_V2` is a variable of the server's environment.",
     )
     zip: list[dict[str, list[Value]]] = Field(
         default_factory=list, description="Groups of axes that move together; lists of one group have equal length."

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from orchestrator.config_env import is_variable, variable_fault, variable_text
 from orchestrator.dialect import release_numbers, setting_fault
+from orchestrator.launch_check import launch_fault
 from orchestrator.limits import parse_limit
 from orchestrator.metric_names import METRICS
 from orchestrator.options import SettingsFault, canonical_name, nearest
@@ -23,6 +25,7 @@ def check_scenario(scenario: Scenario) -> Fault | None:
     checks: tuple[Callable[[Scenario], Fault | None], ...] = (
         _check_engine,
         _check_version,
+        launch_fault,
         _check_slots,
         _check_setting_names,
         _check_zip,
@@ -84,7 +87,7 @@ def _check_slots(scenario: Scenario) -> Fault | None:
 def _check_setting_names(scenario: Scenario) -> Fault | None:
     version = scenario.engine.version
     for name, value in scenario.engine.settings.items():
-        fault = setting_fault(name, value, version)
+        fault = "belongs into engine.env" if is_variable(name) else setting_fault(name, value, version)
         if fault:
             return ("engine", "settings", name), fault
     groups: list[tuple[tuple[str | int, ...], dict[str, list[Any]]]] = [(("sweep", "axes"), scenario.sweep.axes)]
@@ -96,10 +99,14 @@ def _check_setting_names(scenario: Scenario) -> Fault | None:
     for part in ("configs", "include"):
         for i, config in enumerate(getattr(scenario.sweep, part)):
             for name, value in config.items():
-                fault = setting_fault(name, value, version)
+                fault = _fault_of(name, value, version)
                 if fault:
                     return ("sweep", part, i, name), fault
     return _check_axis_twice(groups)
+
+
+def _fault_of(name: str, value: Any, version: str | None) -> str | None:
+    return variable_fault(name, value) if is_variable(name) else setting_fault(name, value, version)
 
 
 def _check_axes(path: tuple[str | int, ...], group: dict[str, list[Any]], version: str | None) -> Fault | None:
@@ -107,9 +114,11 @@ def _check_axes(path: tuple[str | int, ...], group: dict[str, list[Any]], versio
         if not values:
             return (*path, name), "is an empty axis; give at least one value, or leave it out"
         for i, value in enumerate(values):
-            fault = setting_fault(name, value, version)
+            fault = _fault_of(name, value, version)
             if fault:
                 return (*path, name, i), fault
+            if is_variable(name) and variable_text(value) in map(variable_text, values[:i]):
+                return (*path, name, i), f"has {variable_text(value)!r} twice"
             if value in values[:i] and any(value == v and type(value) is type(v) for v in values[:i]):
                 return (*path, name, i), f"has {value!r} twice"
     return None

@@ -7,12 +7,25 @@ from typing import Any, Literal
 
 from orchestrator.trial import Diagnosis, Phase, PhaseFact, Settings
 
+# A container runtime may take this long to end a container, besides the container's own grace.
+CONTAINER_END_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class UserCommand:
+    """A command that the user wants run beside a server, and the seconds that it may take."""
+
+    command: tuple[str, ...]
+    timeout_s: float
+
 
 @dataclass(frozen=True, slots=True)
 class LaunchSpec:
     """What a slot needs to start one server. `command` is the prefix before the flags; times in seconds.
 
     `version` is the SGLang version that the scenario expects; None to take what the host has.
+    `ulimits` are soft limits by name, -1 for unlimited. The maps by host hold (pattern, path): the first whose pattern
+    meets the name of the host replaces `model_path`, or `draft_path` wherever it stands in the settings.
     """
 
     run_id: str
@@ -30,6 +43,18 @@ class LaunchSpec:
     stop_grace_s: float = 30.0
     url: str | None = None
     version: str | None = None
+    before_start: tuple[UserCommand, ...] = ()
+    after_stop: tuple[UserCommand, ...] = ()
+    ulimits: tuple[tuple[str, int], ...] = ()
+    draft_path: str | None = None
+    model_path_by_host: tuple[tuple[str, str], ...] = ()
+    draft_path_by_host: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def aside_s(self) -> float:
+        """The longest that a slot is busy with other things than starting and ending the server itself."""
+        commands = (*self.before_start, *self.after_stop)
+        return sum(c.timeout_s for c in commands) + (CONTAINER_END_S if self.command else 0.0)
 
 
 @dataclass(frozen=True, slots=True)

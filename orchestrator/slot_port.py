@@ -21,11 +21,12 @@ class SlotFacts:
 
 @dataclass(frozen=True, slots=True)
 class StopFacts:
-    """How a server was stopped."""
+    """How a server was stopped. `notes` tell what went wrong besides."""
 
     exit_code: int | None
     seconds: float
     gpu_free: bool | None
+    notes: tuple[str, ...] = ()
 
 
 class SlotLost(Exception):

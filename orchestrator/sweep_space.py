@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from orchestrator.config_env import is_variable, split_environment, variable_text
 from orchestrator.options import canonical_name
 from orchestrator.scenario import Scenario, Sweep
 from orchestrator.settings import resolve_settings
@@ -30,11 +31,11 @@ def expand(scenario: Scenario) -> Iterator[EngineConfig]:
     Two combinations that come to the same settings are one config (their content hash is the same).
     """
     engine = scenario.engine
-    env = tuple(sorted(engine.env.items()))
     seen: set[EngineConfig] = set()
     base = {**engine.settings}
     base.setdefault("max_running_requests", default_running_requests(scenario))
-    for combination in combinations(scenario.sweep):
+    for tried in combinations(scenario.sweep):
+        combination, variables = split_environment(tried)
         settings = resolve_settings(
             base,
             combination,
@@ -43,7 +44,7 @@ def expand(scenario: Scenario) -> Iterator[EngineConfig]:
             gpus=scenario.slots.gpus if engine.kind != "attach" else 0,
             version=engine.version,
         )
-        config = EngineConfig(freeze_settings(settings), env)
+        config = EngineConfig(freeze_settings(settings), tuple(sorted({**engine.env, **variables}.items())))
         if config not in seen:
             seen.add(config)
             yield config
@@ -76,9 +77,25 @@ def meets(combination: dict[str, Any], condition: dict[str, Any]) -> bool:
     """Whether a combination meets all entries of a condition; a setting it does not have meets none."""
     named = {canonical_name(k): v for k, v in combination.items()}
     return all(
-        canonical_name(name) in named and _meets_one(named[canonical_name(name)], wanted)
+        canonical_name(name) in named and _meets_one(*_comparable(name, named[canonical_name(name)], wanted))
         for name, wanted in condition.items()
     )
+
+
+def _comparable(name: str, value: Any, wanted: Any) -> tuple[Any, Any]:
+    """Variables are texts, so `1` meets `"1"`; they are compared as numbers where they are numbers."""
+    if not is_variable(name):
+        return value, wanted
+    if isinstance(wanted, str) and is_comparison(wanted):
+        return _number(variable_text(value)), wanted
+    return variable_text(value), [variable_text(w) for w in (wanted if isinstance(wanted, list) else [wanted])]
+
+
+def _number(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def is_comparison(text: str) -> bool:

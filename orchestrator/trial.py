@@ -46,7 +46,9 @@ class EngineConfig:
         return content_hash([self.settings, shown])
 
     def as_dict(self) -> dict[str, Any]:
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in self.settings}
+        """The settings, and the environment as `env.NAME`, values of variables named like secrets hidden."""
+        variables = {f"env.{name}": "***" if SECRET_NAME.search(name) else value for name, value in self.env}
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in self.settings} | variables
 
     @property
     def speculation_depth(self) -> int:
@@ -153,6 +155,7 @@ class Label(StrEnum):
     HUNG = "hung"
     HOST_LOST = "host_lost"
     COMMAND_NOT_FOUND = "command_not_found"
+    USER_COMMAND = "user_command"
     UNKNOWN = "unknown"
 
 

@@ -71,7 +71,7 @@ class PointBroke:
 
 @dataclass(frozen=True, slots=True)
 class TrialEnded:
-    """The server is stopped and its log is here."""
+    """The server is stopped and its log is here. `notes` tell what went wrong in the end, and cost nothing."""
 
     trial: Trial
     attempt: int
@@ -79,6 +79,7 @@ class TrialEnded:
     server: ServerReady | ServerDied | None
     began_at: str
     log: bytes
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,13 +156,13 @@ class TrialRun:
             outcome = self._lost(error)
         except TrialBroken as error:
             outcome = Failed(Diagnosis(Label.UNKNOWN, Phase.LAUNCH, str(error)))
-        log = self._clean_up()
+        log, notes = self._clean_up()
         if self._cancelled.is_set() and not isinstance(outcome, Measured):
             outcome = Cancelled("the run was stopped")
         if isinstance(outcome, Failed):
             left = tuple(p for p in self._trial.points if p.point_id not in self._measured)
             self.rest = replace(self._trial, points=left)
-        yield TrialEnded(self._trial, self._attempt, outcome, self._server, began_at, log)
+        yield TrialEnded(self._trial, self._attempt, outcome, self._server, began_at, log, notes)
 
     def _run_server(self) -> Generator[Happening, None, Outcome]:
         for event in self._slot.launch(self._spec):
@@ -229,13 +230,14 @@ class TrialRun:
         self.lost = True
         return Failed(Diagnosis(Label.HOST_LOST, Phase.SERVING, str(error)))
 
-    def _clean_up(self) -> bytes:
+    def _clean_up(self) -> tuple[bytes, tuple[str, ...]]:
         """Stop the server and fetch its log; a lost slot has neither."""
+        notes: tuple[str, ...] = ()
         try:
-            self._slot.stop()
-            return self._slot.server_log()
+            notes = self._slot.stop().notes
+            return self._slot.server_log(), notes
         except SlotLost:
             self.lost = True
-            return b""
+            return b"", notes
         except TrialBroken as error:
-            return zstandard.compress(f"the log could not be fetched: {error}\n".encode())
+            return zstandard.compress(f"the log could not be fetched: {error}\n".encode()), notes

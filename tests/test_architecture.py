@@ -15,8 +15,8 @@ VOCABULARY = {
     "dialect", "errors", "options", "paths", "records", "schemas", "server_start", "trial",
 }  # fmt: skip
 CORE = {
-    "config_label", "dialect", "host_match", "limits", "metrics", "options", "planner", "ranking", "scenario",
-    "scenario_check", "server_start",
+    "config_env", "config_label", "dialect", "host_match", "launch_check", "limits", "metrics", "options", "planner",
+    "ranking", "scenario", "scenario_check", "server_start",
     "settings", "sweep_space", "trial", "records", "errors", "metric_names", "point_metrics", "point_validity",
     "request_columns",
 }  # fmt: skip

@@ -8,7 +8,10 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from orchestrator.options import Option, known_options
 
@@ -107,13 +110,26 @@ def _emulator_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _with_config_file(argv: list[str]) -> list[str]:
+    """Flags of a `--config FILE.yaml` before all others, each value as its text, the way SGLang merges them."""
+    if "--config" not in argv[:-1]:
+        return argv
+    place = argv.index("--config")
+    told = yaml.safe_load(Path(argv[place + 1]).read_text(encoding="utf-8")) or {}
+    merged: list[str] = []
+    for name, value in told.items():
+        values = [] if value is True else value if isinstance(value, list) else [value]
+        merged += [f"--{name}", *map(str, values)]
+    return [*merged, *argv[:place], *argv[place + 2 :]]
+
+
 def parse_flags(argv: Sequence[str]) -> tuple[EmulatorFlags, dict[str, Any]]:
     """The emulator's own flags, and every SGLang option by its setting name. Exits with 2 as argparse does."""
     own, rest = _emulator_parser().parse_known_args(argv)
     if own.emulator_start_speedup <= 0:
         _emulator_parser().error("--emulator-start-speedup must be above 0")
     parser = server_parser()
-    values = vars(parser.parse_args(rest))
+    values = vars(parser.parse_args(_with_config_file(rest)))
     if not values["model_path"]:
         parser.error("the following arguments are required: --model-path/--model")
     flags = EmulatorFlags(own.emulator_profile, own.emulator_start_speedup, own.emulator_seed)

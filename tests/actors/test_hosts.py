@@ -25,7 +25,7 @@ from tests.fakes.scripted_endpoint import ScriptedEndpoint, native_answer
 from tests.fakes.scripted_server import SLOT, START, diagnosis_of, eventually, is_alive, spec_for
 
 RUN = "run-7"
-NO_STOP = {"exit_code": None, "seconds": 0.0, "gpu_free": None}
+NO_STOP = {"exit_code": None, "seconds": 0.0, "gpu_free": None, "notes": ()}
 
 
 @pytest.fixture(autouse=True)

@@ -126,7 +126,7 @@ def test_a_guard_that_cannot_be_started_is_a_death_and_not_an_error(
     def no_pipe(*_: Any, **__: Any) -> None:
         raise OSError(24, "Too many open files")
 
-    monkeypatch.setattr(Guarded, "start", no_pipe)
+    monkeypatch.setattr(Guarded, "boot", no_pipe)
 
     async def run() -> StartEvent:
         async with started(spec_for({}), tmp_path) as (_, events):

@@ -63,6 +63,23 @@ EDITS = [
     ("zip of different lengths", "slots:", "  zip:\n    - {mem_fraction_static: [0.8, 0.9], page_size: [1]}\nslots:", ":13: sweep.zip[0]: has lists of different lengths: mem_fraction_static 2, page_size 1"),
     ("emulator key with a real engine", "kind: emulator", "kind: sglang", "slots.emulated_gpus: is for the emulator, but engine.kind is `sglang`"),
     ("attach without a url", "kind: emulator", "kind: attach", ":5: engine.url: is missing; `attach` loads the server that runs there"),
+    ("variable with a bad name", "slots:", "  zip:\n    - {env.1X: [a]}\nslots:", ":13: sweep.zip[0].env.1X[0]: is not a variable: '1X' must be letters"),
+    ("variable of ours", "slots:", "  configs:\n    - {env.CUDA_VISIBLE_DEVICES: 1}\nslots:", ":13: sweep.configs[0].env.CUDA_VISIBLE_DEVICES: is not yours to set"),
+    ("variable of ours by prefix", "slots:", "  include:\n    - {env.SPECSWEEP_X: 1}\nslots:", ":13: sweep.include[0].env.SPECSWEEP_X: is not yours to set"),
+    ("variable that is a secret", "[0, 1, 2]", "[0]\n    env.HF_TOKEN: [a, b]", ":12: sweep.axes.env.HF_TOKEN[0]: is named like a secret"),
+    ("variable that is a switch", "[0, 1, 2]", "[0]\n    env.A: [true]", ":12: sweep.axes.env.A[0]: takes text or a number, not True"),
+    ("variable with a value twice", "[0, 1, 2]", '[0]\n    env.A: [1, "1"]', ":12: sweep.axes.env.A[1]: has '1' twice"),
+    ("variable among the settings", "speculative_algorithm: NEXTN", "env.A: x", ":8: engine.settings.env.A: belongs into engine.env"),
+    ("detached container", "kind: emulator", "kind: emulator\n  command: [docker, run, -d, image]", ":7: engine.command: has `-d`: the server must stay in the foreground"),
+    ("container without an image", "kind: emulator", "kind: emulator\n  command: [docker, run, --rm]", ":7: engine.command: `docker run` names no image"),
+    ("address space of a container", "kind: emulator", "kind: emulator\n  address_space_limit_gib: 8\n  command: [podman, run, image]", ":7: engine.address_space_limit_gib: cannot be set for a container"),
+    ("unknown limit", "kind: emulator", "kind: emulator\n  ulimits: {no_file: 5}", ":7: engine.ulimits.no_file: is not a limit here; did you mean 'nofile'? Allowed: nofile"),
+    ("unlimited files", "kind: emulator", "kind: emulator\n  ulimits: {nofile: unlimited}", ":7: engine.ulimits.nofile: is 'unlimited'; give a whole number"),
+    ("limit below any server", "kind: emulator", "kind: emulator\n  ulimits: {stack: 4096}", ":7: engine.ulimits.stack: is 4096; a server cannot start with less than 65536"),
+    ("limit in words", "kind: emulator", "kind: emulator\n  ulimits: {memlock: 8G}", ":7: engine.ulimits.memlock: is '8G'; give a whole number or `unlimited`"),
+    ("command without words", "kind: emulator", "kind: emulator\n  before_start: [{command: []}]", ":7: engine.before_start[0].command: "),
+    ("command with a misspelt key", "kind: emulator", "kind: emulator\n  after_stop: [{command: [x], timeout: 3}]", ":7: engine.after_stop[0].timeout: is not a key here; did you mean 'timeout_s'?"),
+    ("draft paths without a draft", "bundled_draft: true", "bundled_draft: true\n  draft_path_by_host: {a: /b}", ":5: model.draft_path_by_host: needs model.draft_path"),
     ("anchor", "slots:", "slots: &s", ":12: &s: YAML anchors and aliases are not supported"),
     ("alias and merge key", "slots:\n", "slots:\n  <<: *base\n", ":13: *base: YAML anchors and aliases are not supported"),
     ("tab in the indentation", "  gpus: 1", "\tgpus: 1", ":13: has a tab in its indentation; YAML allows spaces only"),
@@ -82,6 +99,31 @@ def test_a_bad_scenario_gets_one_message_with_its_place(tmp_path: Path, old: str
     assert f"{path}" in message
     assert told in message
     assert "\n" not in message
+
+
+ATTACH = (
+    MINIMAL.replace("kind: emulator", "kind: attach\n  url: http://127.0.0.1:1")
+    .replace("sweep:\n  axes:\n    speculative_num_steps: [0, 1, 2]\n", "")
+    .replace("  emulated_gpus: 2\n", "")
+)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("kind: attach", "kind: attach\n  before_start: [{command: [x]}]", "engine.before_start: is for servers that"),
+        ("kind: attach", "kind: attach\n  after_stop: [{command: [x]}]", "engine.after_stop: is for servers that"),
+        ("kind: attach", "kind: attach\n  ulimits: {core: 0}", "engine.ulimits: is for servers that Specsweep starts"),
+        ("kind: attach", "kind: attach\n  command: [docker, run, x]", "engine.command: is for servers that"),
+        ("bundled_draft: true", "path_by_host: {a: /b}", "model.path_by_host: is for servers that Specsweep starts"),
+        ("slots:", "sweep: {include: [{env.A: 1}]}\nslots:", "sweep.include[0].env.A: is for servers that"),
+    ],
+)
+def test_nothing_is_asked_for_a_server_that_is_not_ours(tmp_path: Path, old: str, new: str, told: str) -> None:
+    path = tmp_path / "attach.yaml"
+    path.write_text(ATTACH.replace(old, new, 1))
+
+    assert told in refuse(path)
 
 
 def test_a_file_that_is_not_utf8_is_refused_with_its_line(tmp_path: Path) -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import time
 from collections import Counter
 
+from orchestrator.config_label import config_labels
 from orchestrator.planner import make_plan, start_estimate_s
+from orchestrator.run_command import launch_spec
+from orchestrator.server_start import UserCommand
 from orchestrator.sweep_space import combinations, expand, meets
 from orchestrator.trial import EngineConfig, freeze_settings
 from tests.orchestrator.scenarios import small_scenario
@@ -155,3 +158,54 @@ def test_ten_thousand_trials_are_planned_quickly_enough_to_wait_for() -> None:
     assert len(plan.trials) == 10_000
     assert Counter(len(slot) for slot in plan.slots).total() == 64
     assert time.process_time() - began < 60  # hangs only; benchmarks/plan_speed.py has the figure
+
+
+def test_variables_of_the_environment_are_varied_like_settings_and_count_in_the_identity() -> None:
+    scenario = small_scenario(
+        engine={"kind": "emulator", "env": {"A": "base", "HF_TOKEN": "hf_x"}},
+        sweep={
+            "axes": {"env.A": [0, "1", 0.5]},
+            "zip": [{"page_size": [1, 64], "env.B": ["x", "y"]}],
+            "exclude": [{"env.A": 1, "env.B": "y"}, {"env.A": ">= 0.3", "page_size": 1, "env.B": ["x"]}],
+            "include": [{"env.C": 7}],
+        },
+    )
+    configs = list(expand(scenario))
+
+    assert [dict(c.env) for c in configs] == [
+        {"A": "0", "B": "x", "HF_TOKEN": "hf_x"},
+        {"A": "0", "B": "y", "HF_TOKEN": "hf_x"},
+        {"A": "0.5", "B": "y", "HF_TOKEN": "hf_x"},
+        {"A": "base", "C": "7", "HF_TOKEN": "hf_x"},
+    ]
+    assert len({c.config_id for c in configs}) == 4
+    assert not any("env" in name for c in configs for name, _ in c.settings)
+    assert configs[3].as_dict() == {
+        "max_running_requests": 48, "tp_size": 1, "env.A": "base", "env.C": "7", "env.HF_TOKEN": "***",
+    }  # fmt: skip
+    assert list(config_labels({c.config_id: c.as_dict() for c in configs[:2]}).values()) == [
+        "env.B=x, page_size=1", "env.B=y, page_size=64",
+    ]  # fmt: skip
+
+
+def test_a_variable_decides_the_environment_of_the_launch_and_not_its_flags() -> None:
+    scenario = small_scenario(
+        engine={
+            "kind": "emulator",
+            "ulimits": {"nofile": 65536, "memlock": "unlimited"},
+            "before_start": [{"command": ["a", "b"]}],
+            "after_stop": [{"command": ["c"], "timeout_s": 5.0}],
+        },
+        model={"path": "m", "draft_path": "d", "path_by_host": {"x*": "/x"}, "draft_path_by_host": {"y": "/y"}},
+        sweep={"axes": {"env.A": ["0", "1"]}},
+    )
+    (trial, _) = make_plan(scenario, 1).trials
+    spec = launch_spec(scenario, "run-1", trial)
+
+    assert spec.env == trial.config.env
+    assert dict(spec.env)["A"] in {"0", "1"}
+    assert not any(name.startswith("env") for name, _ in spec.settings)
+    assert spec.ulimits == (("nofile", 65536), ("memlock", -1))
+    assert (spec.before_start, spec.after_stop) == ((UserCommand(("a", "b"), 60.0),), (UserCommand(("c",), 5.0),))
+    assert (spec.draft_path, spec.model_path_by_host, spec.draft_path_by_host) == ("d", (("x*", "/x"),), (("y", "/y"),))
+    assert spec.aside_s == 65.0

@@ -1,0 +1,35 @@
+"""From a launch spec to what is started on this host, or why nothing is: asked of the host before every launch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from actors.engine_version import installed_version, version_conflict
+from actors.launch import server_env
+from actors.server_command import LaunchRefused, ServerCommand, ServerPlace, server_command
+from orchestrator.options import SettingsFault
+from orchestrator.server_start import LaunchSpec
+from orchestrator.trial import Diagnosis, Label, Phase
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedLaunch:
+    """The command in the words of the host's SGLang; `version` is None where the command does not show it."""
+
+    command: ServerCommand
+    version: str | None
+
+
+async def prepare(spec: LaunchSpec, place: ServerPlace, base: Mapping[str, str]) -> PreparedLaunch | Diagnosis:
+    """What to start; a diagnosis if this host's SGLang cannot be told the settings, or must not be started so."""
+    version = await installed_version(spec, server_env(spec, place.gpu_ids, base))
+    if conflict := version_conflict(spec, version):
+        return conflict
+    try:
+        command = server_command(spec, place, base, version or spec.version)
+    except SettingsFault as fault:
+        return Diagnosis(Label.FLAG_INVALID, Phase.ARGS, f"{fault.name} {fault.message}")
+    except LaunchRefused as refused:
+        return Diagnosis(Label.UNKNOWN, Phase.LAUNCH, str(refused))
+    return PreparedLaunch(command, version)
