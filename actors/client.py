@@ -16,6 +16,7 @@ import orjson
 
 from actors.answer import error_text
 from actors.flight import Flight, Request
+from actors.served_api import listed_models
 from actors.sse import EventSplitter
 from orchestrator.records import RequestStatus
 from orchestrator.trial import PointSpec
@@ -38,6 +39,8 @@ class StreamClient:
         self._base = url.rstrip("/")
         self._url = self._base + PATHS[spec.api]
         self._spec = spec
+        self._model = spec.model
+        self._extra: dict[str, Any] = orjson.loads(spec.extra_body) if spec.extra_body else {}
         self._native = spec.api == "generate"
         self._headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
         if api_key:
@@ -106,7 +109,7 @@ class StreamClient:
 
     async def _open(self, flight: Flight) -> aiohttp.ClientResponse:
         """Response headers; on a new connection if the server had closed the kept-alive one that was taken."""
-        body = request_body(self._spec, flight.request)
+        body = orjson.dumps({**request_body(self._spec, flight.request, self._model), **self._extra})
         try:
             return await self._session.post(
                 self._url, data=body, allow_redirects=False, trace_request_ctx=flight, skip_auto_headers=("User-Agent",)
@@ -139,6 +142,12 @@ class StreamClient:
         else:
             flight.fail(RequestStatus.TRUNCATED, _named(error))
 
+    async def find_model(self) -> None:
+        """A spec without a model asks for the one that the server lists first."""
+        if not self._model and not self._native:
+            names = listed_models(await self.get_text("/v1/models"))
+            self._model = names[0] if names else "default"
+
     async def get_text(self, path: str, timeout_s: float = 5.0) -> str | None:
         """Body of a side endpoint, None if the server does not have it or does not answer."""
         status, text = await self._aside("GET", path, timeout_s)
@@ -156,17 +165,17 @@ class StreamClient:
             return None, ""
 
 
-def request_body(spec: PointSpec, request: Request) -> bytes:
-    """JSON body of a request. The OpenAI endpoints are asked for usage in every chunk: the only count per chunk."""
+def request_body(spec: PointSpec, request: Request, model: str) -> dict[str, Any]:
+    """JSON of a request. The OpenAI endpoints are asked for usage in every chunk: the only count per chunk."""
     prompt = request.prompt
     if spec.api == "generate":
         sampling: dict[str, Any] = {"temperature": spec.temperature, "max_new_tokens": request.output_tokens}
         if spec.ignore_eos:
             sampling["ignore_eos"] = True
         given = {"text": prompt.text} if prompt.input_ids is None else {"input_ids": list(prompt.input_ids)}
-        return orjson.dumps({**given, "sampling_params": sampling, "stream": True})
+        return {**given, "sampling_params": sampling, "stream": True}
     body: dict[str, Any] = {
-        "model": spec.model,
+        "model": model,
         "max_tokens": request.output_tokens,
         "temperature": spec.temperature,
         "stream": True,
@@ -179,7 +188,7 @@ def request_body(spec: PointSpec, request: Request) -> bytes:
         body["prompt"] = prompt.text
     if spec.ignore_eos:
         body["ignore_eos"] = True
-    return orjson.dumps(body)
+    return body
 
 
 async def _mark_reused(_session: aiohttp.ClientSession, context: SimpleNamespace, _params: object) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from actors.guard import RUN_MARK, TRIAL_MARK
 from orchestrator.errors import ClusterRefusal
 from orchestrator.options import Option, SettingValue, canonical_name, known_options
-from orchestrator.server_start import LaunchSpec
+from orchestrator.server_start import HOST_WORD, PORT_WORD, LaunchSpec
 from orchestrator.trial import SECRET_NAME
 
 MODULES = {"sglang": "sglang.launch_server", "emulator": "actors.emulator"}
@@ -42,6 +42,9 @@ _SECRET_IN_TEXT = re.compile(
 
 def server_argv(spec: LaunchSpec, host: str, port: int) -> tuple[str, ...]:
     """The server's command line, in the spelling of SGLang 0.5.21 and later. `extra_args` come last and so win."""
+    if spec.engine == "command":
+        words = (word.replace(HOST_WORD, host).replace(PORT_WORD, str(port)) for word in spec.command)
+        return (*words, *spec.extra_args)
     command = spec.command or (sys.executable, "-m", MODULES[spec.engine])
     flags = [flag for name, value in _effective(spec).items() for flag in _flags(name, value)]
     address = ("--host", host, "--port", str(port), "--enable-metrics")

@@ -7,15 +7,18 @@ import os
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from actors.diagnoser import diagnose
-from actors.endpoint import Endpoint
+from actors.endpoint import Endpoint, OpenAiEndpoint
 from actors.follower import Segment, follow, split_log
+from actors.generic_diagnosis import diagnose_any
 from actors.gpu import foreign_occupants, wait_until_free
 from actors.guard import Guarded, ServerExit, ServerNotStarted
 from actors.launch import conceal, request_key, scrub, secret_values, server_argv, server_env
 from actors.startup import StartupTimeline
+from actors.template_start import CoarseTimeline, TemplateStart
 from orchestrator.server_start import LaunchSpec, ServerDied, ServerReady, StartEvent
 from orchestrator.trial import Diagnosis, Label, Phase
 
@@ -49,11 +52,13 @@ class Server:
 
     def __init__(self) -> None:
         self.is_ready = False
-        self._timeline = StartupTimeline()
+        self._timeline: StartupTimeline | CoarseTimeline = StartupTimeline()
+        self._template: TemplateStart | None = None
         self._guarded: Guarded | None = None
         self._launching = asyncio.Lock()
         self._stop_asked = False
         self._stopped_at_line: int | None = None
+        self._ready_at_line = 0
         self._secrets: frozenset[str] = frozenset()
         self._refusal: str | None = None
         self._log_path: Path | None = None
@@ -65,16 +70,20 @@ class Server:
     ) -> AsyncIterator[StartEvent]:
         """Launch and follow the server; the last event is ServerReady or ServerDied.
 
-        Ready means: it printed SGLang's ready words, and then served a request of ours.
+        Ready means: it printed SGLang's ready words (another server: its ready path answered 200), and then served a
+        request of ours.
         """
         self._spec, self._gpu_ids, self._log_path = spec, tuple(gpu_ids), log_path
         self._began = self._last_sign = time.monotonic()
         reached = "127.0.0.1" if host in {"0.0.0.0", "::"} else f"[{host}]" if ":" in host else host
         env = {**os.environ, **dict(spec.env)}
         self._secrets = secret_values(spec.extra_args, env)
-        self._endpoint = Endpoint(
-            spec.url or f"http://{reached}:{port}", request_key((*spec.command, *spec.extra_args), env)
-        )
+        key = request_key((*spec.command, *spec.extra_args), env)
+        self._endpoint = Endpoint(spec.url or f"http://{reached}:{port}", key)
+        if spec.engine == "command":
+            self._endpoint = OpenAiEndpoint(self._endpoint.url, key, served_name=spec.served_name)
+            self._timeline = timeline = CoarseTimeline()
+            self._template = TemplateStart(self._endpoint, spec.ready_path, timeline, self._lived_s)
         if spec.engine == "attach":
             yield await self._attach()
             return
@@ -102,7 +111,7 @@ class Server:
         if guarded is None:
             return StopReport(None, 0.0, (), None)
         if guarded.poll() is None and self._stopped_at_line is None:
-            self._stopped_at_line = (await asyncio.to_thread(self._log)).count(b"\n")
+            self._stopped_at_line = await asyncio.to_thread(self._lines)
         if guarded.poll() is None and self.is_ready:
             await self._endpoint.abort_all()
         ended = await self._end(guarded, grace_s)
@@ -115,6 +124,9 @@ class Server:
 
         text = conceal(self._log().decode("utf-8", errors="replace"), self._secrets)
         return zstandard.ZstdCompressor(level=9).compress(text.encode())
+
+    def _lines(self) -> int:
+        return self._log().count(b"\n")
 
     def _log(self) -> bytes:
         if self._log_path is None or not self._log_path.exists():
@@ -167,12 +179,13 @@ class Server:
             async for segments in follow(log_path, lambda: self._ended() is not None):
                 now = time.monotonic()
                 untold = self._take(segments, now) or untold
-                if self._timeline.is_ready and answer is None:
-                    answer = asyncio.create_task(self._first_answer())
+                if answer is None and (self._timeline.is_ready or self._template is not None):
+                    answer = asyncio.create_task(self._template.answered() if self._template else self._first_answer())
+                untold = untold or told_phase is not self._timeline.phase
                 if untold and (told_phase is not self._timeline.phase or now - told_at >= _TELL_EVERY_S):
                     told_at, untold, told_phase = now, False, self._timeline.phase
                     yield self._timeline.progress(self._spec.trial_id, now - self._began)
-                if answer is not None and answer.done():
+                if answer is not None and answer.done() and self._ended() is None:
                     answer.result()
                     yield await self._ready()
                     return
@@ -200,15 +213,22 @@ class Server:
 
     async def _ready(self) -> ServerReady:
         self.is_ready = True
+        self._ready_at_line = await asyncio.to_thread(self._lines)
         resolved = scrub(await self._endpoint.info())
         pid = self._guarded.pid if self._guarded else None
-        seconds = round(time.monotonic() - self._began, 3)
+        seconds = self._lived_s()
         return ServerReady(self._spec.trial_id, self._endpoint.url, pid, seconds, self._timeline.phases, resolved)
 
     async def _given_up(self, now: float) -> Diagnosis | None:
         """Why the start was ended by us: too long, too long without a sign, or dead but for its processes."""
         spec, quiet_s, guarded = self._spec, now - self._last_sign, self._guarded
         too_long = f"not ready after {spec.start_timeout_s:g} s" if now - self._began >= spec.start_timeout_s else ""
+        if self._template is not None:
+            if not too_long or guarded is None:
+                return None
+            told = f"{too_long}; {self._template.refusal}" if self._template.refusal else too_long
+            verdict = await self._verdict(None, timed_out=told)
+            return replace(verdict, exit_code=(await self._end(guarded, spec.stop_grace_s)).code)
         if not too_long and quiet_s >= spec.phase_timeout_s:
             too_long = f"no sign of progress in phase {self._timeline.phase} for {spec.phase_timeout_s:g} s"
         lingers = quiet_s >= _LINGER_S and now - self._checked_at >= _LINGER_S
@@ -238,7 +258,10 @@ class Server:
     async def _verdict(self, ended: ServerExit | None, *, timed_out: str | None = None) -> Diagnosis:
         """The diagnosis of the log as it is now."""
         oom_kills = _oom_kills() - self._oom_kills_before
-        told = diagnose(
+        judge = diagnose
+        if self._template is not None:
+            judge = partial(diagnose_any, phase=self._timeline.phase, since_line=self._ready_at_line)
+        told = judge(
             split_log(await asyncio.to_thread(self._log)),
             exit_code=ended.code if ended is not None else None,
             stopped_at_line=self._stopped_at_line,
@@ -252,12 +275,14 @@ class Server:
     def _dead(self, diagnosis: Diagnosis) -> ServerDied:
         """The end of the server as it is told to others: without secrets."""
         diagnosis = replace(diagnosis, evidence=conceal(diagnosis.evidence, self._secrets))
-        lived_s = round(time.monotonic() - self._began, 3)
-        return ServerDied(self._spec.trial_id, diagnosis, self._timeline.phases, lived_s)
+        return ServerDied(self._spec.trial_id, diagnosis, self._timeline.phases, self._lived_s())
+
+    def _lived_s(self) -> float:
+        return round(time.monotonic() - self._began, 3)
 
     @property
     def _watches_gpus(self) -> bool:
-        return bool(self._gpu_ids) and self._spec.engine == "sglang"
+        return bool(self._gpu_ids) and self._spec.engine in {"sglang", "command"}
 
     async def _foreign(self) -> tuple[str, ...]:
         return await asyncio.to_thread(foreign_occupants, self._gpu_ids, self._spec.run_id)

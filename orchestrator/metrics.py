@@ -105,7 +105,7 @@ def summarise(
         e2e_ms=_distribution(latencies["e2e_ms"][ok]),
         schedule_delay_ms=_distribution(_delay_ms(columns)) if level.kind == "rate" else None,
         accept_length=_accept_length(columns, ok, client),
-        accept_rate=_share(columns.correct_drafts[ok], columns.proposed_drafts[ok]),
+        accept_rate=_accept_rate(columns, ok, client),
         cached_share=cached,
         output_tokens_total=_total_if_all(columns.output_tokens[ok]),
         prompt_tokens_total=_total_if_all(columns.prompt_tokens[ok]),
@@ -262,8 +262,9 @@ def _chunk_gaps_ms(columns: RequestColumns, ok: Flags) -> Floats:
 def _accept_length(columns: RequestColumns, ok: Flags, client: ClientReport | None) -> float | None:
     """1 + sum(correct drafts) / sum(verify passes) over OK requests.
 
-    Without these, from the server's counters over the drained point: (tokens - requests) / verify calls, since the
-    first token of a request comes from prefill. None without speculation.
+    Without these, from the server's counters over the drained point: 1 + accepted / verify steps, or where accepted
+    tokens are not counted (tokens - requests) / verify calls, since the first token of a request comes from prefill.
+    None without speculation. A server that drafts only now and then counts no step without a draft.
     """
     known = ok & ~np.isnan(columns.verify_ct) & ~np.isnan(columns.correct_drafts)
     verified = float(columns.verify_ct[known].sum())
@@ -271,9 +272,19 @@ def _accept_length(columns: RequestColumns, ok: Flags, client: ClientReport | No
         return 1.0 + float(columns.correct_drafts[known].sum()) / verified
     if client is None or not client.verify_calls_delta:
         return None
+    if client.accepted_tokens_delta is not None:
+        return 1.0 + client.accepted_tokens_delta / client.verify_calls_delta
     if client.generation_tokens_delta is None or client.requests_delta is None:
         return None
     return (client.generation_tokens_delta - client.requests_delta) / client.verify_calls_delta
+
+
+def _accept_rate(columns: RequestColumns, ok: Flags, client: ClientReport | None) -> float | None:
+    """Correct / proposed drafts over OK requests; without these, from the server's counters over the point."""
+    by_request = _share(columns.correct_drafts[ok], columns.proposed_drafts[ok])
+    if by_request is not None or client is None or not client.drafted_tokens_delta:
+        return by_request
+    return None if client.accepted_tokens_delta is None else client.accepted_tokens_delta / client.drafted_tokens_delta
 
 
 def _share(part: Floats, whole: Floats) -> float | None:

@@ -15,6 +15,7 @@ def storable(scenario: Scenario) -> dict[str, Any]:
     engine["env"] = scrub(engine["env"])
     for key in ("command", "extra_args"):
         engine[key] = list(redact(engine[key]))
+    engine["flags"] = {name: list(redact(w)) if isinstance(w, list) else w for name, w in engine["flags"].items()}
     return stored
 
 
@@ -22,4 +23,5 @@ def holds_secrets(stored: dict[str, Any]) -> bool:
     """Whether a stored scenario lacks values that a run of it needs."""
     engine = stored["engine"]
     words = [*engine["env"].values(), *engine["command"], *engine["extra_args"]]
+    words += [word for words in engine.get("flags", {}).values() if isinstance(words, list) for word in words]
     return any(HIDDEN in word for word in words)

@@ -16,6 +16,7 @@ from typing import Any
 from rich.console import Console
 
 from orchestrator.cluster import Cluster, Connection, connect
+from orchestrator.command_template import render
 from orchestrator.errors import BadInput, ClusterRefusal, RunInterrupted, SpecsweepError
 from orchestrator.journal import finished_work
 from orchestrator.planner import Plan, dataset_files, make_plan
@@ -212,7 +213,7 @@ def launch_spec(scenario: Scenario, run_id: str, trial: Trial) -> LaunchSpec:
         run_id=run_id,
         trial_id=trial.trial_id,
         engine=engine.kind,
-        command=tuple(engine.command),
+        command=_command(scenario, trial),
         model_path=scenario.model.path,
         settings=trial.config.settings,
         env=trial.config.env,
@@ -223,7 +224,16 @@ def launch_spec(scenario: Scenario, run_id: str, trial: Trial) -> LaunchSpec:
         phase_timeout_s=timeouts.phase_s,
         stop_grace_s=timeouts.stop_s,
         url=engine.url,
+        ready_path=engine.ready,
+        served_name=scenario.model.served_name,
     )
+
+
+def _command(scenario: Scenario, trial: Trial) -> tuple[str, ...]:
+    """The prefix before SGLang's flags, or the whole line of another server."""
+    if scenario.engine.kind == "command":
+        return render(scenario.engine, scenario.model, trial.config.as_dict())
+    return tuple(scenario.engine.command)
 
 
 @contextlib.contextmanager

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+from orchestrator.command_check import check_command
+from orchestrator.command_template import command_setting_fault
+from orchestrator.extra_body import owned_keys
 from orchestrator.limits import parse_limit
 from orchestrator.metric_names import METRICS
 from orchestrator.options import canonical_name, nearest, setting_fault
@@ -13,6 +17,7 @@ from orchestrator.settings import SettingsFault
 from orchestrator.sweep_space import expand, is_comparison
 
 Fault = tuple[tuple[str | int, ...], str]
+SettingJudge = Callable[[str, object], str | None]
 
 NEEDS_SLO = frozenset({"goodput_rps", "attainment"})
 DATASETS = ("random_text", "code", "repetitive", "random_ids")
@@ -22,6 +27,7 @@ def check_scenario(scenario: Scenario) -> Fault | None:
     """The first fault, as (path of keys, message), or None."""
     checks: tuple[Callable[[Scenario], Fault | None], ...] = (
         _check_engine,
+        check_command,
         _check_slots,
         _check_setting_names,
         _check_zip,
@@ -70,31 +76,39 @@ def _check_slots(scenario: Scenario) -> Fault | None:
 
 
 def _check_setting_names(scenario: Scenario) -> Fault | None:
+    judge = setting_judge(scenario)
     for name, value in scenario.engine.settings.items():
-        fault = setting_fault(name, value)
+        fault = judge(name, value)
         if fault:
             return ("engine", "settings", name), fault
     groups: list[tuple[tuple[str | int, ...], dict[str, list[Any]]]] = [(("sweep", "axes"), scenario.sweep.axes)]
     groups += [(("sweep", "zip", i), group) for i, group in enumerate(scenario.sweep.zip)]
     for path, group in groups:
-        fault_in_group = _check_axes(path, group)
+        fault_in_group = _check_axes(path, group, judge)
         if fault_in_group:
             return fault_in_group
     for part in ("configs", "include"):
         for i, config in enumerate(getattr(scenario.sweep, part)):
             for name, value in config.items():
-                fault = setting_fault(name, value)
+                fault = judge(name, value)
                 if fault:
                     return ("sweep", part, i, name), fault
     return _check_axis_twice(groups)
 
 
-def _check_axes(path: tuple[str | int, ...], group: dict[str, list[Any]]) -> Fault | None:
+def setting_judge(scenario: Scenario) -> SettingJudge:
+    """Says why a setting cannot be given to this kind of server, or None."""
+    if scenario.engine.kind == "command":
+        return partial(command_setting_fault, scenario.engine)
+    return setting_fault
+
+
+def _check_axes(path: tuple[str | int, ...], group: dict[str, list[Any]], judge: SettingJudge) -> Fault | None:
     for name, values in group.items():
         if not values:
             return (*path, name), "is an empty axis; give at least one value, or leave it out"
         for i, value in enumerate(values):
-            fault = setting_fault(name, value)
+            fault = judge(name, value)
             if fault:
                 return (*path, name, i), fault
             if value in values[:i] and any(value == v and type(value) is type(v) for v in values[:i]):
@@ -151,6 +165,8 @@ def _check_workloads(scenario: Scenario) -> Fault | None:
             return fault
         if workload.slo is not None and not workload.slo.limits():
             return (*path, "slo"), "has no limit; give ttft_ms, tpot_ms or e2e_ms"
+        if owned := owned_keys(workload.extra_body):
+            return (*path, "extra_body", owned[0]), "is sent by Specsweep itself; the other keys of the workload set it"
     return None
 
 

@@ -7,14 +7,20 @@ from typing import Any, Literal
 
 from orchestrator.trial import Diagnosis, Phase, PhaseFact, Settings
 
+# Left in a rendered command line: only the host where the server starts knows them.
+HOST_WORD, PORT_WORD = "{host}", "{port}"
+
 
 @dataclass(frozen=True, slots=True)
 class LaunchSpec:
-    """What a slot needs to start one server. `command` is the prefix before the flags; times in seconds."""
+    """What a slot needs to start one server. Times in seconds.
+
+    `command` is the prefix before the flags, for engine `command` the whole line with HOST_WORD and PORT_WORD in it.
+    """
 
     run_id: str
     trial_id: str
-    engine: Literal["sglang", "emulator", "attach"]
+    engine: Literal["sglang", "emulator", "attach", "command"]
     command: tuple[str, ...]
     model_path: str
     settings: Settings
@@ -26,6 +32,8 @@ class LaunchSpec:
     phase_timeout_s: float = 900.0
     stop_grace_s: float = 30.0
     url: str | None = None
+    ready_path: str = "/health"
+    served_name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,11 @@ class LoadLevel:
 
 @dataclass(frozen=True, slots=True)
 class PointSpec:
-    """All that decides what a load actor does at one point, but not on which server it does it."""
+    """All that decides what a load actor does at one point, but not on which server it does it.
+
+    An empty `model` is the one that the server lists first. `extra_body` is a JSON object that every request carries.
+    `counters` are pairs of what is counted (drafted, accepted, verified) and its name in the server's metrics.
+    """
 
     workload: str
     level: LoadLevel
@@ -87,6 +91,8 @@ class PointSpec:
     shared_prefix_tokens: int = 0
     model: str = "default"
     seed: int = 0
+    extra_body: str = ""
+    counters: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +130,7 @@ class Label(StrEnum):
     RUNTIME_POOL = "runtime_pool"
     FLAG_INVALID = "flag_invalid"
     CONFIG_CONFLICT = "config_conflict"
+    OUT_OF_MEMORY = "out_of_memory"  # of an engine whose phases we do not know
 
     CAPTURE_ERROR = "capture_error"
     MODEL_MISSING = "model_missing"
@@ -152,6 +159,7 @@ INFEASIBLE = frozenset(
         Label.RUNTIME_POOL,
         Label.FLAG_INVALID,
         Label.CONFIG_CONFLICT,
+        Label.OUT_OF_MEMORY,
     }
 )
 
@@ -247,6 +255,7 @@ class ClientReport:
     Duration and CPU seconds are those of sending. `schedule_delay_p99_ms` is our own lateness, without the wait at
     `max_concurrency`, which `gated_requests` had. `cache_flushed` is None where the server cannot flush;
     `reconnects` counts requests that found their kept-alive connection closed and went out on a new one.
+    Deltas are the growth of the server's counters over the drained point, None where it has no such counter.
     """
 
     point_id: str
@@ -263,3 +272,5 @@ class ClientReport:
     gated_requests: int = 0
     cache_flushed: bool | None = None
     reconnects: int = 0
+    drafted_tokens_delta: float | None = None
+    accepted_tokens_delta: float | None = None
