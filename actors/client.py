@@ -47,6 +47,8 @@ class StreamClient:
             self._headers["Authorization"] = f"Bearer {api_key}"
         self.progress_ns = time.monotonic_ns()
         self.reconnects = 0
+        self._reuses = True
+        self._was_reused = False
 
     async def __aenter__(self) -> Self:
         trace = aiohttp.TraceConfig()
@@ -108,16 +110,25 @@ class StreamClient:
                 self._cut(flight, error)
 
     async def _open(self, flight: Flight) -> aiohttp.ClientResponse:
-        """Response headers; on a new connection if the server had closed the kept-alive one that was taken."""
+        """Response headers; on a new connection if the server had closed the kept-alive one that was taken.
+
+        A server that closes every connection after its answer without saying so, as llama.cpp's does, is found out the
+        first time; from then on every request has a connection of its own.
+        """
         body = orjson.dumps({**request_body(self._spec, flight.request, self._model), **self._extra})
+        if not self._reuses:
+            return await self._fresh.post(self._url, data=body, allow_redirects=False)
         try:
-            return await self._session.post(
+            response = await self._session.post(
                 self._url, data=body, allow_redirects=False, trace_request_ctx=flight, skip_auto_headers=("User-Agent",)
             )
+            self._was_reused = self._was_reused or flight.reused
+            return response
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, ConnectionError):
             if not flight.reused:
                 raise
         self.reconnects += 1
+        self._reuses = self._was_reused
         return await self._fresh.post(self._url, data=body, allow_redirects=False)
 
     async def _read(self, flight: Flight, response: aiohttp.ClientResponse) -> None:

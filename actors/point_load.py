@@ -56,8 +56,10 @@ class PointLoad:
             async with asyncio.TaskGroup() as group:
                 watch = group.create_task(self._watch())
                 flushed = await self._prepare()
+                reconnects = self._client.reconnects
                 before = read_counters(await self._client.get_text("/metrics"), patterns)
                 await self._measure()
+                reconnects = self._client.reconnects - reconnects
                 after = read_counters(await self._client.get_text("/metrics"), patterns)
                 watch.cancel()
         finally:
@@ -78,7 +80,7 @@ class PointLoad:
             requests_delta=requests,
             gated_requests=self._gated,
             cache_flushed=flushed,
-            reconnects=self._client.reconnects,
+            reconnects=reconnects,
             drafted_tokens_delta=drafted,
             accepted_tokens_delta=accepted,
         )

@@ -254,7 +254,7 @@ class ClientReport:
 
     Duration and CPU seconds are those of sending. `schedule_delay_p99_ms` is our own lateness, without the wait at
     `max_concurrency`, which `gated_requests` had. `cache_flushed` is None where the server cannot flush;
-    `reconnects` counts requests that found their kept-alive connection closed and went out on a new one.
+    `reconnects` counts measured requests that found their kept-alive connection closed and went out on a new one.
     Deltas are the growth of the server's counters over the drained point, None where it has no such counter.
     """
 
