@@ -12,6 +12,10 @@ _INFO_TIMEOUT_S = 30.0
 _ABORT_TIMEOUT_S = 3.0
 # What servers answer for a path that they do not have.
 _NO_SUCH_API = frozenset({404, 405, 501})
+_PROMPTS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("/v1/completions", {"prompt": "Hello"}),
+    ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hello"}]}),
+)
 
 
 class Endpoint:
@@ -47,7 +51,7 @@ class Endpoint:
     async def unready(self, path: str, timeout_s: float) -> str | None:
         """None if the path answered 200, else what it answered instead."""
         status, text = await self._ask("GET", path, timeout_s=timeout_s)
-        return None if status == 200 else f"{path} answered {status or 'nothing'}: {text[:200]}"
+        return None if status == 200 else _told(path, status, text)
 
     async def abort_all(self) -> None:
         """Have running requests dropped: SGLang drains without a limit before it obeys SIGTERM."""
@@ -87,14 +91,15 @@ class OpenAiEndpoint(Endpoint):
             names = listed_models(text) if status == 200 else []
             self._model = names[0] if names else ""
         request: dict[str, Any] = {"model": self._model or "default", "max_tokens": 1, "temperature": 0}
-        path = "/v1/completions"
-        status, text = await self._ask("POST", path, {**request, "prompt": "Hello"})
-        if status in _NO_SUCH_API:
-            path = "/v1/chat/completions"
-            status, text = await self._ask(
-                "POST", path, {**request, "messages": [{"role": "user", "content": "Hello"}]}
-            )
-        return None if status == 200 else f"{path} answered {status or 'nothing'}: {text[:200]}"
+        told = []
+        for path, prompt in _PROMPTS:
+            status, text = await self._ask("POST", path, {**request, **prompt})
+            if status == 200:
+                return None
+            told.append(_told(path, status, text))
+            if status not in _NO_SUCH_API:
+                break
+        return "; ".join(told)
 
     async def info(self) -> dict[str, Any]:
         """The name of the model, and the version where `/version` tells it."""
@@ -105,6 +110,10 @@ class OpenAiEndpoint(Endpoint):
 
     async def abort_all(self) -> None:
         """SIGTERM has to do: there is no such request in the OpenAI API."""
+
+
+def _told(path: str, status: int, text: str) -> str:
+    return f"{path} answered {status or 'nothing'}" + (f": {text[:200]}" if text else "")
 
 
 def _json(text: str) -> Mapping[str, Any]:

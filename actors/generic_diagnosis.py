@@ -91,7 +91,8 @@ class _Reading:
         if _RETRIES.search(message) and self.best is not None and self.best.label is Label.OUT_OF_MEMORY:
             self.best = None
             return
-        found = _judge(message)
+        # A line of source in a traceback says what may be raised, not what was.
+        found = None if message.startswith("raise ") else _judge(message)
         if found is None:
             return
         label, weight = found

@@ -13,6 +13,7 @@ from pydantic.fields import FieldInfo
 from orchestrator.metric_names import METRICS
 from orchestrator.scenario import (
     At,
+    Counters,
     Criterion,
     Engine,
     Measure,
@@ -32,6 +33,7 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("Top level", Scenario),
     ("model", Model),
     ("engine", Engine),
+    ("engine.counters", Counters),
     ("sweep", Sweep),
     ("slots", Slots),
     ("workloads[]", Workload),
@@ -54,11 +56,14 @@ Keys that are not listed are refused, with the nearest valid name. YAML anchors,
 `--set measure.repeats=3`, `--set workloads.0.concurrency=[1,8]`.
 
 Settings carry SGLang's own option names with underscores (`speculative_num_steps`, `mem_fraction_static`); their types
-and choices are those of SGLang 0.5.23's own parser. Spellings of older releases (`cuda_graph_max_bs`) are understood.
+and choices are those of SGLang 0.5.23's own parser. Spellings of older releases (`cuda_graph_max_bs`) are understood. With
+`engine.kind: command` they are the names that `engine.flags` gives words to ([other servers](other-servers.md)).
 """
 
 RULES = """
 ## What Specsweep decides for each config
+
+For SGLang's servers, that is; for those of kind `command` it decides nothing but host and port.
 
 * `speculative_num_steps: 0` is the config without speculation: every `speculative_*` setting is left out.
 * With `speculative_eagle_topk` 1 (the default) the draft tokens are always steps + 1; another number is refused.

@@ -56,8 +56,8 @@ class Engine(Strict):
     kind: Literal["sglang", "emulator", "attach", "command"] = Field(
         "sglang",
         description="`sglang` starts real servers; `emulator` starts stand-ins that need no GPU (never ranked beside "
-        "real results); `attach` loads a server that already runs at `url` and never starts or stops it; `command` starts "
-        "any server with an OpenAI API (see other-servers.md).",
+        "real results); `attach` loads a server that already runs at `url` and never starts or stops it; `command` "
+        "starts any server with an OpenAI API (see other-servers.md).",
     )
     command: list[str] = Field(
         default_factory=list,
@@ -68,7 +68,7 @@ class Engine(Strict):
     flags: dict[str, str | list[str]] = Field(
         default_factory=dict,
         description="Kind `command`: setting name to what it adds to the command line: a flag, which the value "
-        "follows, or a list of words with `{value}` in them (and names of other settings). `false` leaves the words out.",
+        "follows, or a list of words with `{value}` in them (and names of other settings). `false` leaves them out.",
     )
     ready: str = Field(
         "/health", pattern=r"^/\S*$", description="Kind `command`: path that answers 200 once the server is up."

@@ -35,7 +35,7 @@ class Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class names it so
         """Quiet: a log without a line must not be taken for a hang."""
 
-    def do_GET(self) -> None:  # noqa: N802 - the base class looks for this name
+    def do_GET(self) -> None:
         loading = time.monotonic() - self.began_s < self.given.load_s
         if self.path == self.given.ready:
             self._answer(503 if loading else 200, "text/plain", b"")
@@ -48,7 +48,7 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self._answer(404, "text/plain", b"no such path")
 
-    def do_POST(self) -> None:  # noqa: N802 - the base class looks for this name
+    def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if self.path != f"/v1/{self.given.api}":
             self._answer(404, "text/plain", b"no such path")

@@ -100,7 +100,10 @@ def test_keys_of_a_template_are_refused_for_other_kinds(tmp_path: Path, key: str
     path = tmp_path / "bad.yaml"
     path.write_text(MINIMAL.replace("  kind: emulator", f"  kind: emulator\n  {key}"))
 
-    assert f":7: engine.{key.split(':')[0]}: is for kind `command`, but engine.kind is `emulator`" in refuse(path)
+    assert (
+        f":7: engine.{key.split(':', maxsplit=1)[0]}: is for kind `command`, but engine.kind is `emulator`"
+        in refuse(path)
+    )
 
 
 def test_a_template_that_names_a_setting_left_out_is_refused_at_its_axis(tmp_path: Path) -> None:

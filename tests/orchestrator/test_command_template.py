@@ -23,7 +23,7 @@ FLAGS: dict[str, Any] = {
     "depth": ["--spec", '{"method": "{method}", "n": {value}, "draft": "{draft}"}'],
     "method": [],
 }
-MODEL = Model(path="org/m", draft_path="org/d")
+MODEL = Model.model_validate({"path": "org/m", "draft_path": "org/d"})
 
 
 def engine(**changes: Any) -> Engine:
