@@ -1,7 +1,8 @@
 """One streaming request against one endpoint of a server, stamped as its bytes arrive.
 
 Failures become records, never exceptions, and nothing is tried twice behind the measurement's back. The one exception
-is counted (`reconnects`): a kept-alive connection that the server had closed before it answered a single byte.
+is counted (`reconnects`): a kept-alive connection that the server had closed before it answered a single byte. A server
+that never kept one is no exception: its requests each get a connection of their own.
 """
 
 from __future__ import annotations
@@ -127,8 +128,10 @@ class StreamClient:
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, ConnectionError):
             if not flight.reused:
                 raise
-        self.reconnects += 1
-        self._reuses = self._was_reused
+        if self._was_reused:
+            self.reconnects += 1
+        else:
+            self._reuses = False
         return await self._fresh.post(self._url, data=body, allow_redirects=False)
 
     async def _read(self, flight: Flight, response: aiohttp.ClientResponse) -> None:

@@ -56,8 +56,8 @@ Keys that are not listed are refused, with the nearest valid name. YAML anchors,
 `--set measure.repeats=3`, `--set workloads.0.concurrency=[1,8]`.
 
 Settings carry SGLang's own option names with underscores (`speculative_num_steps`, `mem_fraction_static`); their types
-and choices are those of SGLang 0.5.23's own parser. Spellings of older releases (`cuda_graph_max_bs`) are understood. With
-`engine.kind: command` they are the names that `engine.flags` gives words to ([other servers](other-servers.md)).
+and choices are those of SGLang 0.5.23's own parser. Spellings of older releases (`cuda_graph_max_bs`) are understood.
+With `engine.kind: command` they are the names that `engine.flags` gives words to ([other servers](other-servers.md)).
 """
 
 RULES = """

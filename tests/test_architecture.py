@@ -13,7 +13,8 @@ ROOT = Path(__file__).resolve().parent.parent
 MODULES = sorted([*(ROOT / "orchestrator").glob("*.py"), *(ROOT / "actors").rglob("*.py")])
 VOCABULARY = {"trial", "server_start", "records", "schemas", "options", "errors", "paths"}
 CORE = {
-    "config_label", "host_match", "limits", "metrics", "options", "planner", "ranking", "scenario", "scenario_check",
+    "command_check", "command_template", "config_label", "extra_body",
+    "host_match", "limits", "metrics", "options", "planner", "ranking", "scenario", "scenario_check",
     "server_start",
     "settings", "sweep_space", "trial", "records", "errors", "metric_names", "point_metrics", "point_validity",
     "request_columns",
