@@ -6,7 +6,7 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 RUNTIME := $(VENV)/.runtime
 DEV := $(VENV)/.dev
 
-.PHONY: setup demo demo-real test test-real lint bench docs clean
+.PHONY: setup demo demo-real demo-llamacpp test test-real lint bench docs clean
 
 $(RUNTIME): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -26,12 +26,17 @@ demo-real: $(RUNTIME)
 	PYTHON=$(PYTHON) tests/sglang_cpu/install.sh .sglang-cpu
 	$(BIN)/specsweep run scenarios/real-sglang-cpu.yaml --address local
 
+demo-llamacpp: $(RUNTIME)
+	PYTHON=$(PYTHON) tests/llamacpp/install.sh .llamacpp
+	$(BIN)/specsweep run scenarios/llamacpp-smollm2.yaml --address local
+
 test: $(DEV)
 	$(BIN)/python -m pytest -m 'not real'
 
 test-real: $(DEV)
 	PYTHON=$(PYTHON) tests/sglang_cpu/install.sh .sglang-cpu
 	PYTHON=$(PYTHON) tests/dialects/install.sh .sglang-dialects
+	PYTHON=$(PYTHON) tests/llamacpp/install.sh .llamacpp
 	$(BIN)/python -m pytest -m real --timeout 1500
 
 lint: $(DEV)

@@ -1,7 +1,8 @@
 """One streaming request against one endpoint of a server, stamped as its bytes arrive.
 
 Failures become records, never exceptions, and nothing is tried twice behind the measurement's back. The one exception
-is counted (`reconnects`): a kept-alive connection that the server had closed before it answered a single byte.
+is counted (`reconnects`): a kept-alive connection that the server had closed before it answered a single byte. A server
+that never kept one is no exception: its requests each get a connection of their own.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import orjson
 
 from actors.answer import error_text
 from actors.flight import Flight, Request
+from actors.served_api import listed_models
 from actors.sse import EventSplitter
 from orchestrator.records import RequestStatus
 from orchestrator.trial import PointSpec
@@ -38,12 +40,16 @@ class StreamClient:
         self._base = url.rstrip("/")
         self._url = self._base + PATHS[spec.api]
         self._spec = spec
+        self._model = spec.model
+        self._extra: dict[str, Any] = orjson.loads(spec.extra_body) if spec.extra_body else {}
         self._native = spec.api == "generate"
         self._headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
         if api_key:
             self._headers["Authorization"] = f"Bearer {api_key}"
         self.progress_ns = time.monotonic_ns()
         self.reconnects = 0
+        self._reuses = True
+        self._was_reused = False
 
     async def __aenter__(self) -> Self:
         trace = aiohttp.TraceConfig()
@@ -105,16 +111,27 @@ class StreamClient:
                 self._cut(flight, error)
 
     async def _open(self, flight: Flight) -> aiohttp.ClientResponse:
-        """Response headers; on a new connection if the server had closed the kept-alive one that was taken."""
-        body = request_body(self._spec, flight.request)
+        """Response headers; on a new connection if the server had closed the kept-alive one that was taken.
+
+        A server that closes every connection after its answer without saying so, as llama.cpp's does, is found out the
+        first time; from then on every request has a connection of its own.
+        """
+        body = orjson.dumps({**request_body(self._spec, flight.request, self._model), **self._extra})
+        if not self._reuses:
+            return await self._fresh.post(self._url, data=body, allow_redirects=False)
         try:
-            return await self._session.post(
+            response = await self._session.post(
                 self._url, data=body, allow_redirects=False, trace_request_ctx=flight, skip_auto_headers=("User-Agent",)
             )
+            self._was_reused = self._was_reused or flight.reused
+            return response
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, ConnectionError):
             if not flight.reused:
                 raise
-        self.reconnects += 1
+        if self._was_reused:
+            self.reconnects += 1
+        else:
+            self._reuses = False
         return await self._fresh.post(self._url, data=body, allow_redirects=False)
 
     async def _read(self, flight: Flight, response: aiohttp.ClientResponse) -> None:
@@ -138,6 +155,12 @@ class StreamClient:
             flight.conclude()
         else:
             flight.fail(RequestStatus.TRUNCATED, _named(error))
+
+    async def find_model(self) -> None:
+        """A spec without a model asks for the one that the server lists first."""
+        if not self._model and not self._native:
+            names = listed_models(await self.get_text("/v1/models"))
+            self._model = names[0] if names else "default"
 
     async def get_text(self, path: str, timeout_s: float = 5.0) -> str | None:
         """Body of a side endpoint, None if the server does not have it or does not answer."""
@@ -163,17 +186,17 @@ class StreamClient:
             return None, ""
 
 
-def request_body(spec: PointSpec, request: Request) -> bytes:
-    """JSON body of a request. The OpenAI endpoints are asked for usage in every chunk: the only count per chunk."""
+def request_body(spec: PointSpec, request: Request, model: str) -> dict[str, Any]:
+    """JSON of a request. The OpenAI endpoints are asked for usage in every chunk: the only count per chunk."""
     prompt = request.prompt
     if spec.api == "generate":
         sampling: dict[str, Any] = {"temperature": spec.temperature, "max_new_tokens": request.output_tokens}
         if spec.ignore_eos:
             sampling["ignore_eos"] = True
         given = {"text": prompt.text} if prompt.input_ids is None else {"input_ids": list(prompt.input_ids)}
-        return orjson.dumps({**given, "sampling_params": sampling, "stream": True})
+        return {**given, "sampling_params": sampling, "stream": True}
     body: dict[str, Any] = {
-        "model": spec.model,
+        "model": model,
         "max_tokens": request.output_tokens,
         "temperature": spec.temperature,
         "stream": True,
@@ -186,7 +209,7 @@ def request_body(spec: PointSpec, request: Request) -> bytes:
         body["prompt"] = prompt.text
     if spec.ignore_eos:
         body["ignore_eos"] = True
-    return orjson.dumps(body)
+    return body
 
 
 async def _mark_reused(_session: aiohttp.ClientSession, context: SimpleNamespace, _params: object) -> None:

@@ -20,8 +20,8 @@ from actors.startup import StartupTimeline
 from orchestrator.trial import Diagnosis, Label, Phase
 
 EVIDENCE_LENGTH = 500
-_SIGKILLED = frozenset({-9, 137})
-_SIGTERMED = frozenset({-15, 143})
+SIGKILLED = frozenset({-9, 137})
+SIGTERMED = frozenset({-15, 143})
 _SIGNALS = {int(known): known.name for known in signal.Signals}
 
 
@@ -260,31 +260,31 @@ def _verdict(reading: _Reading, exit_code: int | None, *, stopped: bool, oom_kil
         return Diagnosis(Label.STOP_REQUESTED, phase, *evidence, exit_code)
     if best is not None and (best.weight is Weight.HINT or best.label is not Label.UNKNOWN):
         return _told(best, exit_code)
-    if oom_kills and exit_code in _SIGKILLED and not reading.ends_itself:
+    if oom_kills and exit_code in SIGKILLED and not reading.ends_itself:
         why = f"meanwhile the kernel of the host ended {oom_kills} process(es) for lack of memory"
-        return Diagnosis(Label.HOST_OOM, phase, _ending(exit_code, reading, why), 0, exit_code)
+        return Diagnosis(Label.HOST_OOM, phase, ending(exit_code, reading.last, why), 0, exit_code)
     if reading.place in {Phase.GRAPH_TARGET, Phase.GRAPH_DRAFT}:
         return Diagnosis(Label.CAPTURE_ERROR, reading.place, *last, exit_code)
     if best is not None:
         return _told(best, exit_code)
     # The last words of a program that ends with an error of its own are about it; before a signal they are not.
-    is_error = exit_code is not None and exit_code > 0 and exit_code not in _SIGKILLED | _SIGTERMED
-    evidence = last if reading.last and is_error else (_ending(exit_code, reading), 0)
+    is_error = exit_code is not None and exit_code > 0 and exit_code not in SIGKILLED | SIGTERMED
+    evidence = last if reading.last and is_error else (ending(exit_code, reading.last), 0)
     label = _by_exit_code(exit_code, reading)
     where = phase if phase not in {Phase.LAUNCH, Phase.ARGS} else reading.place or phase
     return Diagnosis(label, where, *evidence, exit_code)
 
 
-def _ending(exit_code: int | None, reading: _Reading, why: str = "") -> str:
+def ending(exit_code: int | None, last: str, why: str = "") -> str:
     """How it ended and what is known of why, in words."""
     how = "ended without an exit code" if exit_code is None else f"ended with exit code {exit_code}"
     if exit_code is not None and (name := _SIGNALS.get(-exit_code)):
         how = f"ended by {name}"
     elif exit_code is not None and (name := _SIGNALS.get(exit_code - 128)):
         how = f"{how} ({name})"
-    if not reading.last:
+    if not last:
         return f"{how} without a word{why and '; '}{why}"
-    return f"{how}; {why or 'the log says nothing about why'} (last line: {reading.last})"[:EVIDENCE_LENGTH]
+    return f"{how}; {why or 'the log says nothing about why'} (last line: {last})"[:EVIDENCE_LENGTH]
 
 
 def _told(finding: _Finding, exit_code: int | None) -> Diagnosis:
@@ -298,6 +298,6 @@ def _by_exit_code(exit_code: int | None, reading: _Reading) -> Label:
         return Label.COMMAND_NOT_FOUND
     if exit_code == 2 and reading.timeline.phase in {Phase.LAUNCH, Phase.ARGS}:
         return Label.FLAG_INVALID
-    if exit_code in _SIGTERMED:
+    if exit_code in SIGTERMED:
         return Label.STOP_REQUESTED
     return Label.UNKNOWN

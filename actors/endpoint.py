@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
+
+from actors.served_api import listed_models
 
 _SERVED_TIMEOUT_S = 120.0
 _INFO_TIMEOUT_S = 30.0
 _ABORT_TIMEOUT_S = 3.0
+# What servers answer for a path that they do not have.
+_NO_SUCH_API = frozenset({404, 405, 501})
+_PROMPTS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("/v1/completions", {"prompt": "Hello"}),
+    ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hello"}]}),
+)
 
 
 class Endpoint:
@@ -39,6 +48,11 @@ class Endpoint:
                 return account if isinstance(account, dict) else {}
         return {}
 
+    async def unready(self, path: str, timeout_s: float) -> str | None:
+        """None if the path answered 200, else what it answered instead."""
+        status, text = await self._ask("GET", path, timeout_s=timeout_s)
+        return None if status == 200 else _told(path, status, text)
+
     async def abort_all(self) -> None:
         """Have running requests dropped: SGLang drains without a limit before it obeys SIGTERM."""
         await self._ask("POST", "/abort_request", {"abort_all": True}, timeout_s=_ABORT_TIMEOUT_S)
@@ -60,3 +74,53 @@ class Endpoint:
             return 0, f"nothing within {timeout_s:g} s"
         except (aiohttp.ClientError, OSError) as error:
             return 0, str(error) or type(error).__name__
+
+
+class OpenAiEndpoint(Endpoint):
+    """A server of which only the OpenAI API is known. `served_name`: its model's name, else the first that it lists."""
+
+    def __init__(self, url: str, api_key: str | None = None, *, served_name: str | None = None) -> None:
+        super().__init__(url, api_key)
+        self._served_name = served_name
+        self._model = served_name or ""
+
+    async def refusal(self) -> str | None:
+        """None if the server generated a token for us just now, by completions or else by chat."""
+        if not self._model:
+            status, text = await self._ask("GET", "/v1/models", timeout_s=_INFO_TIMEOUT_S)
+            names = listed_models(text) if status == 200 else []
+            self._model = names[0] if names else ""
+        request: dict[str, Any] = {"model": self._model or "default", "max_tokens": 1, "temperature": 0}
+        told = []
+        for path, prompt in _PROMPTS:
+            status, text = await self._ask("POST", path, {**request, **prompt})
+            if status == 200:
+                return None
+            told.append(_told(path, status, text))
+            if status not in _NO_SUCH_API:
+                break
+        return "; ".join(told)
+
+    async def info(self) -> dict[str, Any]:
+        """The name of the model, and the version where `/version` tells it."""
+        status, text = await self._ask("GET", "/version", timeout_s=_INFO_TIMEOUT_S)
+        version = _json(text).get("version") if status == 200 else None
+        told = {"served_model": self._model} if self._model else {}
+        return {**told, "version": version} if isinstance(version, str) else told
+
+    async def abort_all(self) -> None:
+        """SIGTERM has to do: there is no such request in the OpenAI API."""
+
+
+def _told(path: str, status: int, text: str) -> str:
+    return f"{path} answered {status or 'nothing'}" + (f": {text[:200]}" if text else "")
+
+
+def _json(text: str) -> Mapping[str, Any]:
+    import orjson
+
+    try:
+        told = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return {}
+    return told if isinstance(told, dict) else {}

@@ -14,7 +14,7 @@ from actors.guard import RUN_MARK, TRIAL_MARK
 from orchestrator.dialect import canonical_setting, dialect_of, spell
 from orchestrator.errors import ClusterRefusal
 from orchestrator.options import SettingValue
-from orchestrator.server_start import LaunchSpec
+from orchestrator.server_start import HOST_WORD, PORT_WORD, LaunchSpec
 from orchestrator.trial import SECRET_NAME
 
 MODULES = {"sglang": "sglang.launch_server", "emulator": "actors.emulator"}
@@ -47,6 +47,9 @@ def server_argv(spec: LaunchSpec, host: str, port: int, version: str | None = No
 
     SettingsFault for a setting that this version cannot be told.
     """
+    if spec.engine == "command":
+        words = (word.replace(HOST_WORD, host).replace(PORT_WORD, str(port)) for word in spec.command)
+        return (*words, *spec.extra_args)
     command = spec.command or (sys.executable, "-m", MODULES[spec.engine])
     flags = spell(_effective(spec), dialect_of(version))
     address = ("--host", host, "--port", str(port), "--enable-metrics")

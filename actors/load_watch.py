@@ -6,19 +6,33 @@ import math
 import re
 import time
 from collections.abc import Mapping
+from types import MappingProxyType
 
 # Sums over all labels; SGLang advances them when a request ends, so differences are exact for a drained window.
-COUNTERS = ("spec_verify_calls_total", "generation_tokens_total", "num_requests_total")
-_SAMPLE = re.compile(rf"^sglang[:_]({'|'.join(COUNTERS)})(?:\{{.*\}})? (\S+)", re.MULTILINE)
+# What is counted -> its name in the metrics; older releases write `sglang:`, newer ones `sglang_`.
+SGLANG_COUNTERS: Mapping[str, str] = MappingProxyType(
+    {
+        "verified": "sglang[:_]spec_verify_calls_total",
+        "generated": "sglang[:_]generation_tokens_total",
+        "requests": "sglang[:_]num_requests_total",
+    }
+)
 
 
-def read_counters(exposition: str | None) -> dict[str, float] | None:
-    """The counters found in the text of `/metrics`, None if the server has no metrics."""
+def counter_patterns(named: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
+    """What to look for in the metrics: the counters that the scenario names, else SGLang's."""
+    return {what: re.escape(name) for what, name in named} if named else SGLANG_COUNTERS
+
+
+def read_counters(exposition: str | None, patterns: Mapping[str, str] = SGLANG_COUNTERS) -> dict[str, float] | None:
+    """The counters found in the text of `/metrics`, by what they count; None if the server has no metrics."""
     if exposition is None:
         return None
     found: dict[str, float] = {}
-    for match in _SAMPLE.finditer(exposition):
-        found[match[1]] = found.get(match[1], 0.0) + float(match[2])
+    for what, pattern in patterns.items():
+        samples = re.findall(rf"^(?:{pattern})(?:\{{.*\}})? (\S+)", exposition, re.MULTILINE)
+        if samples:
+            found[what] = sum(map(float, samples))
     return found
 
 

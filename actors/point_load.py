@@ -15,7 +15,7 @@ from typing import Literal
 from actors.client import StreamClient
 from actors.flight import Flight, Request
 from actors.load_phase import Phase, measured_phase, profile_phase, warmup_phase
-from actors.load_watch import OwnSpeed, counter_delta, read_counters
+from actors.load_watch import OwnSpeed, counter_delta, counter_patterns, read_counters
 from actors.record_batch import RecordStream
 from actors.server_load import ServerLoadWatch
 from actors.server_profile import ServerProfile
@@ -58,19 +58,22 @@ class PointLoad:
 
     async def drive(self) -> ClientReport:
         """From the probe to the drained end. Closes the record stream whatever happens."""
+        patterns = counter_patterns(self._spec.counters)
         try:
             async with asyncio.TaskGroup() as group:
                 watch = group.create_task(self._watch())
                 flushed = await self._prepare()
-                before = read_counters(await self._client.get_text("/metrics"))
+                reconnects = self._client.reconnects
+                before = read_counters(await self._client.get_text("/metrics"), patterns)
                 await self._measure()
-                after = read_counters(await self._client.get_text("/metrics"))
+                reconnects = self._client.reconnects - reconnects
+                after = read_counters(await self._client.get_text("/metrics"), patterns)
                 profile = await self._profile()
                 watch.cancel()
         finally:
             self._stream.close()
-        deltas = [counter_delta(f"{name}_total", before, after)
-                  for name in ("spec_verify_calls", "generation_tokens", "num_requests")]  # fmt: skip
+        names = ("verified", "generated", "requests", "drafted", "accepted")
+        verified, generated, requests, drafted, accepted = (counter_delta(name, before, after) for name in names)
         return ClientReport(
             point_id=self._point.point_id,
             duration_s=self._speed.duration_s,
@@ -80,12 +83,14 @@ class PointLoad:
             peak_concurrency=self._peak,
             requests=self._requests,
             stopped_by=self._stopped_by(),
-            verify_calls_delta=deltas[0],
-            generation_tokens_delta=deltas[1],
-            requests_delta=deltas[2],
+            verify_calls_delta=verified,
+            generation_tokens_delta=generated,
+            requests_delta=requests,
             gated_requests=self._gated,
             cache_flushed=flushed,
-            reconnects=self._client.reconnects,
+            reconnects=reconnects,
+            drafted_tokens_delta=drafted,
+            accepted_tokens_delta=accepted,
             server_running_mean=self._server_load.running_mean,
             server_running_max=self._server_load.running_max,
             server_queued_max=self._server_load.queued_max,
@@ -104,6 +109,7 @@ class PointLoad:
     async def _prepare(self) -> bool | None:
         """Everything before the measured load; whether the prefix cache was flushed."""
         spec = self._spec
+        await self._client.find_model()
         if self._prompts.wants_calibration and (spec.warmup_requests or spec.warmup_s):
             probe = await self._short_request()
             if probe.status is RequestStatus.OK:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
+import orjson
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +15,17 @@ class ServedApi:
 
     api: str
     model: str
+
+
+def listed_models(text: str | None) -> list[str]:
+    """The names in an answer of `/v1/models`; empty if it is none."""
+    try:
+        answer = orjson.loads(text or "")
+    except orjson.JSONDecodeError:
+        return []
+    entries = answer.get("data") if isinstance(answer, dict) else None
+    found = [entry.get("id") for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+    return [str(name) for name in found if name]
 
 
 async def find_api(url: str, api: str, model: str | None, api_key: str | None) -> ServedApi:

@@ -8,19 +8,23 @@ import socket
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from actors.container import runtime_fault
 from actors.container_end import end_without_guard
 from actors.diagnoser import diagnose
-from actors.endpoint import Endpoint
+from actors.endpoint import Endpoint, OpenAiEndpoint
 from actors.follower import Segment, follow, split_log
-from actors.gpu import foreign_occupants, wait_until_free
+from actors.generic_diagnosis import diagnose_any
 from actors.guard import Guarded, ServerExit, ServerNotStarted
+from actors.kernel_kills import oom_kills
 from actors.launch import conceal, request_key, scrub, secret_values
 from actors.prepared_launch import prepare
 from actors.server_command import ServerCommand, ServerPlace, boot
+from actors.slot_gpus import SlotGpus
 from actors.startup import StartupTimeline
+from actors.template_start import CoarseTimeline, TemplateStart
 from orchestrator.server_start import LaunchSpec, ServerDied, ServerReady, StartEvent
 from orchestrator.trial import Diagnosis, Label, Phase
 
@@ -30,14 +34,9 @@ _RETRY_S = 0.5
 _ATTACH_TIMEOUT_S = 60.0
 # A server that names a fatal error but lives on (SGLang waits 12 minutes for a port that it never got) gets this long.
 _LINGER_S = 30.0
-# Memory of the server before comes back a little after its last process went.
-_GPU_SETTLE_S = 20.0
-_GPU_RETURN_S = 60.0
 _KILL_S = 15.0
 _BOOT_S = 30.0
 _START_POLL_S = 0.02
-# Counts, among other things, the processes that the kernel killed for lack of memory since it booted.
-_VMSTAT = Path("/proc/vmstat")
 _UNEXPLAINED = frozenset({Label.UNKNOWN, Label.COMMAND_NOT_FOUND})
 _MEMORY = frozenset({Label.KV_BUDGET, Label.OOM_WEIGHTS, Label.OOM_KV_ALLOC, Label.STATE_POOL})
 
@@ -61,13 +60,15 @@ class Server:
 
     def __init__(self) -> None:
         self.is_ready = False
-        self._timeline = StartupTimeline()
+        self._timeline: StartupTimeline | CoarseTimeline = StartupTimeline()
+        self._template: TemplateStart | None = None
         self._guarded: Guarded | None = None
         self._command: ServerCommand | None = None
         self._notes: tuple[str, ...] = ()
         self._launching = asyncio.Lock()
         self._stop_asked = False
         self._stopped_at_line: int | None = None
+        self._ready_at_line = 0
         self._secrets: frozenset[str] = frozenset()
         self._refusal: str | None = None
         self._version: str | None = None
@@ -80,16 +81,21 @@ class Server:
     ) -> AsyncIterator[StartEvent]:
         """Launch and follow the server; the last event is ServerReady or ServerDied.
 
-        Ready means: it printed SGLang's ready words, and then served a request of ours.
+        Ready means: it printed SGLang's ready words (another server: its ready path answered 200), and then served a
+        request of ours.
         """
         self._spec, self._gpu_ids, self._log_path = spec, tuple(gpu_ids), log_path
+        self._gpus = SlotGpus(spec, self._gpu_ids)
         self._began = self._last_sign = time.monotonic()
         reached = "127.0.0.1" if host in {"0.0.0.0", "::"} else f"[{host}]" if ":" in host else host
         env = {**os.environ, **dict(spec.env)}
         self._secrets = secret_values(spec.extra_args, env)
-        self._endpoint = Endpoint(
-            spec.url or f"http://{reached}:{port}", request_key((*spec.command, *spec.extra_args), env)
-        )
+        key = request_key((*spec.command, *spec.extra_args), env)
+        self._endpoint = Endpoint(spec.url or f"http://{reached}:{port}", key)
+        if spec.engine == "command":
+            self._endpoint = OpenAiEndpoint(self._endpoint.url, key, served_name=spec.served_name)
+            self._timeline = timeline = CoarseTimeline()
+            self._template = TemplateStart(self._endpoint, spec.ready_path, timeline, self._lived_s)
         if spec.engine == "attach":
             yield await self._attach()
             return
@@ -117,13 +123,13 @@ class Server:
         if guarded is None:
             return StopReport(None, 0.0, (), None, self._notes)
         if guarded.poll() is None and self._stopped_at_line is None:
-            self._stopped_at_line = (await asyncio.to_thread(self._log)).count(b"\n")
+            self._stopped_at_line = await asyncio.to_thread(self._lines)
         if guarded.poll() is None and self.is_ready:
             await self._endpoint.abort_all()
         ended = await self._end(guarded, grace_s)
         seconds = round(time.monotonic() - began, 3)
         notes = tuple(conceal(note, self._secrets) for note in ended.notes)
-        return StopReport(ended.code, seconds, ended.killed, await self._gpus_returned(), notes)
+        return StopReport(ended.code, seconds, ended.killed, await self._gpus.returned(), notes)
 
     def log_bytes(self) -> bytes:
         """The server's log, secrets replaced, zstd-compressed."""
@@ -131,6 +137,9 @@ class Server:
 
         text = conceal(self._log().decode("utf-8", errors="replace"), self._secrets)
         return zstandard.ZstdCompressor(level=9).compress(text.encode())
+
+    def _lines(self) -> int:
+        return self._log().count(b"\n")
 
     def _log(self) -> bytes:
         if self._log_path is None or not self._log_path.exists():
@@ -155,7 +164,7 @@ class Server:
     async def _launch(self, host: str, port: int, log_path: Path) -> Diagnosis | None:
         """Start the server under its guard; why not, if it cannot be."""
         spec = self._spec
-        if occupied := await self._occupants():
+        if occupied := await self._gpus.occupants():
             return Diagnosis(Label.GPU_OCCUPIED, Phase.LAUNCH, "; ".join(occupied))
         place = ServerPlace(socket.gethostname(), self._gpu_ids, host, port, log_path)
         prepared = await prepare(spec, place, os.environ)
@@ -166,7 +175,7 @@ class Server:
         async with self._launching:
             if self._stop_asked:
                 return Diagnosis(Label.STOP_REQUESTED, Phase.LAUNCH, "stopped before it was launched")
-            self._oom_kills_before = _oom_kills()
+            self._oom_kills_before = oom_kills()
             try:
                 self._guarded = await asyncio.to_thread(boot, command, spec, log_path, min(spec.stop_grace_s, _KILL_S))
             except OSError as error:
@@ -199,12 +208,13 @@ class Server:
             async for segments in follow(log_path, lambda: self._ended() is not None):
                 now = time.monotonic()
                 untold = self._take(segments, now) or untold
-                if self._timeline.is_ready and answer is None:
-                    answer = asyncio.create_task(self._first_answer())
+                if answer is None and (self._timeline.is_ready or self._template is not None):
+                    answer = asyncio.create_task(self._template.answered() if self._template else self._first_answer())
+                untold = untold or told_phase is not self._timeline.phase
                 if untold and (told_phase is not self._timeline.phase or now - told_at >= _TELL_EVERY_S):
                     told_at, untold, told_phase = now, False, self._timeline.phase
                     yield self._timeline.progress(self._spec.trial_id, now - self._began)
-                if answer is not None and answer.done():
+                if answer is not None and answer.done() and self._ended() is None:
                     answer.result()
                     yield await self._ready()
                     return
@@ -233,16 +243,22 @@ class Server:
     async def _ready(self) -> ServerReady:
         self.is_ready = True
         await asyncio.to_thread(self._forget_files)
+        self._ready_at_line = await asyncio.to_thread(self._lines)
         resolved = scrub(await self._endpoint.info())
-        pid = self._guarded.pid if self._guarded else None
-        seconds = round(time.monotonic() - self._began, 3)
-        phases = self._timeline.phases
-        return ServerReady(self._spec.trial_id, self._endpoint.url, pid, seconds, phases, resolved, self._version)
+        pid, phases = self._guarded.pid if self._guarded else None, self._timeline.phases
+        trial_id, url = self._spec.trial_id, self._endpoint.url
+        return ServerReady(trial_id, url, pid, self._lived_s(), phases, resolved, self._version)
 
     async def _given_up(self, now: float) -> Diagnosis | None:
         """Why the start was ended by us: too long, too long without a sign, or dead but for its processes."""
         spec, quiet_s, guarded = self._spec, now - self._last_sign, self._guarded
         too_long = f"not ready after {spec.start_timeout_s:g} s" if now - self._began >= spec.start_timeout_s else ""
+        if self._template is not None:
+            if not too_long or guarded is None:
+                return None
+            told = f"{too_long}; {self._template.refusal}" if self._template.refusal else too_long
+            verdict = await self._verdict(None, timed_out=told)
+            return replace(verdict, exit_code=(await self._end(guarded, spec.stop_grace_s)).code)
         if not too_long and quiet_s >= spec.phase_timeout_s:
             too_long = f"no sign of progress in phase {self._timeline.phase} for {spec.phase_timeout_s:g} s"
         lingers = quiet_s >= _LINGER_S and now - self._checked_at >= _LINGER_S
@@ -279,51 +295,31 @@ class Server:
 
     async def _verdict(self, ended: ServerExit | None, *, timed_out: str | None = None) -> Diagnosis:
         """The diagnosis of the log as it is now."""
-        oom_kills = _oom_kills() - self._oom_kills_before
+        killed = oom_kills() - self._oom_kills_before
+        judge = diagnose
+        if self._template is not None:
+            judge = partial(diagnose_any, phase=self._timeline.phase, since_line=self._ready_at_line)
         log = split_log(await asyncio.to_thread(self._server_log, ended))
-        told = diagnose(
+        told = judge(
             log,
             exit_code=ended.code if ended is not None else None,
             stopped_at_line=self._stopped_at_line,
             timed_out=timed_out,
-            oom_kills=oom_kills,
+            oom_kills=killed,
         )
         code, in_container = told.exit_code, self._command is not None and self._command.around.container is not None
         if in_container and told.label in _UNEXPLAINED and (fault := runtime_fault(code, log)):
             return replace(told, label=fault.label, evidence=fault.evidence, line_number=fault.line_number)
         # What runs in a container may be nobody's that we can see, so it is only judged by others once it is gone.
         alone = ended is not None or not in_container
-        if told.label in _MEMORY and alone and self._watches_gpus and (others := await self._foreign()):
+        if told.label in _MEMORY and alone and (others := await self._gpus.foreign()):
             told = replace(told, label=Label.GPU_OCCUPIED, evidence=f"{'; '.join(others)}; then: {told.evidence}")
         return told
 
     def _dead(self, diagnosis: Diagnosis) -> ServerDied:
         """The end of the server as it is told to others: without secrets."""
         diagnosis = replace(diagnosis, evidence=conceal(diagnosis.evidence, self._secrets))
-        lived_s = round(time.monotonic() - self._began, 3)
-        return ServerDied(self._spec.trial_id, diagnosis, self._timeline.phases, lived_s)
+        return ServerDied(self._spec.trial_id, diagnosis, self._timeline.phases, self._lived_s())
 
-    @property
-    def _watches_gpus(self) -> bool:
-        return bool(self._gpu_ids) and self._spec.engine == "sglang"
-
-    async def _foreign(self) -> tuple[str, ...]:
-        return await asyncio.to_thread(foreign_occupants, self._gpu_ids, self._spec.run_id)
-
-    async def _occupants(self) -> tuple[str, ...]:
-        """What holds our GPUs before we launch, if it does not go away soon."""
-        if not self._watches_gpus or await wait_until_free(self._gpu_ids, timeout_s=_GPU_SETTLE_S) is not False:
-            return ()
-        return await self._foreign() or ("an earlier server of this run still holds GPU memory",)
-
-    async def _gpus_returned(self) -> bool | None:
-        return await wait_until_free(self._gpu_ids, timeout_s=_GPU_RETURN_S) if self._watches_gpus else None
-
-
-def _oom_kills() -> int:
-    """How many processes the kernel of this host has killed for lack of memory; 0 where it does not say."""
-    try:
-        counters = dict(line.split() for line in _VMSTAT.read_text(encoding="ascii").splitlines())
-    except OSError:
-        return 0
-    return int(counters.get("oom_kill", 0))
+    def _lived_s(self) -> float:
+        return round(time.monotonic() - self._began, 3)

@@ -58,9 +58,7 @@ def on_host(spec: LaunchSpec, hostname: str) -> tuple[LaunchSpec, tuple[str, ...
     model = _mapped(spec.model_path_by_host, hostname)
     if model is not None and model != spec.model_path:
         remarks.append(f"model path on {hostname}: {model}")
-        named = "served_model_name" in dict(spec.settings) or ":" in spec.model_path
-        alias = () if named else ("--served-model-name", spec.model_path)
-        spec = replace(spec, model_path=model, extra_args=(*alias, *spec.extra_args))
+        spec = _with_model(spec, model)
     draft = _mapped(spec.draft_path_by_host, hostname)
     if draft is not None and spec.draft_path is not None and draft != spec.draft_path:
         settings = tuple((name, draft if value == spec.draft_path else value) for name, value in spec.settings)
@@ -68,6 +66,16 @@ def on_host(spec: LaunchSpec, hostname: str) -> tuple[LaunchSpec, tuple[str, ...
             remarks.append(f"draft model path on {hostname}: {draft}")
             spec = replace(spec, settings=settings)
     return spec, tuple(remarks)
+
+
+def _with_model(spec: LaunchSpec, path: str) -> LaunchSpec:
+    """A template has the path among its words; SGLang is given it as a flag, and its name besides."""
+    if spec.engine == "command":
+        words = tuple(word.replace(spec.model_path, path) for word in spec.command)
+        return replace(spec, model_path=path, command=words)
+    named = "served_model_name" in dict(spec.settings) or ":" in spec.model_path
+    alias = () if named else ("--served-model-name", spec.model_path)
+    return replace(spec, model_path=path, extra_args=(*alias, *spec.extra_args))
 
 
 def _mapped(by_host: Sequence[tuple[str, str]], hostname: str) -> str | None:

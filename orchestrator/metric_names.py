@@ -39,8 +39,10 @@ _SCALARS: dict[str, Metric] = {
     "goodput_rps": Metric("req/s", "max", "request_throughput_rps of the ok requests within every per-request limit"),
     "attainment": Metric("", "max", "ok requests within every per-request limit / all requests issued"),
     "accept_length": Metric("tok", "max", "1 + correct drafts / verify passes, over the point's ok requests; without "
-                            "per-request counters (generated tokens - requests) / verify calls of the server"),
-    "accept_rate": Metric("", "max", "correct drafts / proposed drafts, over the point's ok requests"),
+                            "per-request counters 1 + accepted / verify steps of the server, or (generated tokens - "
+                            "requests) / verify calls"),
+    "accept_rate": Metric("", "max", "correct drafts / proposed drafts, over the point's ok requests; without "
+                          "per-request counters accepted / drafted tokens of the server"),
     "cached_share": Metric("", "none", "cached prompt tokens / prompt tokens, over ok requests"),
     "achieved_rate_rps": Metric("req/s", "none", "(requests - 1) / (last send - first send)"),
     "peak_concurrency": Metric("", "none", "most requests in flight at once"),

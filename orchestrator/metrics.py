@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from orchestrator.acceptance import accept_length, accept_rate, share
 from orchestrator.metric_names import METRICS, Metric
 from orchestrator.point_metrics import Distribution, PointMetrics
 from orchestrator.point_validity import Facts, void_reasons, warnings
@@ -88,7 +89,7 @@ def summarise(
     errors = {str(s): counted[s] for s in FAILURES if counted[s]}
     failed = sum(errors.values())
     good = _good(columns, ok, latencies, request_limits)
-    cached, retractions = _share(columns.cached_tokens[ok], columns.prompt_tokens[ok]), _total(columns.retractions[ok])
+    cached, retractions = share(columns.cached_tokens[ok], columns.prompt_tokens[ok]), _total(columns.retractions[ok])
     facts = Facts(level, counted, failed, client, columns, ok, speculation)
     return PointMetrics(
         requests_total=len(columns),
@@ -107,8 +108,8 @@ def summarise(
         chunk_gap_ms=_distribution(_chunk_gaps_ms(columns, ok)),
         e2e_ms=_distribution(latencies["e2e_ms"][ok]),
         schedule_delay_ms=_distribution(_delay_ms(columns)) if level.kind == "rate" else None,
-        accept_length=_accept_length(columns, ok, client),
-        accept_rate=_share(columns.correct_drafts[ok], columns.proposed_drafts[ok]),
+        accept_length=accept_length(columns, ok, client),
+        accept_rate=accept_rate(columns, ok, client),
         cached_share=cached,
         output_tokens_total=_total_if_all(columns.output_tokens[ok]),
         prompt_tokens_total=_total_if_all(columns.prompt_tokens[ok]),
@@ -267,30 +268,6 @@ def _chunk_gaps_ms(columns: RequestColumns, ok: Flags) -> Floats:
     owner = np.repeat(np.arange(len(columns)), columns.chunk_counts)
     same = (owner[1:] == owner[:-1]) & ok[owner[1:]]
     return np.asarray(np.diff(columns.chunk_ns)[same] / 1e6)
-
-
-def _accept_length(columns: RequestColumns, ok: Flags, client: ClientReport | None) -> float | None:
-    """1 + sum(correct drafts) / sum(verify passes) over OK requests.
-
-    Without these, from the server's counters over the drained point: (tokens - requests) / verify calls, since the
-    first token of a request comes from prefill. None without speculation.
-    """
-    known = ok & ~np.isnan(columns.verify_ct) & ~np.isnan(columns.correct_drafts)
-    verified = float(columns.verify_ct[known].sum())
-    if verified > 0:
-        return 1.0 + float(columns.correct_drafts[known].sum()) / verified
-    if client is None or not client.verify_calls_delta:
-        return None
-    if client.generation_tokens_delta is None or client.requests_delta is None:
-        return None
-    return (client.generation_tokens_delta - client.requests_delta) / client.verify_calls_delta
-
-
-def _share(part: Floats, whole: Floats) -> float | None:
-    """sum(part) / sum(whole) over the requests that have both."""
-    known = ~np.isnan(part) & ~np.isnan(whole)
-    total = float(whole[known].sum())
-    return float(part[known].sum()) / total if total > 0 else None
 
 
 def _total(values: Floats) -> int | None:

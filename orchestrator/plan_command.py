@@ -71,7 +71,7 @@ def _print(scenario: Scenario, plan: Plan, console: Console) -> None:
         table.add_column(name, overflow="fold")
     rows = [(i, n, t) for i, slot in enumerate(plan.slots) for n, t in enumerate(slot, 1)]
     for i, n, trial in rows[:SHOWN_TRIALS]:
-        start = start_estimate_s(trial.config) / scenario.engine.start_speedup
+        start = start_estimate_s(scenario, trial.config)
         label = escape(labels[trial.config.config_id])
         table.add_row(str(i), str(n), label, str(len(trial.points)), f"{start:.0f}", f"{trial.estimated_s:.0f}")
     console.print(f"{scenario.name}: {scenario.description.strip().splitlines()[0] if scenario.description else ''}")

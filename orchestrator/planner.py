@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
-from orchestrator.scenario import Profile, Scenario, Workload
+from orchestrator.extra_body import body_text
+from orchestrator.scenario import Engine, Profile, Scenario, Workload
 from orchestrator.sweep_space import expand
 from orchestrator.trial import EngineConfig, LoadLevel, Point, PointSpec, ProfileSpec, Trial, content_hash
 
@@ -16,6 +17,8 @@ from orchestrator.trial import EngineConfig, LoadLevel, Point, PointSpec, Profil
 START_S = 60.0
 CAPTURE_S = 1.0
 DRAIN_S = 5.0
+# Of a server that we know nothing about; on a CPU, models are small.
+COMMAND_START_S = {"cpu": 10.0, "gpu": 120.0}
 # A window given in requests has no known length; this is the guess for `plan`.
 REQUEST_S = 5.0
 
@@ -92,8 +95,10 @@ def _point_spec(scenario: Scenario, workload: Workload, level: LoadLevel) -> Poi
         request_timeout_s=scenario.timeouts.request_s,
         max_concurrency=workload.max_concurrency,
         shared_prefix_tokens=workload.shared_prefix_tokens,
-        model=scenario.model.path,
+        model=scenario.model.served_name or ("" if scenario.engine.kind == "command" else scenario.model.path),
         seed=scenario.seed,
+        extra_body=body_text(workload.extra_body),
+        counters=_counters(scenario.engine),
         profile=_profile_spec(measure.profile),
     )
 
@@ -111,11 +116,17 @@ def _profile_spec(profile: Profile | None) -> ProfileSpec | None:
     )
 
 
+def _counters(engine: Engine) -> tuple[tuple[str, str], ...]:
+    return tuple((what, name) for what, name in engine.counters.model_dump().items() if name is not None)
+
+
 def _trial(
     scenario: Scenario, config: EngineConfig, repeat: int, specs: tuple[PointSpec, ...], done: frozenset[str]
 ) -> Trial:
     trial_id = f"{config.config_id}-r{repeat}"
-    identity = [scenario.engine.kind, scenario.model.path, scenario.engine.command, config.config_id]
+    identity: list[Any] = [scenario.engine.kind, scenario.model.path, scenario.engine.command, config.config_id]
+    if scenario.engine.kind == "command":
+        identity.append(scenario.engine.flags)
     points = []
     for spec in specs:
         point_id = content_hash([identity, _spec_identity(spec), repeat])
@@ -125,12 +136,17 @@ def _trial(
 
 
 def _spec_identity(spec: PointSpec) -> list[Any]:
-    """All that decides a measurement; a profile is taken after it."""
-    return [getattr(spec, name) for name in spec.__slots__ if name != "profile"]
+    """What decides a point: a profile is taken after it, later additions count only where they are used.
+
+    So earlier runs can be resumed.
+    """
+    names = [name for name in spec.__slots__ if name != "profile"]
+    added = {"extra_body", "counters"}
+    return [value for name in names if (value := getattr(spec, name)) or name not in added]
 
 
 def _estimate_s(scenario: Scenario, config: EngineConfig, points: list[Point]) -> float:
-    start = 0.0 if scenario.engine.kind == "attach" else start_estimate_s(config) / scenario.engine.start_speedup
+    start = start_estimate_s(scenario, config)
     measure = scenario.measure
     window = measure.duration_s or 0.0
     if measure.requests is not None:
@@ -143,7 +159,15 @@ def _estimate_s(scenario: Scenario, config: EngineConfig, points: list[Point]) -
     return start + len(points) * (measure.warmup_s + window + DRAIN_S + profile)
 
 
-def start_estimate_s(config: EngineConfig) -> float:
+def start_estimate_s(scenario: Scenario, config: EngineConfig) -> float:
+    """Seconds until a server of the scenario is ready, roughly."""
+    engine = scenario.engine
+    if engine.kind == "command":
+        return COMMAND_START_S["gpu" if scenario.slots.gpus else "cpu"]
+    return 0.0 if engine.kind == "attach" else sglang_start_s(config) / engine.start_speedup
+
+
+def sglang_start_s(config: EngineConfig) -> float:
     """Seconds of a real start: a base, and every captured batch size once for the target and again for the draft."""
     settings = config.as_dict()
     largest = settings.get("cuda_graph_max_bs_decode", min(int(settings.get("max_running_requests", 256)), 256))

@@ -21,6 +21,7 @@ def storable(scenario: Scenario) -> dict[str, Any]:
     engine["env"] = scrub(engine["env"])
     for holder, key in ((engine, "command"), (engine, "extra_args"), *((step, "command") for step in steps)):
         holder[key] = [conceal(word, secrets) for word in redact(holder[key])]
+    engine["flags"] = {name: list(redact(w)) if isinstance(w, list) else w for name, w in engine["flags"].items()}
     return stored
 
 
@@ -30,4 +31,5 @@ def holds_secrets(stored: dict[str, Any]) -> bool:
     steps = [*engine.get("before_start", ()), *engine.get("after_stop", ())]
     words = [*engine["env"].values(), *engine["command"], *engine["extra_args"]]
     words += [word for step in steps for word in step["command"]]
+    words += [word for words in engine.get("flags", {}).values() if isinstance(words, list) for word in words]
     return any(HIDDEN in word for word in words)

@@ -13,6 +13,7 @@ from pydantic.fields import FieldInfo
 from orchestrator.metric_names import METRICS
 from orchestrator.scenario import (
     At,
+    Counters,
     Criterion,
     Engine,
     HostCommand,
@@ -35,6 +36,7 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("model", Model),
     ("engine", Engine),
     ("engine.before_start[], engine.after_stop[]", HostCommand),
+    ("engine.counters", Counters),
     ("sweep", Sweep),
     ("slots", Slots),
     ("workloads[]", Workload),
@@ -59,10 +61,13 @@ Keys that are not listed are refused, with the nearest valid name. YAML anchors,
 
 Settings carry SGLang's own option names with underscores (`speculative_num_steps`, `mem_fraction_static`); their types
 and choices are those of SGLang 0.5.23's own parser. Spellings of older releases (`cuda_graph_max_bs`) are understood.
+With `engine.kind: command` they are the names that `engine.flags` gives words to ([other servers](other-servers.md)).
 """
 
 RULES = """
 ## What Specsweep decides for each config
+
+For SGLang's servers, that is; for those of kind `command` it decides nothing but host and port.
 
 * `speculative_num_steps: 0` is the config without speculation: every `speculative_*` setting is left out.
 * With `speculative_eagle_topk` 1 (the default) the draft tokens are always steps + 1; another number is refused.

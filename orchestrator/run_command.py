@@ -17,6 +17,7 @@ from rich.console import Console
 
 from actors.container import container_runtime
 from orchestrator.cluster import Cluster, Connection, connect
+from orchestrator.command_template import render
 from orchestrator.errors import BadInput, ClusterRefusal, RunInterrupted, SpecsweepError
 from orchestrator.journal import finished_work
 from orchestrator.launch_check import limits_of
@@ -219,7 +220,7 @@ def launch_spec(scenario: Scenario, run_id: str, trial: Trial) -> LaunchSpec:
         run_id=run_id,
         trial_id=trial.trial_id,
         engine=engine.kind,
-        command=tuple(engine.command),
+        command=_command(scenario, trial),
         model_path=scenario.model.path,
         settings=trial.config.settings,
         env=trial.config.env,
@@ -237,7 +238,16 @@ def launch_spec(scenario: Scenario, run_id: str, trial: Trial) -> LaunchSpec:
         draft_path=scenario.model.draft_path,
         model_path_by_host=tuple(scenario.model.path_by_host.items()),
         draft_path_by_host=tuple(scenario.model.draft_path_by_host.items()),
+        ready_path=engine.ready,
+        served_name=scenario.model.served_name,
     )
+
+
+def _command(scenario: Scenario, trial: Trial) -> tuple[str, ...]:
+    """The prefix before SGLang's flags, or the whole line of another server."""
+    if scenario.engine.kind == "command":
+        return render(scenario.engine, scenario.model, trial.config.as_dict())
+    return tuple(scenario.engine.command)
 
 
 @contextlib.contextmanager

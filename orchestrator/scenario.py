@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -33,6 +33,12 @@ class Model(Strict):
     bundled_draft: bool = Field(
         False, description="The model carries its own draft (MTP / NEXTN layer), so EAGLE needs no draft_path."
     )
+    served_name: str | None = Field(
+        None,
+        min_length=1,
+        description="Name of the model in requests to the OpenAI API. Default: `path`; for kind `command` what the "
+        "server's `/v1/models` lists first.",
+    )
     path_by_host: dict[str, str] = Field(
         default_factory=dict,
         description="Host name pattern (`gpu-a*`) to the path of the same model there; the first that fits counts, "
@@ -50,29 +56,58 @@ class HostCommand(Strict):
     timeout_s: Positive = Field(60.0, description="After this long its process group is killed, and it has failed.")
 
 
+class Counters(Strict):
+    """Counters in the server's `/metrics`, by their names there (kind `command`). Samples of all labels are added."""
+
+    drafted: str | None = Field(None, min_length=1, description="Draft tokens proposed.")
+    accepted: str | None = Field(None, min_length=1, description="Draft tokens accepted: accept_rate needs both.")
+    verified: str | None = Field(
+        None, min_length=1, description="Steps that verified a draft: accept_length = 1 + accepted / verified."
+    )
+
+
 class Engine(Strict):
     """The server program and the settings that all configs share."""
 
-    kind: Literal["sglang", "emulator", "attach"] = Field(
+    kind: Literal["sglang", "emulator", "attach", "command"] = Field(
         "sglang",
         description="`sglang` starts real servers; `emulator` starts stand-ins that need no GPU (never ranked beside "
-        "real results); `attach` loads a server that already runs at `url` and never starts or stops it.",
+        "real results); `attach` loads a server that already runs at `url` and never starts or stops it; `command` "
+        "starts any server with an OpenAI API (see other-servers.md).",
     )
     command: list[str] = Field(
         default_factory=list,
         description="Command prefix before the flags. Default: `python -m sglang.launch_server`, the worker's Python. "
         "May run a container: `[docker, run, --ipc, host, IMAGE, python3, -m, sglang.launch_server]` (docker, podman, "
-        "nerdctl, also by sudo; docs/operations.md says what is added).",
+        "nerdctl, also by sudo; docs/operations.md says what is added). Kind `command`: the whole line, with `{port}` "
+        "in it, and as needed `{host}`, `{model}`, `{draft}`, `{flags}` (else the flags come last) and names of "
+        "settings.",
     )
     version: str | None = Field(
         None,
         description="SGLang version of the hosts. Each host is asked before its first launch; give it to have settings "
         "checked against that release before anything starts, or where the command hides it.",
     )
+    flags: dict[str, str | list[str]] = Field(
+        default_factory=dict,
+        description="Kind `command`: setting name to what it adds to the command line: a flag, which the value "
+        "follows, or a list of words with `{value}` in them (and names of other settings). `false` leaves them out.",
+    )
+    ready: str = Field(
+        "/health", pattern=r"^/\S*$", description="Kind `command`: path that answers 200 once the server is up."
+    )
+    depth: str | list[str] | None = Field(
+        None, description="Kind `command`: the settings that are a depth of speculation; 0 leaves their words out."
+    )
+    counters: Counters = Field(
+        default_factory=lambda: Counters.model_validate({}), description="Kind `command`: how drafting is told."
+    )
     url: str | None = Field(None, description="Base URL of the running server (`attach` only).")
     env: dict[str, str] = Field(default_factory=dict, description="Environment added for the server.")
     settings: Settings = Field(
-        default_factory=dict, description="Server settings of every config, by SGLang option name with underscores."
+        default_factory=dict,
+        description="Server settings of every config, by SGLang option name with underscores; kind `command`: by the "
+        "names in `flags`.",
     )
     extra_args: list[str] = Field(
         default_factory=list, description="Arguments passed as they are, for flags that Specsweep does not know."
@@ -174,6 +209,11 @@ class Workload(Strict):
     ignore_eos: bool = Field(True, description="Generate `output_tokens` whatever the model says.")
     shared_prefix_tokens: int = Field(0, ge=0, description="Tokens that all prompts of a point have in common.")
     slo: Slo | None = Field(None, description="Limits per request, for goodput.")
+    extra_body: dict[str, JsonValue] = Field(
+        default_factory=dict,
+        description="JSON added to the body of every request, e.g. `{cache_prompt: false}`; keys that Specsweep sends "
+        "itself are refused.",
+    )
 
 
 class Profile(Strict):
@@ -241,7 +281,9 @@ class Timeouts(Strict):
     """Seconds after which we stop waiting."""
 
     start_s: Positive = Field(1800.0, description="Whole server start.")
-    phase_s: Positive = Field(900.0, description="Without any sign of progress inside one phase of a start.")
+    phase_s: Positive = Field(
+        900.0, description="Without any sign of progress inside one phase of a start (not kind `command`)."
+    )
     request_s: Positive = Field(600.0, description="One request.")
     stop_s: Positive = Field(30.0, description="Grace between SIGTERM and SIGKILL.")
     cluster_s: Positive = Field(60.0, description="For the cluster to grant the slots.")

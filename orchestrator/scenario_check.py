@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from orchestrator.config_env import is_variable, variable_fault, variable_text
-from orchestrator.dialect import release_numbers, setting_fault
+from orchestrator.command_check import check_command
+from orchestrator.dialect import release_numbers
+from orchestrator.extra_body import owned_keys
 from orchestrator.launch_check import launch_fault
 from orchestrator.limits import parse_limit
 from orchestrator.metric_names import METRICS
 from orchestrator.options import SettingsFault, canonical_name, nearest
 from orchestrator.scenario import At, Criterion, Scenario, Workload
-from orchestrator.sweep_space import expand, is_comparison
-
-Fault = tuple[tuple[str | int, ...], str]
+from orchestrator.sweep_check import Fault, check_exclude, check_setting_names, check_zip
+from orchestrator.sweep_space import expand
 
 NEEDS_SLO = frozenset({"goodput_rps", "attainment"})
 DATASETS = ("random_text", "code", "repetitive", "random_ids")
@@ -26,10 +26,11 @@ def check_scenario(scenario: Scenario) -> Fault | None:
         _check_engine,
         _check_version,
         launch_fault,
+        check_command,
         _check_slots,
-        _check_setting_names,
-        _check_zip,
-        _check_exclude,
+        check_setting_names,
+        check_zip,
+        check_exclude,
         _check_workloads,
         _check_measure,
         _check_objectives,
@@ -84,83 +85,6 @@ def _check_slots(scenario: Scenario) -> Fault | None:
     return None
 
 
-def _check_setting_names(scenario: Scenario) -> Fault | None:
-    version = scenario.engine.version
-    for name, value in scenario.engine.settings.items():
-        fault = "belongs into engine.env" if is_variable(name) else setting_fault(name, value, version)
-        if fault:
-            return ("engine", "settings", name), fault
-    groups: list[tuple[tuple[str | int, ...], dict[str, list[Any]]]] = [(("sweep", "axes"), scenario.sweep.axes)]
-    groups += [(("sweep", "zip", i), group) for i, group in enumerate(scenario.sweep.zip)]
-    for path, group in groups:
-        fault_in_group = _check_axes(path, group, version)
-        if fault_in_group:
-            return fault_in_group
-    for part in ("configs", "include"):
-        for i, config in enumerate(getattr(scenario.sweep, part)):
-            for name, value in config.items():
-                fault = _fault_of(name, value, version)
-                if fault:
-                    return ("sweep", part, i, name), fault
-    return _check_axis_twice(groups)
-
-
-def _fault_of(name: str, value: Any, version: str | None) -> str | None:
-    return variable_fault(name, value) if is_variable(name) else setting_fault(name, value, version)
-
-
-def _check_axes(path: tuple[str | int, ...], group: dict[str, list[Any]], version: str | None) -> Fault | None:
-    for name, values in group.items():
-        if not values:
-            return (*path, name), "is an empty axis; give at least one value, or leave it out"
-        for i, value in enumerate(values):
-            fault = _fault_of(name, value, version)
-            if fault:
-                return (*path, name, i), fault
-            if is_variable(name) and variable_text(value) in map(variable_text, values[:i]):
-                return (*path, name, i), f"has {variable_text(value)!r} twice"
-            if value in values[:i] and any(value == v and type(value) is type(v) for v in values[:i]):
-                return (*path, name, i), f"has {value!r} twice"
-    return None
-
-
-def _check_axis_twice(groups: list[tuple[tuple[str | int, ...], dict[str, list[Any]]]]) -> Fault | None:
-    seen: dict[str, str] = {}
-    for path, group in groups:
-        for name in group:
-            canonical = canonical_name(name)
-            if canonical in seen:
-                return (*path, name), f"is varied twice (also as '{seen[canonical]}')"
-            seen[canonical] = name
-    return None
-
-
-def _check_zip(scenario: Scenario) -> Fault | None:
-    for i, group in enumerate(scenario.sweep.zip):
-        lengths = {name: len(values) for name, values in group.items()}
-        if len(set(lengths.values())) > 1:
-            shown = ", ".join(f"{name} {n}" for name, n in lengths.items())
-            return ("sweep", "zip", i), f"has lists of different lengths: {shown}"
-    return None
-
-
-def _check_exclude(scenario: Scenario) -> Fault | None:
-    varied = {canonical_name(n) for n in scenario.sweep.axes}
-    varied |= {canonical_name(n) for group in scenario.sweep.zip for n in group}
-    varied |= {canonical_name(n) for config in scenario.sweep.configs for n in config}
-    for i, condition in enumerate(scenario.sweep.exclude):
-        for name, wanted in condition.items():
-            path = ("sweep", "exclude", i, name)
-            if canonical_name(name) not in varied:
-                hint = nearest(canonical_name(name), sorted(varied))
-                meant = f"; did you mean '{hint}'?" if hint else ""
-                return path, f"is not varied by this sweep{meant}"
-            values = wanted if isinstance(wanted, list) else [wanted]
-            if any(isinstance(v, str) and v.strip()[:1] in tuple("<>=!") and not is_comparison(v) for v in values):
-                return path, f'is {wanted!r}; write a value, a list of values, or a comparison such as ">= 8"'
-    return None
-
-
 def _check_workloads(scenario: Scenario) -> Fault | None:
     names: set[str] = set()
     for i, workload in enumerate(scenario.workloads):
@@ -173,6 +97,8 @@ def _check_workloads(scenario: Scenario) -> Fault | None:
             return fault
         if workload.slo is not None and not workload.slo.limits():
             return (*path, "slo"), "has no limit; give ttft_ms, tpot_ms or e2e_ms"
+        if owned := owned_keys(workload.extra_body):
+            return (*path, "extra_body", owned[0]), "is sent by Specsweep itself; the other keys of the workload set it"
     return None
 
 

@@ -9,6 +9,8 @@ from orchestrator.trial import Diagnosis, Phase, PhaseFact, Settings
 
 # A container runtime may take this long to end a container, besides the container's own grace.
 CONTAINER_END_S = 60.0
+# Left in a rendered command line: only the host where the server starts knows them.
+HOST_WORD, PORT_WORD = "{host}", "{port}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +23,9 @@ class UserCommand:
 
 @dataclass(frozen=True, slots=True)
 class LaunchSpec:
-    """What a slot needs to start one server. `command` is the prefix before the flags; times in seconds.
+    """What a slot needs to start one server. Times in seconds.
 
+    `command` is the prefix before the flags, for engine `command` the whole line with HOST_WORD and PORT_WORD in it.
     `version` is the SGLang version that the scenario expects; None to take what the host has.
     `ulimits` are soft limits by name, -1 for unlimited. The maps by host hold (pattern, path): the first whose pattern
     meets the name of the host replaces `model_path`, or `draft_path` wherever it stands in the settings.
@@ -30,7 +33,7 @@ class LaunchSpec:
 
     run_id: str
     trial_id: str
-    engine: Literal["sglang", "emulator", "attach"]
+    engine: Literal["sglang", "emulator", "attach", "command"]
     command: tuple[str, ...]
     model_path: str
     settings: Settings
@@ -43,6 +46,8 @@ class LaunchSpec:
     stop_grace_s: float = 30.0
     url: str | None = None
     version: str | None = None
+    ready_path: str = "/health"
+    served_name: str | None = None
     before_start: tuple[UserCommand, ...] = ()
     after_stop: tuple[UserCommand, ...] = ()
     ulimits: tuple[tuple[str, int], ...] = ()

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from orchestrator.command_template import command_settings, render
 from orchestrator.config_env import is_variable, split_environment, variable_text
 from orchestrator.options import canonical_name
 from orchestrator.scenario import Scenario, Sweep
@@ -32,22 +33,31 @@ def expand(scenario: Scenario) -> Iterator[EngineConfig]:
     """
     engine = scenario.engine
     seen: set[EngineConfig] = set()
-    base = {**engine.settings}
-    base.setdefault("max_running_requests", default_running_requests(scenario))
     for tried in combinations(scenario.sweep):
         combination, variables = split_environment(tried)
-        settings = resolve_settings(
-            base,
-            combination,
-            draft_path=scenario.model.draft_path,
-            bundled_draft=scenario.model.bundled_draft,
-            gpus=scenario.slots.gpus if engine.kind != "attach" else 0,
-            version=engine.version,
-        )
-        config = EngineConfig(freeze_settings(settings), tuple(sorted({**engine.env, **variables}.items())))
+        env = tuple(sorted({**engine.env, **variables}.items()))
+        config = EngineConfig(freeze_settings(_settings(scenario, combination)), env)
         if config not in seen:
             seen.add(config)
             yield config
+
+
+def _settings(scenario: Scenario, combination: dict[str, Any]) -> dict[str, Any]:
+    """The settings of one config; what SGLang needs besides is no business of other servers."""
+    engine, base = scenario.engine, dict(scenario.engine.settings)
+    if engine.kind == "command":
+        settings = command_settings(engine, {**base, **combination})
+        render(engine, scenario.model, settings)  # for what it refuses
+        return settings
+    base.setdefault("max_running_requests", default_running_requests(scenario))
+    return resolve_settings(
+        base,
+        combination,
+        draft_path=scenario.model.draft_path,
+        bundled_draft=scenario.model.bundled_draft,
+        gpus=scenario.slots.gpus if engine.kind != "attach" else 0,
+        version=engine.version,
+    )
 
 
 def default_running_requests(scenario: Scenario) -> int:

@@ -85,7 +85,11 @@ class ProfileSpec:
 
 @dataclass(frozen=True, slots=True)
 class PointSpec:
-    """All that decides what a load actor does at one point, but not on which server it does it."""
+    """All that decides what a load actor does at one point, but not on which server it does it.
+
+    An empty `model` is the one that the server lists first. `extra_body` is a JSON object that every request carries.
+    `counters` are pairs of what is counted (drafted, accepted, verified) and its name in the server's metrics.
+    """
 
     workload: str
     level: LoadLevel
@@ -105,6 +109,8 @@ class PointSpec:
     model: str = "default"
     seed: int = 0
     profile: ProfileSpec | None = None
+    extra_body: str = ""
+    counters: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +148,7 @@ class Label(StrEnum):
     RUNTIME_POOL = "runtime_pool"
     FLAG_INVALID = "flag_invalid"
     CONFIG_CONFLICT = "config_conflict"
+    OUT_OF_MEMORY = "out_of_memory"  # of an engine whose phases we do not know
 
     CAPTURE_ERROR = "capture_error"
     MODEL_MISSING = "model_missing"
@@ -171,6 +178,7 @@ INFEASIBLE = frozenset(
         Label.RUNTIME_POOL,
         Label.FLAG_INVALID,
         Label.CONFIG_CONFLICT,
+        Label.OUT_OF_MEMORY,
     }
 )
 
@@ -265,8 +273,9 @@ class ClientReport:
 
     Duration and CPU seconds are those of sending. `schedule_delay_p99_ms` is our own lateness, without the wait at
     `max_concurrency`, which `gated_requests` had. `cache_flushed` is None where the server cannot flush;
-    `reconnects` counts requests that found their kept-alive connection closed and went out on a new one. `server_*` are
-    the server's own figures, asked for while the measured load ran: requests running (mean and most), most queued,
+    `reconnects` counts measured requests that found their kept-alive connection closed and went out on a new one.
+    Deltas are the growth of the server's counters over the drained point, None where it has no such counter. `server_*`
+    are the server's own figures, asked for while the measured load ran: requests running (mean and most), most queued,
     largest share of the KV cache in use; None where it does not tell. `profile`: where traces were written, or why not.
     """
 
@@ -289,3 +298,5 @@ class ClientReport:
     server_queued_max: int | None = None
     server_token_usage_max: float | None = None
     profile: str | None = None
+    drafted_tokens_delta: float | None = None
+    accepted_tokens_delta: float | None = None

@@ -15,8 +15,10 @@ VOCABULARY = {
     "dialect", "errors", "options", "paths", "records", "schemas", "server_start", "trial",
 }  # fmt: skip
 CORE = {
-    "config_env", "config_label", "dialect", "host_match", "launch_check", "limits", "metrics", "options", "planner",
-    "ranking", "scenario", "scenario_check", "server_start",
+    "command_check", "command_template", "config_env", "config_label", "dialect", "extra_body", "host_match",
+    "launch_check", "limits", "metrics", "options", "planner", "ranking", "resolved_settings", "run_configs",
+    "scenario", "setting_check",
+    "scenario_check", "server_start", "speculation_proof",
     "settings", "sweep_space", "trial", "records", "errors", "metric_names", "point_metrics", "point_validity",
     "request_columns",
 }  # fmt: skip

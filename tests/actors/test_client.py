@@ -235,7 +235,15 @@ def ask_closing(served: int, requests: int) -> tuple[list[RequestStatus], int, i
 
 
 def test_a_kept_alive_connection_that_was_closed_is_replaced_once_and_counted() -> None:
-    assert ask_closing(served=1, requests=2) == ([RequestStatus.OK] * 2, 2, 1)
+    assert ask_closing(served=2, requests=3) == ([RequestStatus.OK] * 3, 2, 1)
+
+
+def test_a_server_that_keeps_no_connection_is_found_out_the_first_time() -> None:
+    assert ask_closing(served=1, requests=5) == ([RequestStatus.OK] * 5, 5, 0)
+
+
+def test_a_server_that_kept_a_connection_once_is_trusted_with_the_next() -> None:
+    assert ask_closing(served=2, requests=5) == ([RequestStatus.OK] * 5, 3, 1)
 
 
 def test_a_new_connection_that_is_closed_is_a_failure() -> None:

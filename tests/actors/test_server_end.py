@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import zstandard
 
-import actors.server
+import actors.kernel_kills
 from actors.launch import free_port
 from actors.server import Server
 from orchestrator.server_start import ServerDied, ServerReady, StartEvent, StartProgress
@@ -87,7 +87,7 @@ def test_a_sigkill_from_outside_is_an_out_of_memory_only_if_the_kernel_counted_o
 ) -> None:
     counters = tmp_path / "vmstat"
     counters.write_text("nr_free_pages 1\noom_kill 7\n", encoding="ascii")
-    monkeypatch.setattr(actors.server, "_VMSTAT", counters)
+    monkeypatch.setattr(actors.kernel_kills, "_VMSTAT", counters)
 
     async def run() -> ServerDied:
         async with started(spec_for({"lines": START, "then": "serve"}), tmp_path) as (server, events):
@@ -107,10 +107,10 @@ def test_a_host_that_does_not_count_kills_for_memory_counts_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(actors.server, "_VMSTAT", tmp_path / "nothing")
-    assert actors.server._oom_kills() == 0
+    assert actors.kernel_kills.oom_kills() == 0
     (tmp_path / "old").write_text("nr_free_pages 1\n", encoding="ascii")
     monkeypatch.setattr(actors.server, "_VMSTAT", tmp_path / "old")
-    assert actors.server._oom_kills() == 0
+    assert actors.kernel_kills.oom_kills() == 0
 
 
 def test_the_stored_log_is_compressed_and_holds_no_secret(tmp_path: Path) -> None:

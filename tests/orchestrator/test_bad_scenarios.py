@@ -30,7 +30,7 @@ EDITS = [
     ("quoted number", "  duration_s: 5", '  duration_s: "5"', ":19: measure.duration_s: input should be a valid number, not '5'"),
     ("negative duration", "  duration_s: 5", "  duration_s: -5", ":19: measure.duration_s: input should be greater than 0, not -5"),
     ("missing key", "name: small\n", "", ": name: is missing"),
-    ("unknown engine kind", "kind: emulator", "kind: vllm", ":6: engine.kind: is 'vllm', allowed: 'sglang', 'emulator' or 'attach'"),
+    ("unknown engine kind", "kind: emulator", "kind: vllm", ":6: engine.kind: is 'vllm', allowed: 'sglang', 'emulator', 'attach' or 'command'"),
     ("empty axis", "[0, 1, 2]", "[]", ":11: sweep.axes.speculative_num_steps: is an empty axis"),
     ("value twice on an axis", "[0, 1, 2]", "[0, 1, 1]", ":11: sweep.axes.speculative_num_steps[2]: has 1 twice"),
     ("unknown setting", "speculative_num_steps:", "speculative_num_step:", ":11: sweep.axes.speculative_num_step[0]: is not an SGLang 0.5.23 server option; did you mean 'speculative_num_steps'?"),

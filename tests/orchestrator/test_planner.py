@@ -6,7 +6,7 @@ import time
 from collections import Counter
 
 from orchestrator.config_label import config_labels
-from orchestrator.planner import make_plan, start_estimate_s
+from orchestrator.planner import make_plan, sglang_start_s
 from orchestrator.run_command import launch_spec
 from orchestrator.server_start import UserCommand
 from orchestrator.sweep_space import combinations, expand, meets
@@ -108,7 +108,7 @@ def test_dear_starts_are_spread_so_that_slots_finish_together() -> None:
 
 def test_a_start_with_more_graphs_to_capture_is_estimated_dearer() -> None:
     def estimate(**settings: int) -> float:
-        return start_estimate_s(EngineConfig(freeze_settings(dict(settings))))
+        return sglang_start_s(EngineConfig(freeze_settings(dict(settings))))
 
     plain = estimate(cuda_graph_max_bs_decode=64)
     assert plain < estimate(cuda_graph_max_bs_decode=64, speculative_num_steps=1)
