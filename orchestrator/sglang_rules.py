@@ -7,6 +7,7 @@ A rule is found by name in docs/rules.md. Rules were read from the sources of 0.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 from orchestrator.attention_rules import ATTENTION_RULES
 from orchestrator.block_draft_rules import BLOCK_DRAFT_RULES
@@ -40,15 +41,19 @@ class BrokenRule:
         return f"{self.message} (rule: {self.name})"
 
 
+@cache
+def _rules_of(version: str | None, arch: Arch | None) -> tuple[Rule, ...]:
+    """The rules that can be broken by this release on this architecture."""
+    return tuple(r for r in RULES if r.holds_in(version) and (r.archs is None or arch in r.archs))
+
+
 def broken_rule(settings: Settings, *, version: str | None = None, arch: Arch | None = None) -> BrokenRule | None:
     """The first rule that settings (canonical names) break, or None.
 
     `version` None: the newest release that was read. `arch` None: not known, and rules about GPUs are not asked.
     """
     here = Arch.CPU if settings.get("device") == "cpu" else arch
-    for rule in RULES:
-        if not rule.holds_in(version) or (rule.archs is not None and here not in rule.archs):
-            continue
+    for rule in _rules_of(version, here):
         fault = rule.check(settings, here)
         if fault is not None:
             return BrokenRule(rule.name, *fault)

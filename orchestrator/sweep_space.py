@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from orchestrator.gpu_arch import arch_of_product
 from orchestrator.options import canonical_name
 from orchestrator.scenario import Scenario, Sweep
 from orchestrator.settings import resolve_settings
@@ -31,6 +32,7 @@ def expand(scenario: Scenario) -> Iterator[EngineConfig]:
     """
     engine = scenario.engine
     env = tuple(sorted(engine.env.items()))
+    arch = arch_of_product(scenario.slots.accelerator)
     seen: set[EngineConfig] = set()
     base = {**engine.settings}
     base.setdefault("max_running_requests", default_running_requests(scenario))
@@ -41,6 +43,7 @@ def expand(scenario: Scenario) -> Iterator[EngineConfig]:
             draft_path=scenario.model.draft_path,
             bundled_draft=scenario.model.bundled_draft,
             gpus=scenario.slots.gpus if engine.kind != "attach" else 0,
+            arch=arch,
         )
         config = EngineConfig(freeze_settings(settings), env)
         if config not in seen:
