@@ -15,6 +15,7 @@ from actors.follower import Segment, follow, split_log
 from actors.gpu import foreign_occupants, wait_until_free
 from actors.guard import Guarded, ServerExit, ServerNotStarted
 from actors.launch import conceal, request_key, scrub, secret_values, server_argv, server_env
+from actors.preflight import faked_account, objection
 from actors.startup import StartupTimeline
 from orchestrator.server_start import LaunchSpec, ServerDied, ServerReady, StartEvent
 from orchestrator.trial import Diagnosis, Label, Phase
@@ -128,7 +129,7 @@ class Server:
                 evidence = f"{self._endpoint.url}/generate: {refusal}"
                 return self._dead(Diagnosis(Label.START_TIMEOUT, Phase.LAUNCH, evidence))
             await asyncio.sleep(_RETRY_S)
-        return await self._ready()
+        return await self._measurable()
 
     async def _launch(self, host: str, port: int, log_path: Path) -> Diagnosis | None:
         """Start the server under its guard; why not, if it cannot be."""
@@ -138,6 +139,8 @@ class Server:
         argv = server_argv(spec, host, port)
         env = server_env(spec, self._gpu_ids, os.environ)
         self._secrets = secret_values(argv, env)
+        if objected := await asyncio.to_thread(objection, spec, self._gpu_ids, env, argv):
+            return objected
         async with self._launching:
             if self._stop_asked:
                 return Diagnosis(Label.STOP_REQUESTED, Phase.LAUNCH, "stopped before it was launched")
@@ -174,7 +177,7 @@ class Server:
                     yield self._timeline.progress(self._spec.trial_id, now - self._began)
                 if answer is not None and answer.done():
                     answer.result()
-                    yield await self._ready()
+                    yield await self._measurable()
                     return
                 if given_up := await self._given_up(now):
                     yield self._dead(given_up)
@@ -204,6 +207,16 @@ class Server:
         pid = self._guarded.pid if self._guarded else None
         seconds = round(time.monotonic() - self._began, 3)
         return ServerReady(self._spec.trial_id, self._endpoint.url, pid, seconds, self._timeline.phases, resolved)
+
+    async def _measurable(self) -> StartEvent:
+        """Ready, unless the server itself says that it makes results up (a container has an environment of its own)."""
+        ready = await self._ready()
+        faked = faked_account(self._spec, ready.resolved)
+        if faked is None:
+            return ready
+        self.is_ready = False
+        ended = await self._end(self._guarded, self._spec.stop_grace_s) if self._guarded else None
+        return self._dead(replace(faked, exit_code=ended.code if ended else None))
 
     async def _given_up(self, now: float) -> Diagnosis | None:
         """Why the start was ended by us: too long, too long without a sign, or dead but for its processes."""

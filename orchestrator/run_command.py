@@ -223,6 +223,7 @@ def launch_spec(scenario: Scenario, run_id: str, trial: Trial) -> LaunchSpec:
         phase_timeout_s=timeouts.phase_s,
         stop_grace_s=timeouts.stop_s,
         url=engine.url,
+        allow_faked=tuple(engine.allow_faked),
     )
 
 

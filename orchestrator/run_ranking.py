@@ -164,6 +164,9 @@ def _notes(scenario: Scenario, trials: list[dict[str, Any]], points: list[Measur
         notes.append("load_format=dummy: random weights; acceptance and speeds are artefacts, not evidence")
     if scenario.engine.settings.get("device") == "cpu":
         notes.append("device=cpu: these speeds say nothing about a GPU")
+    if scenario.engine.allow_faked:
+        names = ", ".join(scenario.engine.allow_faked)
+        notes.append(f"engine.allow_faked: {names}; servers may have made up what was measured, it is no evidence")
     warned = [p for p in points if p.metrics.warnings]
     if warned:
         example = warned[-1].metrics.warnings[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from orchestrator.faked_check import check_faked
 from orchestrator.limits import parse_limit
 from orchestrator.metric_names import METRICS
 from orchestrator.options import canonical_name, nearest, setting_fault
@@ -24,6 +25,7 @@ def check_scenario(scenario: Scenario) -> Fault | None:
         _check_engine,
         _check_slots,
         _check_setting_names,
+        check_faked,
         _check_zip,
         _check_exclude,
         _check_workloads,

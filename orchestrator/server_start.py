@@ -26,6 +26,7 @@ class LaunchSpec:
     phase_timeout_s: float = 900.0
     stop_grace_s: float = 30.0
     url: str | None = None
+    allow_faked: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

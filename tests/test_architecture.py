@@ -11,12 +11,17 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 MODULES = sorted([*(ROOT / "orchestrator").glob("*.py"), *(ROOT / "actors").rglob("*.py")])
-VOCABULARY = {"trial", "server_start", "records", "schemas", "options", "errors", "paths"}
+VOCABULARY = {
+    "trial", "server_start", "records", "schemas", "options", "errors", "paths",
+    "sglang_rules", "gpu_arch", "faked_results",  # asked again on the host, where GPUs and environment are known
+}  # fmt: skip
 CORE = {
     "config_label", "host_match", "limits", "metrics", "options", "planner", "ranking", "scenario", "scenario_check",
     "server_start",
     "settings", "sweep_space", "trial", "records", "errors", "metric_names", "point_metrics", "point_validity",
-    "request_columns",
+    "request_columns", "sglang_rules", "rule_terms", "speculation_rules", "block_draft_rules", "attention_rules",
+    "state_cache_rules", "capacity_rules", "sglang_adjustments", "auto_choices", "gpu_arch", "faked_results",
+    "faked_check",
 }  # fmt: skip
 OUTSIDE = {"ray", "pyarrow", "aiohttp", "subprocess", "socket", "time", "threading", "rich"}
 
