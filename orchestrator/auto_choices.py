@@ -12,6 +12,10 @@ from dataclasses import dataclass
 from orchestrator.rule_terms import Settings, algorithm, attention_backends, is_drafting_by_steps, number
 
 
+# Quantizations with 4-bit layers; not given, the checkpoint decides.
+_MAY_BE_FP4 = frozenset({None, "modelopt", "modelopt_fp4", "modelopt_mixed", "nvfp4_online", "compressed-tensors"})
+
+
 @dataclass(frozen=True, slots=True)
 class AutoChoice:
     """A setting left open: what SGLang takes on SM100 and on SM120, and why that matters."""
@@ -75,6 +79,8 @@ def _moe(settings: Settings) -> AutoChoice | None:
 
 def _fp4_gemm(settings: Settings) -> AutoChoice | None:
     if settings.get("fp4_gemm_runner_backend", settings.get("fp4_gemm_backend", "auto")) != "auto":
+        return None
+    if settings.get("quantization") not in _MAY_BE_FP4:
         return None
     return AutoChoice("fp4_gemm_runner_backend", "flashinfer_cutedsl", "flashinfer_cutlass", "models in 4 bits")
 

@@ -94,7 +94,7 @@ def _print_choices(scenario: Scenario, plan: Plan, console: Console) -> None:
     if choices:
         console.print("Left on auto, differs between SM100 (B200) and SM120 (RTX PRO 6000):")
     for choice, n in choices.items():
-        both = f"{choice.setting}: {choice.sm100} | {choice.sm120}"
+        both = f"{choice.setting}: SM100 {choice.sm100} | SM120 {choice.sm120}"
         console.print(escape(f"  {both} ({choice.why}) [{n} of {len(plan.configs)} configs]"))
     if notes:
         console.print("Changed by SGLang itself:")

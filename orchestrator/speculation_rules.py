@@ -177,6 +177,14 @@ SPECULATION_RULES: tuple[Rule, ...] = (
         sglang="changes the number, with a warning",
     ),
     Rule(
+        "trtllm-mha-chain-only",
+        "Attention backend trtllm_mha verifies chains only: topk 1.",
+        refuse("speculative_eagle_topk",
+               "is {topk}, but {which} trtllm_mha verifies chains only: take topk 1, or flashinfer",
+               lambda s: is_drafting_by_steps(s) and topk(s) > 1 and uses_backend(s, "trtllm_mha"),
+               topk=topk, which=lambda s: backend_setting(s, "trtllm_mha")),
+    ),
+    Rule(
         "page-tree-backend",
         "topk above 1 with pages above 1 needs attention backend flashinfer, fa3 or triton (left open: unless the GPU "
         "is one where SGLang's choice is one of them).",
@@ -188,14 +196,6 @@ SPECULATION_RULES: tuple[Rule, ...] = (
         "As page-tree-backend, but triton cannot do it either.",
         _page_tree_before_triton,
         until="0.5.14",
-    ),
-    Rule(
-        "trtllm-mha-chain-only",
-        "Attention backend trtllm_mha verifies chains only: topk 1.",
-        refuse("speculative_eagle_topk",
-               "is {topk}, but {which} trtllm_mha verifies chains only: take topk 1, or flashinfer",
-               lambda s: is_drafting_by_steps(s) and topk(s) > 1 and uses_backend(s, "trtllm_mha"),
-               topk=topk, which=lambda s: backend_setting(s, "trtllm_mha")),
     ),
     Rule(
         "flex-attention-no-speculation",
