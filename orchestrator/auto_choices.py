@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from orchestrator.rule_terms import Settings, algorithm, attention_backends, is_drafting_by_steps, number
 
-
 # Quantizations with 4-bit layers; not given, the checkpoint decides.
 _MAY_BE_FP4 = frozenset({None, "modelopt", "modelopt_fp4", "modelopt_mixed", "nvfp4_online", "compressed-tensors"})
 

@@ -189,7 +189,8 @@ page is generated (`make docs`).
 
 Rules were read from the sources of SGLang 0.5.9, 0.5.12, 0.5.15, 0.5.19, 0.5.21 and 0.5.23. *Releases* says in which of
 them a rule was found. *GPUs* says where it can be broken; such a rule is not asked while the GPU is unknown: name it
-with `slots.accelerator`. Rules that depend on the model's own configuration are not here: SGLang names them when it starts.
+with `slots.accelerator`. Rules that depend on the model's own configuration are not here: SGLang tells them at its
+start.
 """
 
 
