@@ -23,6 +23,9 @@ from orchestrator.rule_terms import (
 _CPU = frozenset({Arch.CPU})
 _TRTLLM_MHA = SM100 | SM120 | {Arch.SM90}
 _FP4 = frozenset({"nvfp4", "fp4_mx_block16"})
+# For MHA or MLA models; which of the two is served is not known here.
+_FP4_AFTER_FA4 = ("triton", "torch_native", "flex_attention", "flashinfer", "trtllm_mla")
+_FP4_BACKENDS = (*_FP4_AFTER_FA4, "trtllm_mha")
 # The prefill input of an nvfp4 cache, by the backend that reads it.
 _NVFP4_PREFILL = {"fp8_e4m3": "flashinfer", "nvfp4": "trtllm_mha"}
 _NATIVE_NVFP4 = frozenset({"EAGLE", "EAGLE3", "NGRAM"})
@@ -55,6 +58,18 @@ def _nvfp4_prefill_type(settings: Settings, arch: Arch | None) -> str:
     by_backend = {backend: kind for kind, backend in _NVFP4_PREFILL.items()}
     backend = attention_backends(settings)[0]
     return by_backend.get(backend or "", "nvfp4" if arch in SM100 else "fp8_e4m3")
+
+
+def _fp4_backend(settings: Settings, _: Arch | None) -> Fault:
+    prefill, decode = attention_backends(settings)
+    if _kv(settings) not in _FP4 or prefill is None or decode is None:
+        return None
+    able = _FP4_AFTER_FA4 if prefill == "fa4" else _FP4_BACKENDS
+    if decode in able or prefill not in {decode, "fa4"}:
+        return None
+    after = " after prefill by fa4" if prefill == "fa4" else ""
+    told = f"is {decode}, but a 4-bit KV cache{after} needs one of: {', '.join(able)}"
+    return backend_setting(settings, decode), told
 
 
 def _nvfp4_prefill_arch(settings: Settings, arch: Arch | None) -> Fault:
@@ -165,6 +180,7 @@ ATTENTION_RULES: tuple[Rule, ...] = (
         refuse("kv_cache_dtype", "is {kv_cache_dtype}, which needs a GPU: take auto", lambda s: _kv(s) in _FP4),
         since="0.5.19", archs=_CPU,
     ),
+    Rule("fp4-kv-backend", "A 4-bit KV cache needs an attention backend that reads it.", _fp4_backend),
     Rule(
         "fp4-kv-no-unified-memory",
         "4-bit KV caches do not work with `enable_unified_memory`.",

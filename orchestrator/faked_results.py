@@ -22,7 +22,7 @@ FAKING: dict[str, str] = {
     "SGLANG_DEBUG_HISPARSE_SKIP_IO": "the cost of reading the KV cache from the host (and the output)",
 }
 _OFF = frozenset({"", "0", "false", "no", "n", "off"})
-# `NAME=value` wherever it stands in a word: `env NAME=v`, `-e NAME=v`, `-eNAME=v`, `--env=NAME=v`, `sh -c "export NAME=v; ..."`.
+# `NAME=value` wherever it stands in a word: `env NAME=v`, `-e NAME=v`, `-eNAME=v`, `--env=NAME=v`, `sh -c "NAME=v .."`.
 _GIVEN = re.compile(rf"(?:^-e|(?<![A-Za-z0-9_]))({'|'.join(FAKING)})=['\"]?([^\s'\";]*)")
 
 

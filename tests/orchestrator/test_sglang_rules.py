@@ -96,6 +96,8 @@ ROWS: list[Row] = [
     ("mxfp8-kv-arch", {"kv_cache_dtype": "mxfp8"}, "kv_cache_dtype", {"kv_cache_dtype": "fp8_e4m3"}, Arch.SM90, None),
     ("nvfp4-kv-arch", NVFP4, "kv_cache_dtype", {"kv_cache_dtype": "fp4_mx_block16"}, Arch.SM90, None),
     ("fp4-kv-on-gpu-only", {"kv_cache_dtype": "fp4_mx_block16"}, "kv_cache_dtype", {"kv_cache_dtype": "auto"}, Arch.CPU, None),
+    ("fp4-kv-backend", {"kv_cache_dtype": "fp4_mx_block16", "attention_backend": "fa3"}, "attention_backend", {"attention_backend": "triton"}, None, None),
+    ("fp4-kv-backend", {"kv_cache_dtype": "fp4_mx_block16", "prefill_attention_backend": "fa4", "decode_attention_backend": "trtllm_mha"}, "decode_attention_backend", {"decode_attention_backend": "triton"}, Arch.SM100, None),
     ("fp4-kv-no-unified-memory", {**NVFP4, "enable_unified_memory": True}, "enable_unified_memory", {"enable_unified_memory": False}, None, None),
     ("prefill-dequant-needs-nvfp4", {"prefill_kv_cache_dequant_dtype": "fp8_e4m3"}, "prefill_kv_cache_dequant_dtype", NVFP4, None, None),
     ("nvfp4-prefill-arch", {**NVFP4, "attention_backend": "trtllm_mha"}, "prefill_kv_cache_dequant_dtype", {"attention_backend": "flashinfer"}, Arch.SM120, None),
