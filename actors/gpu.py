@@ -72,6 +72,23 @@ def gpu_states(nvml: Any | None = None) -> tuple[GpuState, ...] | None:
         return None
 
 
+def gpu_capability(gpu_ids: Sequence[str], nvml: Any | None = None) -> tuple[int, int] | None:
+    """CUDA compute capability of these GPUs (index or UUID); None without NVML, if one is missing, or they differ."""
+    nvml = nvml or _installed_nvml()
+    if nvml is None:
+        return None
+    found: dict[str, tuple[int, int]] = {}
+    try:
+        for index in range(nvml.nvmlDeviceGetCount()):
+            handle = nvml.nvmlDeviceGetHandleByIndex(index)
+            for name in {str(index), _text(nvml.nvmlDeviceGetUUID(handle))} & set(gpu_ids):
+                major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
+                found[name] = (int(major), int(minor))
+    except nvml.NVMLError:
+        return None
+    return next(iter(found.values())) if len(found) == len(set(gpu_ids)) and len(set(found.values())) == 1 else None
+
+
 def _state(nvml: Any, index: int) -> GpuState:
     handle = nvml.nvmlDeviceGetHandleByIndex(index)
     memory = nvml.nvmlDeviceGetMemoryInfo(handle)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from actors.engine_version import installed_version, version_conflict
 from actors.launch import server_env
+from actors.preflight import objection
 from actors.server_command import LaunchRefused, ServerCommand, ServerPlace, server_command
 from orchestrator.options import SettingsFault
 from orchestrator.server_start import LaunchSpec
@@ -32,4 +34,7 @@ async def prepare(spec: LaunchSpec, place: ServerPlace, base: Mapping[str, str])
         return Diagnosis(Label.FLAG_INVALID, Phase.ARGS, f"{fault.name} {fault.message}")
     except LaunchRefused as refused:
         return Diagnosis(Label.UNKNOWN, Phase.LAUNCH, str(refused))
-    return PreparedLaunch(command, version)
+    objected = await asyncio.to_thread(
+        objection, spec, place.gpu_ids, command.env, command.argv, version or spec.version
+    )
+    return objected or PreparedLaunch(command, version)

@@ -20,8 +20,10 @@ from actors.generic_diagnosis import diagnose_any
 from actors.guard import Guarded, ServerExit, ServerNotStarted
 from actors.kernel_kills import oom_kills
 from actors.launch import conceal, request_key, scrub, secret_values
+from actors.preflight import faked_account
 from actors.prepared_launch import prepare
 from actors.server_command import ServerCommand, ServerPlace, boot
+from actors.server_log import ServerLog
 from actors.slot_gpus import SlotGpus
 from actors.startup import StartupTimeline
 from actors.template_start import CoarseTimeline, TemplateStart
@@ -72,7 +74,7 @@ class Server:
         self._secrets: frozenset[str] = frozenset()
         self._refusal: str | None = None
         self._version: str | None = None
-        self._log_path: Path | None = None
+        self._log = ServerLog(None)
         self._checked_at = 0.0
         self._oom_kills_before = 0
 
@@ -84,7 +86,7 @@ class Server:
         Ready means: it printed SGLang's ready words (another server: its ready path answered 200), and then served a
         request of ours.
         """
-        self._spec, self._gpu_ids, self._log_path = spec, tuple(gpu_ids), log_path
+        self._spec, self._gpu_ids, self._log = spec, tuple(gpu_ids), ServerLog(log_path)
         self._gpus = SlotGpus(spec, self._gpu_ids)
         self._began = self._last_sign = time.monotonic()
         reached = "127.0.0.1" if host in {"0.0.0.0", "::"} else f"[{host}]" if ":" in host else host
@@ -123,7 +125,7 @@ class Server:
         if guarded is None:
             return StopReport(None, 0.0, (), None, self._notes)
         if guarded.poll() is None and self._stopped_at_line is None:
-            self._stopped_at_line = await asyncio.to_thread(self._lines)
+            self._stopped_at_line = await asyncio.to_thread(self._log.lines)
         if guarded.poll() is None and self.is_ready:
             await self._endpoint.abort_all()
         ended = await self._end(guarded, grace_s)
@@ -133,24 +135,12 @@ class Server:
 
     def log_bytes(self) -> bytes:
         """The server's log, secrets replaced, zstd-compressed."""
-        import zstandard
-
-        text = conceal(self._log().decode("utf-8", errors="replace"), self._secrets)
-        return zstandard.ZstdCompressor(level=9).compress(text.encode())
-
-    def _lines(self) -> int:
-        return self._log().count(b"\n")
-
-    def _log(self) -> bytes:
-        if self._log_path is None or not self._log_path.exists():
-            return b""
-        return self._log_path.read_bytes()
+        return self._log.packed(self._secrets)
 
     def _server_log(self, ended: ServerExit | None) -> bytes:
-        """The log as far as the server wrote it: with empty lines for what came before, without what came after."""
-        log, began = self._log(), self._guarded.log_began if self._guarded is not None else 0
-        end = ended.log_ended if ended is not None else None
-        return b"\n" * log[:began].count(b"\n") + log[began:end]
+        """The log as far as the server wrote it."""
+        began = self._guarded.log_began if self._guarded is not None else 0
+        return self._log.of_server(began, ended.log_ended if ended is not None else None)
 
     async def _attach(self) -> StartEvent:
         deadline = self._began + min(self._spec.start_timeout_s, _ATTACH_TIMEOUT_S)
@@ -159,7 +149,7 @@ class Server:
                 evidence = f"{self._endpoint.url}/generate: {refusal}"
                 return self._dead(Diagnosis(Label.START_TIMEOUT, Phase.LAUNCH, evidence))
             await asyncio.sleep(_RETRY_S)
-        return await self._ready()
+        return await self._measurable()
 
     async def _launch(self, host: str, port: int, log_path: Path) -> Diagnosis | None:
         """Start the server under its guard; why not, if it cannot be."""
@@ -216,7 +206,7 @@ class Server:
                     yield self._timeline.progress(self._spec.trial_id, now - self._began)
                 if answer is not None and answer.done() and self._ended() is None:
                     answer.result()
-                    yield await self._ready()
+                    yield await self._measurable()
                     return
                 if given_up := await self._given_up(now):
                     yield self._dead(given_up)
@@ -243,11 +233,21 @@ class Server:
     async def _ready(self) -> ServerReady:
         self.is_ready = True
         await asyncio.to_thread(self._forget_files)
-        self._ready_at_line = await asyncio.to_thread(self._lines)
+        self._ready_at_line = await asyncio.to_thread(self._log.lines)
         resolved = scrub(await self._endpoint.info())
         pid, phases = self._guarded.pid if self._guarded else None, self._timeline.phases
         trial_id, url = self._spec.trial_id, self._endpoint.url
         return ServerReady(trial_id, url, pid, self._lived_s(), phases, resolved, self._version)
+
+    async def _measurable(self) -> StartEvent:
+        """Ready, unless the server itself says that it makes results up (a container has an environment of its own)."""
+        ready = await self._ready()
+        faked = faked_account(self._spec, ready.resolved)
+        if faked is None:
+            return ready
+        self.is_ready = False
+        ended = await self._end(self._guarded, self._spec.stop_grace_s) if self._guarded else None
+        return self._dead(replace(faked, exit_code=ended.code if ended else None))
 
     async def _given_up(self, now: float) -> Diagnosis | None:
         """Why the start was ended by us: too long, too long without a sign, or dead but for its processes."""

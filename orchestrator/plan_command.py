@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +12,18 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from orchestrator.auto_choices import AutoChoice, auto_choices
 from orchestrator.config_label import config_labels
+from orchestrator.gpu_arch import arch_of_product
 from orchestrator.planner import Plan, make_plan, start_estimate_s
 from orchestrator.run_command import check_dataset_files
 from orchestrator.scenario import Scenario
 from orchestrator.scenario_file import load_scenario
+from orchestrator.sglang_adjustments import adjustments
 
 SHOWN_TRIALS = 40
+# Engines whose settings are SGLang's and whose servers we start.
+_OURS = frozenset({"sglang", "emulator"})
 
 
 def show_plan(path: Path, overrides: tuple[str, ...], slots: int | None, *, as_json: bool, console: Console) -> None:
@@ -47,6 +54,8 @@ def plan_json(scenario: Scenario, plan: Plan) -> dict[str, Any]:
         "configs": [{"config_id": c.config_id, "settings": c.as_dict()} for c in plan.configs],
         "trials": len(plan.trials),
         "points": plan.points,
+        "left_on_auto": [{**asdict(choice), "configs": n} for choice, n in left_on_auto(scenario, plan).items()],
+        "adjustments": [{"note": note, "configs": n} for note, n in adjusted(scenario, plan).items()],
         "estimated_server_hours": round(plan.server_hours, 4),
         "estimated_makespan_s": round(plan.makespan_s, 1),
         "slots": [
@@ -62,6 +71,35 @@ def plan_json(scenario: Scenario, plan: Plan) -> dict[str, Any]:
             for slot in plan.slots
         ],
     }
+
+
+def left_on_auto(scenario: Scenario, plan: Plan) -> Counter[AutoChoice]:
+    """What is left to SGLang and differs between the two Blackwells, each with the number of configs concerned."""
+    if scenario.engine.kind not in _OURS:
+        return Counter()
+    return Counter(choice for config in plan.configs for choice in auto_choices(config.as_dict()))
+
+
+def adjusted(scenario: Scenario, plan: Plan) -> Counter[str]:
+    """What SGLang will change by itself, each with the number of configs concerned."""
+    if scenario.engine.kind not in _OURS:
+        return Counter()
+    arch = arch_of_product(scenario.slots.accelerator)
+    settings = [config.as_dict() for config in plan.configs]
+    return Counter(note for given in settings if given.get("device") != "cpu" for note in adjustments(given, arch))
+
+
+def _print_choices(scenario: Scenario, plan: Plan, console: Console) -> None:
+    choices, notes = left_on_auto(scenario, plan), adjusted(scenario, plan)
+    if choices:
+        console.print("Left on auto, differs between SM100 (B200) and SM120 (RTX PRO 6000):")
+    for choice, n in choices.items():
+        both = f"{choice.setting}: SM100 {choice.sm100} | SM120 {choice.sm120}"
+        console.print(escape(f"  {both} ({choice.why}) [{n} of {len(plan.configs)} configs]"))
+    if notes:
+        console.print("Changed by SGLang itself:")
+    for note, n in notes.items():
+        console.print(escape(f"  {note} [{n} of {len(plan.configs)} configs]"))
 
 
 def _print(scenario: Scenario, plan: Plan, console: Console) -> None:
@@ -82,6 +120,7 @@ def _print(scenario: Scenario, plan: Plan, console: Console) -> None:
         f"{len(plan.configs)} configs, {len(plan.trials)} trials (server starts), {plan.points} points on "
         f"{len(plan.slots)} slot(s) of {scenario.slots.gpus} GPUs; seed {scenario.seed}"
     )
+    _print_choices(scenario, plan, console)
     console.print(
         f"Estimated: {plan.server_hours:.2f} server-hours, done in {plan.makespan_s / 60:.1f} min "
         "(rough: start-up times are guesses until a run has measured them)"

@@ -1,4 +1,4 @@
-"""Generates docs/scenario.md, docs/scenario.schema.json and docs/metrics.md from the code (`make docs`)."""
+"""Generates the pages of docs/ that the code decides: scenario, its schema, metrics, rules (`make docs`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from typing import Any
 from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
+from orchestrator.gpu_arch import Arch
 from orchestrator.metric_names import METRICS
+from orchestrator.rule_terms import Rule
 from orchestrator.scenario import (
     At,
     Counters,
@@ -30,6 +32,7 @@ from orchestrator.scenario import (
     Workload,
     json_schema,
 )
+from orchestrator.sglang_rules import THEMES
 
 SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("Top level", Scenario),
@@ -70,6 +73,7 @@ RULES = """
 For SGLang's servers, that is; for those of kind `command` it decides nothing but host and port.
 
 * `speculative_num_steps: 0` is the config without speculation: every `speculative_*` setting is left out.
+* Combinations that SGLang would refuse or quietly change are refused by name: see the [rules](rules.md).
 * With `speculative_eagle_topk` 1 (the default) the draft tokens are always steps + 1; another number is refused.
   The three speculation numbers are always passed together, since SGLang picks by model type what is left open.
 * `max_running_requests` is always passed. Left open it is the largest load level, at least 48: SGLang would cap it at
@@ -183,11 +187,43 @@ def metrics_page() -> str:
     return METRICS_HEAD + "\n".join(rows) + "\n"
 
 
+RULES_HEAD = """\
+# Rules
+
+Combinations of settings that SGLang would refuse, crash on or quietly change. Specsweep refuses them before anything
+starts, with the place in the scenario and the rule's name; on the host it asks again with the GPUs that are there. This
+page is generated (`make docs`).
+
+Rules were read from the sources of SGLang 0.5.9, 0.5.12, 0.5.15, 0.5.19, 0.5.21 and 0.5.23. *Releases* says in which of
+them a rule was found. *GPUs* says where it can be broken; such a rule is not asked while the GPU is unknown: name it
+with `slots.accelerator`. Rules that depend on the model's own configuration are not here: SGLang tells them at its
+start.
+"""
+
+
+def rules_page() -> str:
+    """docs/rules.md."""
+    parts = [RULES_HEAD]
+    for title, rules in THEMES:
+        head = f"## {title}\n\n| rule | what it says | SGLang | releases | GPUs |\n|---|---|---|---|---|\n"
+        parts.append(head + "\n".join(map(_rule_row, rules)) + "\n")
+    return "\n".join(parts)
+
+
+def _rule_row(rule: Rule) -> str:
+    since = f"{rule.since} and later" if rule.since else ""
+    until = f"up to {rule.until}" if rule.until else ""
+    releases = f"{rule.since} to {rule.until}" if since and until else since or until or "all"
+    archs = ", ".join(arch for arch in Arch if arch in rule.archs) if rule.archs else "any"
+    return f"| `{rule.name}` | {rule.says} | {rule.sglang} | {releases} | {archs} |"
+
+
 def write(folder: Path) -> None:
     """Write all pages into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "scenario.md").write_text(scenario_page(), encoding="utf-8")
     (folder / "metrics.md").write_text(metrics_page(), encoding="utf-8")
+    (folder / "rules.md").write_text(rules_page(), encoding="utf-8")
     (folder / "scenario.schema.json").write_text(json.dumps(json_schema(), indent=2) + "\n", encoding="utf-8")
 
 

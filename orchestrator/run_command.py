@@ -240,6 +240,7 @@ def launch_spec(scenario: Scenario, run_id: str, trial: Trial) -> LaunchSpec:
         draft_path_by_host=tuple(scenario.model.draft_path_by_host.items()),
         ready_path=engine.ready,
         served_name=scenario.model.served_name,
+        allow_faked=tuple(engine.allow_faked),
     )
 
 

@@ -170,6 +170,9 @@ def _notes(
     env = {name: value for config in configs.values() for name, value in config.env.items()}
     for version in sorted({c.version for c in configs.values() if c.version}):
         notes += ignored_variables(env, version)
+    if scenario.engine.allow_faked:
+        names = ", ".join(scenario.engine.allow_faked)
+        notes.append(f"engine.allow_faked: {names}; servers may have made up what was measured, it is no evidence")
     warned = [p for p in points if p.metrics.warnings]
     if warned:
         example = warned[-1].metrics.warnings[0]

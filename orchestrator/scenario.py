@@ -109,6 +109,11 @@ class Engine(Strict):
         description="Server settings of every config, by SGLang option name with underscores; kind `command`: by the "
         "names in `flags`.",
     )
+    allow_faked: list[str] = Field(
+        default_factory=list,
+        description="Environment variables that may make up results (e.g. `SGLANG_SIMULATE_ACC_LEN`); any other such "
+        "variable is refused, wherever it is set. The ranking says so.",
+    )
     extra_args: list[str] = Field(
         default_factory=list, description="Arguments passed as they are, for flags that Specsweep does not know."
     )

@@ -8,6 +8,7 @@ from typing import Any
 from orchestrator.command_check import check_command
 from orchestrator.dialect import release_numbers
 from orchestrator.extra_body import owned_keys
+from orchestrator.faked_check import check_faked
 from orchestrator.launch_check import launch_fault
 from orchestrator.limits import parse_limit
 from orchestrator.metric_names import METRICS
@@ -29,6 +30,7 @@ def check_scenario(scenario: Scenario) -> Fault | None:
         check_command,
         _check_slots,
         check_setting_names,
+        check_faked,
         check_zip,
         check_exclude,
         _check_workloads,

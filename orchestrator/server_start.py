@@ -46,6 +46,7 @@ class LaunchSpec:
     stop_grace_s: float = 30.0
     url: str | None = None
     version: str | None = None
+    allow_faked: tuple[str, ...] = ()
     ready_path: str = "/health"
     served_name: str | None = None
     before_start: tuple[UserCommand, ...] = ()

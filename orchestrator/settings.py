@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from orchestrator.dialect import canonical_setting, setting_fault
+from orchestrator.gpu_arch import Arch
 from orchestrator.options import SettingsFault
+from orchestrator.sglang_rules import broken_rule
 
 # Algorithms whose draft is a separate model (SGLang 0.5.23 refuses to start without its path).
 NEEDS_DRAFT_MODEL = frozenset({"EAGLE", "EAGLE3", "STANDALONE", "DFLASH"})
@@ -43,28 +45,25 @@ def resolve_settings(
     bundled_draft: bool,
     gpus: int,
     version: str | None = None,
+    arch: Arch | None = None,
 ) -> dict[str, Any]:
     """The settings of one config: base, overridden by the combination, with the three speculation numbers explicit.
 
     `speculative_num_steps: 0` (or no algorithm) means no speculation: every `speculative_*` setting is left out.
+    SettingsFault for what SGLang of this `version` (None: the newest known) would refuse on `arch` (None: not known).
     """
     settings = {**canonical_settings(base, version), **canonical_settings(combination, version)}
-    settings = _resolve_speculation(settings, draft_path, bundled_draft)
     _resolve_parallelism(settings, gpus)
-    _check_memory(settings)
-    return settings
+    drafts_with = {} if draft_path is None else {"speculative_draft_model_path": draft_path}
+    broken = broken_rule({**drafts_with, **settings}, version=version, arch=arch)
+    if broken is not None:
+        raise SettingsFault(broken.setting, broken.reason)
+    return _resolve_speculation(settings, draft_path, bundled_draft)
 
 
 def _resolve_speculation(settings: dict[str, Any], draft_path: str | None, bundled_draft: bool) -> dict[str, Any]:
     steps = settings.get("speculative_num_steps")
     algorithm = settings.get("speculative_algorithm")
-    if isinstance(steps, int) and steps < 0:
-        raise SettingsFault("speculative_num_steps", f"is {steps}; 0 means no speculation, there is nothing below it")
-    if algorithm is None and steps:
-        raise SettingsFault(
-            "speculative_num_steps",
-            f"is {steps} but there is no speculative_algorithm (EAGLE, EAGLE3, NEXTN, STANDALONE, ...)",
-        )
     if algorithm is None or steps == 0:
         return {k: v for k, v in settings.items() if not k.startswith("speculative_")}
     kind = str(algorithm).upper()
@@ -86,33 +85,10 @@ def _require_draft(settings: dict[str, Any], kind: str) -> None:
 def _resolve_depth(settings: dict[str, Any]) -> dict[str, Any]:
     """The three numbers are given together, or SGLang picks or crashes (its auto values depend on the model)."""
     steps = settings.get("speculative_num_steps")
-    if steps is None:
-        raise SettingsFault(
-            "speculative_algorithm", "needs speculative_num_steps; left open, SGLang would choose by model type"
-        )
+    if steps is None:  # adaptive: SGLang starts from a candidate of its own
+        return settings
     topk = settings.get("speculative_eagle_topk", 1)
-    tokens = settings.get("speculative_num_draft_tokens", steps + 1 if topk == 1 else None)
-    if tokens is None:
-        raise SettingsFault("speculative_eagle_topk", f"is {topk}: give speculative_num_draft_tokens as well")
-    if topk == 1 and tokens != steps + 1:
-        raise SettingsFault(
-            "speculative_num_draft_tokens",
-            f"is {tokens}, but with speculative_eagle_topk 1 it is always speculative_num_steps + 1 = {steps + 1}",
-        )
-    if (
-        topk > 1
-        and settings.get("page_size", 1) > 1
-        and settings.get("attention_backend")
-        not in {
-            "flashinfer",
-            "fa3",
-            "triton",
-        }
-    ):
-        raise SettingsFault(
-            "speculative_eagle_topk",
-            f"is {topk} with page_size {settings['page_size']}: needs attention_backend flashinfer, fa3 or triton",
-        )
+    tokens = settings.get("speculative_num_draft_tokens", steps + 1)
     return {**settings, "speculative_eagle_topk": topk, "speculative_num_draft_tokens": tokens}
 
 
@@ -129,12 +105,3 @@ def _resolve_parallelism(settings: dict[str, Any], gpus: int) -> None:
     needed = settings["tp_size"] * others
     if needed != gpus:
         raise SettingsFault("tp_size", f"makes a server of {needed} GPUs (tp x pp x dp), but slots.gpus is {gpus}")
-
-
-def _check_memory(settings: dict[str, Any]) -> None:
-    fraction = settings.get("mem_fraction_static")
-    if fraction is not None and not 0 < fraction < 1:
-        raise SettingsFault("mem_fraction_static", f"is {fraction}; it is a share of GPU memory between 0 and 1")
-    running = settings.get("max_running_requests")
-    if running is not None and running < 1:
-        raise SettingsFault("max_running_requests", f"is {running}; a server that runs no request cannot be measured")

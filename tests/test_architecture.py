@@ -13,14 +13,16 @@ ROOT = Path(__file__).resolve().parent.parent
 MODULES = sorted([*(ROOT / "orchestrator").glob("*.py"), *(ROOT / "actors").rglob("*.py")])
 VOCABULARY = {
     "dialect", "errors", "options", "paths", "records", "schemas", "server_start", "trial",
+    "faked_results", "gpu_arch", "sglang_rules",  # asked again on the host, where GPUs and environment are known
 }  # fmt: skip
 CORE = {
-    "command_check", "command_template", "config_env", "config_label", "dialect", "extra_body", "host_match",
-    "launch_check", "limits", "metrics", "options", "planner", "ranking", "resolved_settings", "run_configs",
-    "scenario", "setting_check",
-    "scenario_check", "server_start", "speculation_proof",
-    "settings", "sweep_space", "trial", "records", "errors", "metric_names", "point_metrics", "point_validity",
-    "request_columns",
+    "acceptance", "attention_rules", "auto_choices", "block_draft_rules", "capacity_rules", "command_check",
+    "command_template", "config_env", "config_label", "dialect", "errors", "extra_body", "faked_check",
+    "faked_results", "gpu_arch", "host_match", "launch_check", "limits", "metric_names", "metrics", "options",
+    "planner", "point_metrics", "point_validity", "ranking", "records", "request_columns", "resolved_settings",
+    "rule_terms", "run_configs", "scenario", "scenario_check", "server_start", "settings", "sglang_adjustments",
+    "sglang_rules", "speculation_proof", "speculation_rules", "state_cache_rules", "sweep_check", "sweep_space",
+    "trial",
 }  # fmt: skip
 OUTSIDE = {"ray", "pyarrow", "aiohttp", "subprocess", "socket", "time", "threading", "rich"}
 

@@ -12,7 +12,7 @@ import yaml
 from click.testing import CliRunner
 
 from orchestrator.cli import main
-from orchestrator.reference_pages import metrics_page, scenario_page
+from orchestrator.reference_pages import metrics_page, rules_page, scenario_page
 from orchestrator.scenario import json_schema
 from orchestrator.scenario_file import load_scenario
 
@@ -58,6 +58,10 @@ def test_commands_and_flags_that_pages_show_exist(path: Path) -> None:
         known = CliRunner().invoke(main, [command, "--help"]).output
         for flag in re.findall(r"--[a-z][a-z-]+", rest):
             assert flag in known, f"{path.name}: specsweep {command} has no {flag}"
+
+
+def test_the_rules_page_is_what_the_rules_say() -> None:
+    assert (ROOT / "docs/rules.md").read_text(encoding="utf-8") == rules_page()
 
 
 def test_the_metrics_page_is_what_the_code_says() -> None:

@@ -44,7 +44,12 @@ EDITS = [
     ("negative depth", "[0, 1, 2]", "[-1, 1]", ":11: sweep.axes.speculative_num_steps: is -1; 0 means no speculation"),
     ("contradicting speculation numbers", "speculative_algorithm: NEXTN", "speculative_algorithm: NEXTN\n    speculative_num_draft_tokens: 9", ":9: engine.settings.speculative_num_draft_tokens: is 9, but with speculative_eagle_topk 1 it is always"),
     ("two spellings of one setting", "speculative_algorithm: NEXTN", "cuda_graph_max_bs: 8\n    cuda_graph_max_bs_decode: 16", "engine.settings.cuda_graph_max_bs_decode: contradicts 'cuda_graph_max_bs'"),
-    ("memory fraction above one", "speculative_algorithm: NEXTN", "speculative_algorithm: NEXTN\n    mem_fraction_static: 85", ":9: engine.settings.mem_fraction_static: is 85; it is a share of GPU memory between 0 and 1"),
+    ("memory fraction above one", "speculative_algorithm: NEXTN", "speculative_algorithm: NEXTN\n    mem_fraction_static: 85", ":9: engine.settings.mem_fraction_static: is 85; it is a share of GPU memory between 0 and 1 (rule: memory-fraction-range)"),
+    ("rule of SGLang", "speculative_algorithm: NEXTN", "speculative_algorithm: NEXTN\n    speculative_eagle_topk: 4\n    speculative_num_draft_tokens: 8\n    attention_backend: trtllm_mha", ":9: engine.settings.speculative_eagle_topk: is 4, but attention_backend trtllm_mha verifies chains only: take topk 1, or flashinfer (rule: trtllm-mha-chain-only)"),
+    ("variable that fakes results", "kind: emulator", "kind: emulator\n  env: {SGLANG_SIMULATE_ACC_LEN: '3'}", ":7: engine.env.SGLANG_SIMULATE_ACC_LEN: SGLANG_SIMULATE_ACC_LEN makes up the acceptance of drafts, and with it every speed: unset it, or name it in engine.allow_faked"),
+    ("command that fakes results", "kind: emulator", "kind: emulator\n  command: [env, SGLANG_SIMULATE_UNIFORM_EXPERTS=1, python]", ":7: engine.command[1]: SGLANG_SIMULATE_UNIFORM_EXPERTS makes up the routing to experts"),
+    ("argument that fakes results", "kind: emulator", "kind: emulator\n  extra_args: [--env=SGLANG_SIMULATE_ACC_METHOD=multinomial]", ":7: engine.extra_args[0]: SGLANG_SIMULATE_ACC_METHOD makes up"),
+    ("fake that is none", "kind: emulator", "kind: emulator\n  allow_faked: [SGLANG_SIMULATE_ACC_LENGTH]", ":7: engine.allow_faked[0]: 'SGLANG_SIMULATE_ACC_LENGTH' is not a variable that makes results up; did you mean 'SGLANG_SIMULATE_ACC_LEN'?"),
     ("duplicate workload names", "    concurrency: [1, 4]\n", "    concurrency: [1, 4]\n  - name: chat\n    concurrency: [2]\n", ":18: workloads[1].name: 'chat' is used twice"),
     ("duplicate YAML key", "measure:", "slots: {}\nmeasure:", ":18: slots: is given twice (first on line 12)"),
     ("no load level", "    concurrency: [1, 4]\n", "", ":16: workloads[0]: has no load level"),
@@ -185,3 +190,13 @@ def test_a_dataset_file_without_prompts_is_refused_with_its_line(tmp_path: Path)
     path.write_text(MINIMAL.replace("- name: chat", f"- name: chat\n    dataset: file:{prompts}"))
 
     assert f"{prompts}:2: is a JSON object without a 'prompt' text" in refuse(path)
+
+
+def test_a_rule_about_the_gpu_that_a_scenario_names_is_asked(tmp_path: Path) -> None:
+    path = tmp_path / "gpu.yaml"
+    quantized = MINIMAL.replace("NEXTN", "NEXTN\n    quantization: nvfp4_online")
+    path.write_text(quantized.replace("  gpus: 1\n", "  gpus: 1\n  accelerator: RTX-PRO-6000\n"))
+
+    assert f"{path}:9: engine.settings.quantization: is nvfp4_online, which needs SM100 or SM103" in refuse(path)
+    path.write_text(quantized.replace("  gpus: 1\n", "  gpus: 1\n  accelerator: B200\n"))
+    assert CliRunner().invoke(main, ["plan", str(path)]).exit_code == 0
