@@ -53,10 +53,11 @@ class MeasuredPoint:
 def measured_points(paths: RunPaths, scenario: Scenario) -> list[MeasuredPoint]:
     """Every point that the journal says was measured and whose files are whole, in the order of measuring."""
     slo = {w.name: w.slo.limits() if w.slo else None for w in scenario.workloads}
-    asks = speculation_asks(scenario, run_configs(scenario, dataset.read_rows(paths, "trials")))
+    loads = sorted(dataset.read_rows(paths, "loads"), key=lambda row: (row["began_at"], row["point_id"]))
+    asks = speculation_asks(scenario, run_configs(scenario, dataset.read_rows(paths, "trials")), _drafted(loads))
     counted = replay(read_events(paths.journal)).done_points
     points = []
-    for load in sorted(dataset.read_rows(paths, "loads"), key=lambda row: (row["began_at"], row["point_id"])):
+    for load in loads:
         if counted.get(load["point_id"]) != load["attempt"]:
             continue
         if not dataset.is_whole(paths, load["point_id"], load["attempt"]):
@@ -74,6 +75,15 @@ def measured_points(paths: RunPaths, scenario: Scenario) -> list[MeasuredPoint]:
         )
         points.append(MeasuredPoint(load, level, metrics))
     return points
+
+
+def _drafted(loads: list[dict[str, Any]]) -> dict[str, float]:
+    """Tokens that each config's servers drafted, where they count them."""
+    drafted: dict[str, float] = {}
+    for load in loads:
+        tokens = json.loads(load["client_json"]).get("drafted_tokens_delta") or 0.0
+        drafted[load["config_id"]] = drafted.get(load["config_id"], 0.0) + tokens
+    return drafted
 
 
 def missing_points(paths: RunPaths, points: list[MeasuredPoint]) -> list[str]:

@@ -42,11 +42,17 @@ class Facts:
 
     @property
     def verify_passes(self) -> float | None:
-        """Of the point, by its requests or else by the server's counter; None where neither tells."""
+        """Of the point, by its requests or else by the server's counter (of drafts, if it has that); None if unknown.
+
+        Counts of drafts and of passes are both 0 where nothing was drafted, and only that is asked.
+        """
         known = self.columns.verify_ct[~np.isnan(self.columns.verify_ct)]
         if len(known):
             return float(known.sum())
-        return self.client.verify_calls_delta if self.client else None
+        if self.client is None:
+            return None
+        drafted = self.client.drafted_tokens_delta
+        return drafted if drafted is not None else self.client.verify_calls_delta
 
 
 def void_reasons(facts: Facts, median_ttft_ms: float | None) -> tuple[str, ...]:

@@ -7,15 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from orchestrator.command_template import speculation_depth
 from orchestrator.options import SettingsFault
 from orchestrator.resolved_settings import SettingChange, left_open, server_identity, setting_changes
-from orchestrator.scenario import Scenario
+from orchestrator.scenario import Scenario, Workload
 from orchestrator.speculation_proof import SpeculationAsk
 from orchestrator.sweep_space import expand
 from orchestrator.trial import EngineConfig
 
 # Whose settings say whether they speculate; of an attached server nothing was asked.
-_STARTED = frozenset({"sglang", "emulator"})
+_STARTED = frozenset({"sglang", "emulator", "command"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +81,27 @@ def open_choices(configs: Mapping[str, RunConfig]) -> dict[str, dict[str, list[s
     return left_open({c: v.settings for c, v in served.items()}, {c: v.accounts for c, v in served.items()})
 
 
-def speculation_asks(scenario: Scenario, configs: Mapping[str, RunConfig]) -> dict[tuple[str, str], SpeculationAsk]:
-    """(config id, workload) -> what was asked of its server; empty where Specsweep did not start the servers."""
-    if scenario.engine.kind not in _STARTED:
+def speculation_asks(
+    scenario: Scenario, configs: Mapping[str, RunConfig], drafted: Mapping[str, float]
+) -> dict[tuple[str, str], SpeculationAsk]:
+    """(config id, workload) -> what was asked of its server; empty where Specsweep did not start the servers.
+
+    `drafted` has the tokens that each config drafted over the whole run, by servers that count them.
+    """
+    engine = scenario.engine
+    if engine.kind not in _STARTED:
         return {}
+
+    def ask(config: RunConfig, workload: Workload) -> SpeculationAsk:
+        if engine.kind == "command":
+            depth = speculation_depth(engine, config.settings)
+            return SpeculationAsk.by_template(
+                depth, engine.counters.drafted is not None, drafted.get(config.config_id, 0.0)
+            )
+        return SpeculationAsk.of(config.settings, workload.api, config.version)
+
     return {
-        (config_id, workload.name): SpeculationAsk.of(config.settings, workload.api, config.version)
+        (config_id, workload.name): ask(config, workload)
         for config_id, config in configs.items()
         for workload in scenario.workloads
     }

@@ -13,11 +13,16 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class SpeculationAsk:
-    """What a config asked for. `shows`: this API and release tell verify passes wherever there are any."""
+    """What a config asked for. `shows`: this API and release tell `steps` wherever there are any.
+
+    `steps` is what speculation is shown by: verify passes, or draft tokens of a server that counts only those.
+    """
 
     algorithm: str | None
     depth: int
     shows: bool
+    steps: str = "verify pass"
+    doubt: str = "load it by api generate to know"
 
     @classmethod
     def of(cls, settings: Mapping[str, Any], api: str, version: str | None) -> SpeculationAsk:
@@ -30,9 +35,20 @@ class SpeculationAsk:
         shows = api == "generate" or _release(version) >= (0, 5, 15)
         return cls(str(algorithm) if algorithm else None, steps if isinstance(steps, int) else 0, shows)
 
+    @classmethod
+    def by_template(cls, depth: int, counted: bool, drafted: float) -> SpeculationAsk:
+        """Of a server that is started by a command template; `counted`: it has a counter of drafted tokens.
+
+        What drafts from the text may find nothing at one point: only a config that `drafted` nothing anywhere is void.
+        """
+        told = "give engine.counters.drafted to know" if not counted else "nothing was drafted at this point"
+        return cls("drafting" if depth else None, depth, counted and not drafted, "draft token", told)
+
     def __str__(self) -> str:
         if self.algorithm is None:
             return "no speculation"
+        if self.steps != "verify pass":
+            return f"{self.algorithm} at depth {self.depth}"
         return f"{self.algorithm} with {self.depth} steps" if self.depth else self.algorithm
 
 
@@ -53,15 +69,16 @@ def speculation_fault(ask: SpeculationAsk, verify_passes: float | None, tokens_p
     """
     if ask.algorithm is None:
         if verify_passes:
-            return f"asked for no speculation, but the server made {verify_passes:.0f} verify passes"
+            plural = "es" if ask.steps.endswith("s") else "s"
+            return f"asked for no speculation, but the server made {verify_passes:.0f} {ask.steps}{plural}"
         return None
     if verify_passes or not ask.shows or tokens_per_request < 2:
         return None
-    return f"asked for {ask}, but the server made no verify pass: it served without speculation"
+    return f"asked for {ask}, but the server made no {ask.steps}: it served without speculation"
 
 
 def speculation_doubt(ask: SpeculationAsk, verify_passes: float | None) -> str | None:
     """What cannot be known, for a warning."""
     if ask.algorithm is None or ask.shows or verify_passes:
         return None
-    return f"nothing shows whether the server speculated ({ask} was asked): load it by api generate to know"
+    return f"nothing shows whether the server speculated ({ask} was asked): {ask.doubt}"

@@ -69,3 +69,33 @@ def test_a_server_that_ran_fewer_requests_than_the_level_is_warned_of() -> None:
     level = replace(C1, value=16.0)
     (told,) = [w for w in summarise(records, level=level, client=client).warnings if "at most" in w]
     assert told == "the server ran at most 8 requests at once at C=16, up to 8 waited"
+
+
+def drafting(depth: int, drafted_here: float | None, *, counted: bool = True, drafted: float = 0.0) -> Any:
+    records = [request(i * 100, [i * 100 + 10, i * 100 + 20]) for i in range(4)]
+    client = replace(CLIENT, drafted_tokens_delta=drafted_here)
+    return summarise(records, level=C1, client=client, speculation=SpeculationAsk.by_template(depth, counted, drafted))
+
+
+def test_a_config_of_any_server_that_drafted_nothing_in_the_whole_run_is_void() -> None:
+    assert drafting(3, 0.0).void_reasons == (
+        "asked for drafting at depth 3, but the server made no draft token: it served without speculation",
+    )
+    assert drafting(0, 0.0).void_reasons == ()
+    assert drafting(0, 5.0).void_reasons == ("asked for no speculation, but the server made 5 draft tokens",)
+
+
+def test_a_draft_from_the_text_that_found_nothing_at_one_point_is_a_warning_there() -> None:
+    metrics = drafting(3, 0.0, drafted=40.0)
+
+    assert metrics.void_reasons == ()
+    assert metrics.warnings[-1] == (
+        "nothing shows whether the server speculated (drafting at depth 3 was asked): nothing was drafted at this point"
+    )
+
+
+def test_without_a_counter_of_drafts_it_cannot_be_known() -> None:
+    metrics = drafting(3, None, counted=False)
+
+    assert metrics.void_reasons == ()
+    assert metrics.warnings[-1].endswith("(drafting at depth 3 was asked): give engine.counters.drafted to know")
