@@ -15,7 +15,9 @@ Ending = Literal["exception", "main", "usage", "child", "stopped", "silence", "g
 
 @dataclass(frozen=True, slots=True)
 class LastWords:
-    """`before`: lines that go first, those of libraries (`raw`) without the server's prefix. `error`: the last line of its traceback, or what stands for it.
+    """`before`: lines that go first, those of libraries (`raw`) without the server's prefix.
+
+    `error`: the last line of its traceback, or what stands for it.
 
     Endings: an "exception" of a scheduler, after which the main process kills itself; an error of the "main" process
     (exit code 1); "usage" (2); a "child" that ends with `code` and says nothing more; "stopped" in order (0);
@@ -118,8 +120,8 @@ _HEALTH = (
     "tic start time: 04:35:35. last_heartbeat time: 04:30:01"
 )
 _CAPPED = (
-    "max_running_requests is capped to 2 by the mamba state cache (max_mamba_cache_size=10, 5 state slots per request). "
-    "To raise it: increase --mamba-full-memory-ratio or --max-mamba-cache-size, or halve the state size with "
+    "max_running_requests is capped to 2 by the mamba state cache (max_mamba_cache_size=10, 5 state slots per "
+    "request). To raise it: increase --mamba-full-memory-ratio or --max-mamba-cache-size, or halve the state size with "
     "--mamba-ssm-dtype bfloat16."
 )
 _STATE_POOL = (
@@ -137,12 +139,12 @@ _OTHER_RANKS = (
     "It is likely due to unexpected failures (e.g., OOM) or a slow node."
 )
 _NCCL_TIMEOUT = (
-    "[rank{rank}]:[E1129 13:14:54.000000001 ProcessGroupNCCL.cpp:685] [Rank {rank}] Watchdog caught collective operation "
-    "timeout: WorkNCCL(SeqNum=9141, OpType=_ALLGATHER_BASE, NumelIn=19008, NumelOut=152064, Timeout(ms)=600000) ran for "
-    "600020 milliseconds before timing out.",
+    "[rank{rank}]:[E1129 13:14:54 ProcessGroupNCCL.cpp:685] [Rank {rank}] Watchdog caught collective operation "
+    "timeout: WorkNCCL(SeqNum=9141, OpType=_ALLGATHER_BASE, NumelIn=19008, NumelOut=152064, Timeout(ms)=600000) "
+    "ran for 600020 milliseconds before timing out.",
     "terminate called after throwing an instance of 'c10::DistBackendError'",
-    "  what():  [PG 3 Rank {rank}] Process group watchdog thread terminated with exception: [Rank {rank}] Watchdog caught "
-    "collective operation timeout",
+    "  what():  [PG 3 Rank {rank}] Process group watchdog thread terminated with exception: [Rank {rank}] Watchdog "
+    "caught collective operation timeout",
 )
 _SEGFAULT = (
     "Fatal Python error: Segmentation fault",

@@ -74,7 +74,7 @@ async def no_delay(seconds: float) -> float:
 
 @dataclass
 class Engine:
-    """Owns the batch. `wall_offset` turns loop times into Unix times; `gate` may hold up steps (its answer: seconds)."""
+    """Owns the batch. `wall_offset` turns loop times into Unix times; `gate` may delay steps (answer: seconds)."""
 
     batch: Batch
     options: EngineOptions
