@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from actors.diagnoser import diagnose
 from actors.endpoint import Endpoint
-from actors.follower import Segment, follow, split_log
+from actors.follower import Segment, follow, segments_of
 from actors.gpu import foreign_occupants, wait_until_free
 from actors.guard import Guarded, ServerExit, ServerNotStarted
 from actors.launch import conceal, request_key, scrub, secret_values, server_argv, server_env
@@ -102,7 +102,7 @@ class Server:
         if guarded is None:
             return StopReport(None, 0.0, (), None)
         if guarded.poll() is None and self._stopped_at_line is None:
-            self._stopped_at_line = (await asyncio.to_thread(self._log)).count(b"\n")
+            self._stopped_at_line = await asyncio.to_thread(self._lines)
         if guarded.poll() is None and self.is_ready:
             await self._endpoint.abort_all()
         ended = await self._end(guarded, grace_s)
@@ -113,13 +113,21 @@ class Server:
         """The server's log, secrets replaced, zstd-compressed."""
         import zstandard
 
-        text = conceal(self._log().decode("utf-8", errors="replace"), self._secrets)
-        return zstandard.ZstdCompressor(level=9).compress(text.encode())
+        packing = zstandard.ZstdCompressor(level=9).compressobj()
+        packed = bytearray()
+        for line in self._log_lines():
+            text = conceal(line.decode("utf-8", errors="replace"), self._secrets)
+            packed += packing.compress(text.encode())
+        return bytes(packed + packing.flush())
 
-    def _log(self) -> bytes:
-        if self._log_path is None or not self._log_path.exists():
-            return b""
-        return self._log_path.read_bytes()
+    def _log_lines(self) -> Iterator[bytes]:
+        """Line by line, since a log may be larger than memory."""
+        if self._log_path is not None and self._log_path.exists():
+            with self._log_path.open("rb") as file:
+                yield from file
+
+    def _lines(self) -> int:
+        return sum(line.endswith(b"\n") for line in self._log_lines())
 
     async def _attach(self) -> StartEvent:
         deadline = self._began + min(self._spec.start_timeout_s, _ATTACH_TIMEOUT_S)
@@ -238,8 +246,10 @@ class Server:
     async def _verdict(self, ended: ServerExit | None, *, timed_out: str | None = None) -> Diagnosis:
         """The diagnosis of the log as it is now."""
         oom_kills = _oom_kills() - self._oom_kills_before
-        told = diagnose(
-            split_log(await asyncio.to_thread(self._log)),
+        log = segments_of(self._log_path) if self._log_path is not None else iter(())
+        told = await asyncio.to_thread(
+            diagnose,
+            log,
             exit_code=ended.code if ended is not None else None,
             stopped_at_line=self._stopped_at_line,
             timed_out=timed_out,
