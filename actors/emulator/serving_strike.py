@@ -93,8 +93,7 @@ class ServingStrike:
         reused = peer in self._answered
         self._answered.add(peer)
         self._requests += 1
-        due = [t.fault for t in self._triggers if reused or not isinstance(t.fault, DropConnection)
-               if t.strikes(http.path, served_s)]  # fmt: skip
+        due = [t.fault for t in self._triggers if t.strikes(http.path, served_s, reused=reused)]
         for fault in due:
             if isinstance(fault, DropConnection):
                 close(http)

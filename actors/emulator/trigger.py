@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from actors.emulator.serving_fault import EndpointFault, RequestFault, ServerFault
+from actors.emulator.serving_fault import DropConnection, EndpointFault, RequestFault, ServerFault
 
 
 class Trigger:
@@ -22,13 +22,18 @@ class Trigger:
         fault = self.fault
         return isinstance(fault, ServerFault) and fault.request is None and fault.probability is None
 
-    def strikes(self, path: str, served_s: float) -> bool:
-        """Count a request, `served_s` seconds after ready; whether it is struck."""
+    def strikes(self, path: str, served_s: float, *, reused: bool = False) -> bool:
+        """Count a request, `served_s` seconds after ready, on a connection that may have served one before.
+
+        Whether the fault strikes it.
+        """
         fault = self.fault
         if self.by_itself or fault.path not in {None, path}:
             return False
         self._seen += 1
         if self._seen < (fault.request or 1) or served_s < fault.after_s:
+            return False
+        if isinstance(fault, DropConnection) and not reused:
             return False
         if fault.times != "always" and self._struck >= fault.times:
             return False
