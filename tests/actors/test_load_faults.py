@@ -74,7 +74,7 @@ def test_under_load_no_request_is_lost_or_counted_twice(tmp_path: Path) -> None:
     counts = Counter(r.status for r in records)
     assert set(counts) == {Status.OK, Status.TRUNCATED, Status.HTTP_ERROR}
     assert counts.total() == report.requests == 90
-    assert counts == {Status.OK: 43, Status.TRUNCATED: 18, Status.HTTP_ERROR: 29}
+    assert counts == {Status.OK: 53, Status.TRUNCATED: 10, Status.HTTP_ERROR: 27}
     assert {r.output_tokens for r in records if r.status is Status.OK} == {TOKENS}
 
 
@@ -121,7 +121,8 @@ serving:
 def test_a_hang_ends_the_point_as_hung_whatever_health_says(tmp_path: Path, health: int) -> None:
     with faulty(tmp_path, f"serving: {{fault: hang, request: 3, token: 2, health: {health}}}") as running:
         records, report = load(running, requests=6, request_timeout_s=2.0)
-    assert [r.status for r in records] == [Status.OK, Status.OK, Status.TIMEOUT]
+    # The first to time out had given tokens; the second shows that nothing comes any more, not from any request.
+    assert [r.status for r in records] == [Status.OK, Status.OK, Status.TIMEOUT, Status.TIMEOUT]
     assert report.stopped_by == "hung"
 
 
