@@ -34,7 +34,7 @@ def _key_path(value: Any, loc: tuple[int | str, ...]) -> KeyPath:
         in_list = isinstance(value, list) and isinstance(part, int) and part < len(value)
         if in_list or (isinstance(value, dict) and part in value):
             value, path = value[part], (*path, part)
-        elif i == len(loc) - 1 and isinstance(value, dict):
+        elif i == len(loc) - 1 and isinstance(value, dict) and isinstance(part, str):
             path = (*path, part)  # a required key that is not there
     return path
 

@@ -12,9 +12,11 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 MODULES = sorted([*(ROOT / "orchestrator").glob("*.py"), *(ROOT / "actors").rglob("*.py")])
 VOCABULARY = {"trial", "server_start", "records", "schemas", "options", "errors", "paths"}
+# How a YAML file is read and its faults are told, pure: fault scripts of the emulator are checked like scenarios.
+VOCABULARY |= {"yaml_tree", "model_fault"}
 CORE = {
     "config_label", "host_match", "limits", "metrics", "options", "planner", "ranking", "scenario", "scenario_check",
-    "server_start",
+    "server_start", "model_fault", "yaml_tree",
     "settings", "sweep_space", "trial", "records", "errors", "metric_names", "point_metrics", "point_validity",
     "request_columns",
 }  # fmt: skip
