@@ -13,8 +13,8 @@ _BREAK = re.compile(rb"\r?\n|\r(?!\n)(?=.)", re.DOTALL)
 _BAR = re.compile(r"\d+%(?: Completed)?\s*\|.*?\d+/\d+ \[")
 # Of longer lines the rest is left out: nothing that we look for is that long.
 _LONGEST_LINE = 1 << 16
-# No more of a file than this is in memory at a time.
-_BITE = 1 << 22
+# No more of a file than this is read at a time: a flood must neither fill memory nor hold up the event loop.
+_BITE = 1 << 18
 # A bar has no newline, so the next log line is glued to it: "| 0/13 [00:00<?, ?it/s][2025-06-16 16:07:35 TP0] ...".
 _GLUED = re.compile(r"(?P<bar>.*\d+%(?: Completed)?\s*\|.*?\d+/\d+ \[[^\[\]]*\])(?P<line>\S.*)")
 
@@ -55,6 +55,8 @@ class LineSplitter:
     @property
     def bar(self) -> Segment | None:
         """The progress bar that stands unfinished at the end of the file, if one does."""
+        if b"%" not in self._pending:
+            return None
         text = _decoded(self._pending)
         return Segment(text, self._number, is_bar=True) if _BAR.search(text) else None
 
@@ -72,6 +74,8 @@ class LineSplitter:
         text = _decoded(raw[:_LONGEST_LINE])
         if not text.strip():
             return []
+        if "%" not in text:
+            return [Segment(text, self._number)]
         glued = _GLUED.fullmatch(text)
         if glued:
             return [Segment(glued["bar"], self._number, is_bar=True), Segment(glued["line"], self._number)]
@@ -145,4 +149,5 @@ async def follow(path: Path, ended: Callable[[], bool], poll_s: float = 0.07) ->
         await asyncio.sleep(0 if tail.is_behind else poll_s)
     yield tail.rest()
     while tail.is_behind:
+        await asyncio.sleep(0)
         yield tail.rest()
