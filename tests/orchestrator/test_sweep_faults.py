@@ -39,7 +39,7 @@ def sweep(scenario: Scenario, folder: Path) -> list[dict[str, Any]]:
     """The rows of the trials table, in order of depth and attempt."""
     check_fault_script(scenario)
     run = RunDirectory.create(folder / "run", scenario)
-    with LocalSlot(run.run_id, 70) as slot:
+    with LocalSlot(run.run_id, 4) as slot:
         plan = make_plan(scenario, 1)
         result = Sweep(plan, [slot], run, lambda t: launch_spec(scenario, run.run_id, t), Silent()).run()
     run.close(complete=result.complete)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -19,9 +21,19 @@ from orchestrator.trial import Diagnosis, freeze_settings
 from tests.actors.emulator.running import READY
 
 LOGS = Path(__file__).parents[2] / "data/logs"
-SLOT = 60
-# Longer than a Python takes to start on a busy machine.
-PATIENCE_S = 5.0
+# Below the ports that outgoing connections take, which could come between our look and the server.
+BASE_PORT = 11000 + os.getpid() % 20 * 500
+# What is in the log, and how often, once a start hangs in a phase.
+MARKS = {
+    "launch": ("", 0),
+    "args": ("UserWarning", 1),
+    "dist_init": ("Init parallel begin", 1),
+    "weights": ("Load weight begin", 1),
+    "kv_pool": ("Load weight end", 2),
+    "graph_target": ("Capture target verify CUDA graph begin", 1),
+    "graph_draft": ("Capture draft decode CUDA graph begin", 1),
+    "warmup": ("Uvicorn running on", 1),
+}
 # The real cause -> what a start that dies of it is said to have died of: label, phase, exit code.
 TOLD = {
     "stop_requested": ("stop_requested", "shutdown", 0),
@@ -77,8 +89,8 @@ def spec_for(script: Path, **changes: Any) -> LaunchSpec:
         "settings": freeze_settings(dict(DRAFTING)),
         "env": (),
         "extra_args": flags,
-        "start_timeout_s": 60.0,
-        "phase_timeout_s": 30.0,
+        "start_timeout_s": 100.0,
+        "phase_timeout_s": 60.0,
         "stop_grace_s": 5.0,
     }
     return LaunchSpec(**given | changes)
@@ -93,23 +105,45 @@ def _written(folder: Path, script: str) -> Path:
 
 @asynccontextmanager
 async def started(
-    folder: Path, script: str, slot: int = SLOT, **changes: Any
+    folder: Path,
+    script: str,
+    slot: int = 0,
+    mark: tuple[str, int] | None = None,
+    patience_s: float = 0.5,
+    **changes: Any,
 ) -> AsyncIterator[tuple[Server, StartEvent]]:
-    """A server with these faults, and the last event of its start; it is gone afterwards."""
+    """A server with these faults, and the last event of its start; it is gone afterwards.
+
+    With a mark, so much silence ends the start once the log has the mark so often: a slow machine is no silence.
+    """
     file = _written(folder, script)
     server = Server()
+    watching = asyncio.create_task(_lose_patience(server, folder / "server.log", mark, patience_s))
     try:
         events = server.start(
             spec_for(file, **changes),
             gpu_ids=(),
             host="127.0.0.1",
-            port=free_port(slot),
+            port=free_port(slot, base=BASE_PORT, spacing=241),
             log_path=folder / "server.log",
         )
         last = [event async for event in events][-1]
         yield server, last
     finally:
+        watching.cancel()
         await server.stop(1.0)
+
+
+async def _lose_patience(server: Server, log: Path, mark: tuple[str, int] | None, patience_s: float) -> None:
+    if mark is None:
+        return
+    while not await asyncio.to_thread(_says, log, *mark):  # noqa: ASYNC110 - a file tells
+        await asyncio.sleep(0.05)
+    server._spec = replace(server._spec, phase_timeout_s=patience_s)
+
+
+def _says(log: Path, words: str, times: int) -> bool:
+    return log.exists() and log.read_text(encoding="utf-8", errors="replace").count(words) >= times
 
 
 def end_of(folder: Path, script: str, **changes: Any) -> Diagnosis:
@@ -128,8 +162,8 @@ def ends(tmp_path_factory: pytest.TempPathFactory) -> dict[str, StartEvent]:
     folder, few = tmp_path_factory.mktemp("labels"), asyncio.Semaphore(4)
 
     async def one(number: int, label: str) -> StartEvent:
-        limits = {"phase_timeout_s": PATIENCE_S} if label == "health_stale" else {}
-        async with few, started(folder / label, f"start: {{label: {label}}}", SLOT + number, **limits) as (_, last):
+        mark = ("Health check failed", 1) if label == "health_stale" else None
+        async with few, started(folder / label, f"start: {{label: {label}}}", number, mark) as (_, last):
             return last
 
     async def go() -> dict[str, StartEvent]:
@@ -162,23 +196,20 @@ def test_a_frightening_line_of_a_healthy_start_is_no_death(ends: dict[str, Start
 
 
 def test_a_hang_is_found_in_the_phase_that_it_is_in(tmp_path: Path) -> None:
-    phases = ("launch", "args", "dist_init", "weights", "kv_pool", "graph_target", "graph_draft", "warmup")
-
     async def one(number: int, phase: str) -> StartEvent:
-        limits = {"phase_timeout_s": PATIENCE_S}
-        async with started(tmp_path / phase, f"start: {{hang: {phase}}}", SLOT + number, **limits) as (_, last):
+        async with started(tmp_path / phase, f"start: {{hang: {phase}}}", number, MARKS[phase]) as (_, last):
             return last
 
     async def go() -> list[StartEvent]:
-        return await asyncio.gather(*(one(number, phase) for number, phase in enumerate(phases)))
+        return await asyncio.gather(*(one(number, phase) for number, phase in enumerate(MARKS)))
 
     told = [event.diagnosis for event in asyncio.run(go()) if isinstance(event, ServerDied)]
-    assert [(d.label, d.phase, d.exit_code) for d in told] == [("start_timeout", phase, -15) for phase in phases]
+    assert [(d.label, d.phase, d.exit_code) for d in told] == [("start_timeout", phase, -15) for phase in MARKS]
 
 
 def test_a_start_that_ignores_sigterm_and_leaves_a_daemon_is_ended_whole(tmp_path: Path) -> None:
     script = "start: [{orphan: true}, {hang: weights, ignore_sigterm: true}]"
-    told = end_of(tmp_path, script, phase_timeout_s=PATIENCE_S, stop_grace_s=0.5, run_id="run-orphan")
+    told = end_of(tmp_path, script, mark=MARKS["weights"], stop_grace_s=0.5, run_id="run-orphan")
     assert (told.label, told.phase, told.exit_code) == ("start_timeout", "weights", -9)
     assert [p.pid for p in psutil.process_iter(["environ"]) if _is_of(p, "run-orphan")] == []
 
@@ -194,14 +225,13 @@ def test_a_silent_end_is_told_by_its_phase_and_signal(tmp_path: Path) -> None:
 
 
 def test_a_slow_load_is_alive_as_long_as_its_bar_moves(tmp_path: Path) -> None:
-    async def one(number: int, bars: str) -> StartEvent:
-        script = f"start: {{slow: weights, seconds: 8, bars: {bars}}}"
-        limits = {"phase_timeout_s": PATIENCE_S}
-        async with started(tmp_path / bars, script, SLOT + number, **limits) as (_, last):
+    async def one(number: int, seconds: float, bars: str, patience_s: float) -> StartEvent:
+        script = f"start: {{slow: weights, seconds: {seconds}, bars: {bars}}}"
+        async with started(tmp_path / bars, script, number, MARKS["weights"], patience_s) as (_, last):
             return last
 
     async def go() -> tuple[StartEvent, StartEvent]:
-        return await asyncio.gather(one(0, "true"), one(1, "false"))
+        return await asyncio.gather(one(0, 7.0, "true", 5.0), one(1, 60.0, "false", 1.0))
 
     moving, silent = asyncio.run(go())
     assert isinstance(moving, ServerReady)
