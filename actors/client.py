@@ -33,7 +33,8 @@ _NO_TIMEOUT = aiohttp.ClientTimeout(total=None, connect=None, sock_connect=None,
 class StreamClient:
     """Sends requests of one point to one server. Connections are kept and not limited in number; proxies are ignored.
 
-    `progress_ns` is when the last bytes of any answer came.
+    `progress_ns` is when the last bytes of any answer came. Headers of a stream do not count: SGLang sends them before
+    its engine has seen the request, so that one that hangs still gives them.
     """
 
     def __init__(self, url: str, spec: PointSpec, *, api_key: str | None = None) -> None:
@@ -97,10 +98,10 @@ class StreamClient:
             return
         async with response:
             flight.http_status = response.status
-            self.progress_ns = time.monotonic_ns()
             try:
                 if response.status != 200:
                     flight.fail(RequestStatus.HTTP_ERROR, _body_text(await response.read(), response.status))
+                    self.progress_ns = flight.end_ns
                 elif response.content_type == "application/json":
                     text = _body_text(await response.read(), response.status)
                     flight.fail(RequestStatus.SERVER_ERROR, f"the answer is not a stream: {text}")

@@ -6,7 +6,7 @@ The container is no descendant of the client that we start, so it is ended by it
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -130,16 +130,18 @@ class RuntimeFault:
     line_number: int
 
 
-def runtime_fault(exit_code: int | None, log: Sequence[Segment]) -> RuntimeFault | None:
+def runtime_fault(exit_code: int | None, log: Iterable[Segment]) -> RuntimeFault | None:
     """What the container runtime says of itself, if the exit code is one of its own."""
     if exit_code not in _RUNTIME_CODES:
         return None
-    for segment in reversed(log):
-        if _RUNTIME_SAID.search(segment.text):
-            missing = exit_code != 125 or _MISSING.search(segment.text)
-            label = Label.COMMAND_NOT_FOUND if missing else Label.UNKNOWN
-            return RuntimeFault(label, segment.text.strip()[:EVIDENCE_LENGTH], segment.number)
-    return None
+    said = None
+    for segment in log:
+        said = segment if _RUNTIME_SAID.search(segment.text) else said
+    if said is None:
+        return None
+    missing = exit_code != 125 or _MISSING.search(said.text)
+    label = Label.COMMAND_NOT_FOUND if missing else Label.UNKNOWN
+    return RuntimeFault(label, said.text.strip()[:EVIDENCE_LENGTH], said.number)
 
 
 def _filled(word: str, needs: Needs) -> str:

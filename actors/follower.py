@@ -11,6 +11,10 @@ from pathlib import Path
 # A pending carriage return may be half of "\r\n": it says nothing before the next byte is there.
 _BREAK = re.compile(rb"\r?\n|\r(?!\n)(?=.)", re.DOTALL)
 _BAR = re.compile(r"\d+%(?: Completed)?\s*\|.*?\d+/\d+ \[")
+# Of longer lines the rest is left out: nothing that we look for is that long.
+_LONGEST_LINE = 1 << 16
+# No more of a file than this is read at a time: a flood must neither fill memory nor hold up the event loop.
+_BITE = 1 << 18
 # A bar has no newline, so the next log line is glued to it: "| 0/13 [00:00<?, ?it/s][2025-06-16 16:07:35 TP0] ...".
 _GLUED = re.compile(r"(?P<bar>.*\d+%(?: Completed)?\s*\|.*?\d+/\d+ \[[^\[\]]*\])(?P<line>\S.*)")
 
@@ -30,6 +34,7 @@ class LineSplitter:
     def __init__(self) -> None:
         self._pending = b""
         self._number = 1
+        self._skipping = False
 
     def feed(self, data: bytes) -> list[Segment]:
         """The segments that these bytes complete."""
@@ -37,28 +42,40 @@ class LineSplitter:
         segments: list[Segment] = []
         start = 0
         for found in _BREAK.finditer(self._pending):
-            segments += self._segments(self._pending[start : found.start()])
+            segments += self._line(self._pending[start : found.start()])
             start = found.end()
             if found[0].endswith(b"\n"):
                 self._number += 1
         self._pending = self._pending[start:]
+        if len(self._pending) > _LONGEST_LINE:
+            segments += self._line(self._pending)
+            self._pending, self._skipping = b"", True
         return segments
 
     @property
     def bar(self) -> Segment | None:
         """The progress bar that stands unfinished at the end of the file, if one does."""
+        if b"%" not in self._pending:
+            return None
         text = _decoded(self._pending)
         return Segment(text, self._number, is_bar=True) if _BAR.search(text) else None
 
     def flush(self) -> list[Segment]:
         """What is left when no more bytes will come."""
         rest, self._pending = self._pending.removesuffix(b"\r"), b""
-        return self._segments(rest)
+        return self._line(rest)
+
+    def _line(self, raw: bytes) -> list[Segment]:
+        """A line, unless it is the rest of one that was cut."""
+        skipped, self._skipping = self._skipping, False
+        return [] if skipped else self._segments(raw)
 
     def _segments(self, raw: bytes) -> list[Segment]:
-        text = _decoded(raw)
+        text = _decoded(raw[:_LONGEST_LINE])
         if not text.strip():
             return []
+        if "%" not in text:
+            return [Segment(text, self._number)]
         glued = _GLUED.fullmatch(text)
         if glued:
             return [Segment(glued["bar"], self._number, is_bar=True), Segment(glued["line"], self._number)]
@@ -83,19 +100,22 @@ class LogTail:
         self._position = 0
         self._splitter = LineSplitter()
         self._bar: Segment | None = None
+        self.is_behind = False
 
     def read(self) -> list[Segment]:
-        """What came since the last call, and the bar at the end of the file if it moved."""
+        """What came since the last call, but not more than a bite; and the bar at the end of the file if it moved."""
         try:
             with self._path.open("rb") as file:
                 size = file.seek(0, 2)
                 if size < self._position:
                     self._position, self._splitter = 0, LineSplitter()
                 file.seek(self._position)
-                data = file.read()
+                data = file.read(_BITE)
         except FileNotFoundError:
+            self.is_behind = False
             return []
         self._position += len(data)
+        self.is_behind = len(data) == _BITE
         segments = self._splitter.feed(data)
         bar = self._splitter.bar
         if bar is not None and bar != self._bar:
@@ -105,7 +125,8 @@ class LogTail:
 
     def rest(self) -> list[Segment]:
         """The last segments of a file that nobody writes any more."""
-        return [*self.read(), *self._splitter.flush()]
+        segments = self.read()
+        return segments if self.is_behind else [*segments, *self._splitter.flush()]
 
 
 async def follow(path: Path, ended: Callable[[], bool], poll_s: float = 0.07) -> AsyncIterator[list[Segment]]:
@@ -113,5 +134,8 @@ async def follow(path: Path, ended: Callable[[], bool], poll_s: float = 0.07) ->
     tail = LogTail(path)
     while not ended():
         yield tail.read()
-        await asyncio.sleep(poll_s)
+        await asyncio.sleep(0 if tail.is_behind else poll_s)
     yield tail.rest()
+    while tail.is_behind:
+        await asyncio.sleep(0)
+        yield tail.rest()

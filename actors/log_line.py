@@ -35,7 +35,9 @@ class LogLine:
 
 def clean(text: str) -> LogLine:
     """The message with the server's own time stamp and rank tag taken off."""
-    text = _RAY_REPEATED.sub("", _COLOUR.sub("", text.rstrip()))
+    text = _COLOUR.sub("", text.rstrip())
+    if "[repeated" in text:
+        text = _RAY_REPEATED.sub("", text)
     while stripped := _SHIPPERS.match(text):
         text = text[stripped.end() :]
     header = _HEADER.match(_COLOUR.sub("", text))

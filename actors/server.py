@@ -6,7 +6,7 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ from actors.container import runtime_fault
 from actors.container_end import end_without_guard
 from actors.diagnoser import diagnose
 from actors.endpoint import Endpoint, OpenAiEndpoint
-from actors.follower import Segment, follow, split_log
+from actors.follower import Segment, follow
 from actors.generic_diagnosis import diagnose_any
 from actors.guard import Guarded, ServerExit, ServerNotStarted
 from actors.kernel_kills import oom_kills
@@ -137,10 +137,10 @@ class Server:
         """The server's log, secrets replaced, zstd-compressed."""
         return self._log.packed(self._secrets)
 
-    def _server_log(self, ended: ServerExit | None) -> bytes:
+    def _server_log(self, ended: ServerExit | None) -> Iterator[Segment]:
         """The log as far as the server wrote it."""
         began = self._guarded.log_began if self._guarded is not None else 0
-        return self._log.of_server(began, ended.log_ended if ended is not None else None)
+        return self._log.segments(began, ended.log_ended if ended is not None else None)
 
     async def _attach(self) -> StartEvent:
         deadline = self._began + min(self._spec.start_timeout_s, _ATTACH_TIMEOUT_S)
@@ -299,16 +299,16 @@ class Server:
         judge = diagnose
         if self._template is not None:
             judge = partial(diagnose_any, phase=self._timeline.phase, since_line=self._ready_at_line)
-        log = split_log(await asyncio.to_thread(self._server_log, ended))
-        told = judge(
-            log,
+        told = await asyncio.to_thread(
+            judge,
+            self._server_log(ended),
             exit_code=ended.code if ended is not None else None,
             stopped_at_line=self._stopped_at_line,
             timed_out=timed_out,
             oom_kills=killed,
         )
         code, in_container = told.exit_code, self._command is not None and self._command.around.container is not None
-        if in_container and told.label in _UNEXPLAINED and (fault := runtime_fault(code, log)):
+        if in_container and told.label in _UNEXPLAINED and (fault := runtime_fault(code, self._server_log(ended))):
             return replace(told, label=fault.label, evidence=fault.evidence, line_number=fault.line_number)
         # What runs in a container may be nobody's that we can see, so it is only judged by others once it is gone.
         alone = ended is not None or not in_container

@@ -16,7 +16,7 @@ from orchestrator.auto_choices import AutoChoice, auto_choices
 from orchestrator.config_label import config_labels
 from orchestrator.gpu_arch import arch_of_product
 from orchestrator.planner import Plan, make_plan, start_estimate_s
-from orchestrator.run_command import check_dataset_files
+from orchestrator.run_command import check_dataset_files, check_fault_script
 from orchestrator.scenario import Scenario
 from orchestrator.scenario_file import load_scenario
 from orchestrator.sglang_adjustments import adjustments
@@ -30,6 +30,7 @@ def show_plan(path: Path, overrides: tuple[str, ...], slots: int | None, *, as_j
     """Print the plan of a scenario file."""
     scenario = load_scenario(path, overrides)
     check_dataset_files(scenario)
+    check_fault_script(scenario)
     plan = make_plan(scenario, slots or planned_slots(scenario))
     if as_json:
         console.file.write(json.dumps(plan_json(scenario, plan), indent=1) + "\n")

@@ -1,4 +1,4 @@
-"""Generates the pages of docs/ that the code decides: scenario, its schema, metrics, rules (`make docs`)."""
+"""Generates the reference pages of docs/ from the code (`make docs`)."""
 
 from __future__ import annotations
 
@@ -123,6 +123,9 @@ def _type_text(schema: dict[str, Any]) -> str:
         return "value or list of values"
     if "$ref" in schema:
         return str(schema["$ref"]).rsplit("/", 1)[-1]
+    if "const" in schema:
+        word = schema["const"]
+        return f"`{word if isinstance(word, str) else json.dumps(word)}`"
     if "enum" in schema:
         return " or ".join(f"`{v}`" for v in schema["enum"])
     if "anyOf" in schema:
@@ -218,12 +221,81 @@ def _rule_row(rule: Rule) -> str:
     return f"| `{rule.name}` | {rule.says} | {rule.sglang} | {releases} | {archs} |"
 
 
+FAULTS_HEAD = """\
+# Faults of the emulator
+
+The emulator can do what servers do on bad days. A script says what, to which of the servers of a sweep, and when:
+so the client, the diagnosis, retries and rankings are tried against trouble whose truth is known. This page is
+generated from the models (`make docs`).
+
+    python -m actors.emulator --model-path m --emulator-faults script.yaml
+
+or, for the servers of a scenario, `engine.faults: script.yaml`. A script that is not right is refused, with file, line
+and key, before anything starts.
+
+An example, [two-bad-depths.yaml](../scenarios/faults/two-bad-depths.yaml), of which a test holds what it promises:
+
+```yaml
+{example}```
+
+* `start` holds faults before the server is ready; the key that is there says which. A fault strikes when the start
+  comes to its phase; a phase that this server does not have (`graph_draft` without speculation) never comes.
+* `serving` holds faults from ready on; `fault` says which. Requests count if they stream an answer: health checks and
+  the request by which Specsweep proves that a server serves do not; its probe for the length of prompts does.
+* Every entry strikes on its own and counts for itself; several may strike one request, which is then held up first,
+  refused second, and changed last.
+* Faults keep real time. `--emulator-start-speedup` shortens only the waits that are SGLang's own (5 s between the last
+  words and the end).
+* `label` ends a start with the words of that cause as SGLang, torch or NCCL print them, and with SGLang's exit code:
+  -9 after an exception of a scheduler, 1 after one of the main process or the loss of a child, 2 for wrong flags.
+"""
+
+
+def faults_page() -> str:
+    """docs/emulator-faults.md."""
+    from actors.emulator.fault import Fault
+    from actors.emulator.fault_script import FaultScript
+    from actors.emulator.serving_fault import SERVING_FAULTS, RequestFault, ServerFault, ServingFault, StreamFault
+    from actors.emulator.start_fault import START_FAULTS
+
+    example = Path(__file__).parent.parent / "scenarios/faults/two-bad-depths.yaml"
+    parts = [FAULTS_HEAD.replace("{example}", example.read_text(encoding="utf-8"))]
+    parts.append(_fault_table("## Top level", FaultScript, set()))
+    parts.append(_fault_table("## Every fault", Fault, set()))
+    common = set(Fault.model_fields)
+    for key, model in START_FAULTS.items():
+        parts.append(_fault_table(f"## start: `{key}`", model, common))
+    for title, shared in (
+        ("serving", ServingFault),
+        ("requests", RequestFault),
+        ("answers", StreamFault),
+        ("the whole server", ServerFault),
+    ):
+        parts.append(_fault_table(f"## Every fault of {title}", shared, common))
+        common |= set(shared.model_fields)
+    for name, kind in SERVING_FAULTS.items():
+        bases = (("the whole server", ServerFault), ("answers", StreamFault), ("requests", RequestFault))
+        of = next((word for word, base in bases if issubclass(kind, base)), "endpoints")
+        hidden = {"fault", *(field for base in kind.__mro__[1:] for field in getattr(base, "model_fields", ()))}
+        own = {field for field in kind.__annotations__ if field != "fault"}
+        parts.append(_fault_table(f"## serving: `{name}` (of {of})", kind, hidden - own))
+    return "\n".join(parts)
+
+
+def _fault_table(title: str, model: type[BaseModel], hidden: set[str]) -> str:
+    doc = (model.__doc__ or "").strip().replace("\n    ", "\n")
+    rows = [_row(name, field) for name, field in model.model_fields.items() if name not in hidden]
+    head = "\n\n| key | type | default | meaning |\n|---|---|---|---|\n"
+    return f"{title}\n\n{doc}" + (head + "\n".join(rows) if rows else "") + "\n"
+
+
 def write(folder: Path) -> None:
     """Write all pages into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "scenario.md").write_text(scenario_page(), encoding="utf-8")
     (folder / "metrics.md").write_text(metrics_page(), encoding="utf-8")
     (folder / "rules.md").write_text(rules_page(), encoding="utf-8")
+    (folder / "emulator-faults.md").write_text(faults_page(), encoding="utf-8")
     (folder / "scenario.schema.json").write_text(json.dumps(json_schema(), indent=2) + "\n", encoding="utf-8")
 
 

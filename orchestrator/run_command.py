@@ -52,6 +52,7 @@ def run(request: RunRequest, console: Console) -> Path:
     """Sweep, rank, print. Returns the run directory; raises SpecsweepError with the exit code for any bad end."""
     scenario = _scenario_of(request)
     check_dataset_files(scenario)
+    check_fault_script(scenario)
     directory = _open_run(request, scenario)
     done = finished_work(directory.state)
     result: SweepResult | None = None
@@ -140,6 +141,15 @@ def check_dataset_files(scenario: Scenario) -> None:
         read_prompts(f"file:{file}")
 
 
+def check_fault_script(scenario: Scenario) -> None:
+    """The fault script of emulated servers must be there, and be one, before anything starts."""
+    if scenario.engine.faults is None:
+        return
+    from actors.emulator.fault_script import load_fault_script
+
+    load_fault_script(Path(scenario.engine.faults))
+
+
 def _open_run(request: RunRequest, scenario: Scenario) -> RunDirectory:
     if request.resume is not None:
         return RunDirectory.reopen(request.resume, scenario)
@@ -216,6 +226,8 @@ def launch_spec(scenario: Scenario, run_id: str, trial: Trial) -> LaunchSpec:
         if engine.profile is not None:
             extra += ("--emulator-profile", engine.profile)
         extra += ("--emulator-start-speedup", f"{engine.start_speedup:g}", "--emulator-seed", str(scenario.seed))
+        if engine.faults is not None:
+            extra += ("--emulator-faults", str(Path(engine.faults).absolute()))
     return LaunchSpec(
         run_id=run_id,
         trial_id=trial.trial_id,

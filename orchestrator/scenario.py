@@ -140,6 +140,12 @@ class Engine(Strict):
     start_speedup: Positive = Field(
         1.0, description="How much faster than real the emulator starts (`emulator` only); tokens are never faster."
     )
+    faults: str | None = Field(
+        None,
+        min_length=1,
+        description="Fault script of the emulated servers (`emulator` only; docs/emulator-faults.md), relative to the "
+        "working directory. Every host must have it at the same place.",
+    )
 
 
 class Sweep(Strict):

@@ -14,15 +14,17 @@ MODULES = sorted([*(ROOT / "orchestrator").glob("*.py"), *(ROOT / "actors").rglo
 VOCABULARY = {
     "dialect", "errors", "options", "paths", "records", "schemas", "server_start", "trial",
     "faked_results", "gpu_arch", "sglang_rules",  # asked again on the host, where GPUs and environment are known
+    # How a YAML file is read and its faults are told: fault scripts of the emulator are checked like scenarios.
+    "model_fault", "yaml_tree",
 }  # fmt: skip
 CORE = {
     "acceptance", "attention_rules", "auto_choices", "block_draft_rules", "capacity_rules", "command_check",
     "command_template", "config_env", "config_label", "dialect", "errors", "extra_body", "faked_check",
-    "faked_results", "gpu_arch", "host_match", "launch_check", "limits", "metric_names", "metrics", "options",
-    "planner", "point_metrics", "point_validity", "ranking", "records", "request_columns", "resolved_settings",
-    "rule_terms", "run_configs", "scenario", "scenario_check", "server_start", "settings", "sglang_adjustments",
-    "sglang_rules", "speculation_proof", "speculation_rules", "state_cache_rules", "sweep_check", "sweep_space",
-    "trial",
+    "faked_results", "gpu_arch", "host_match", "launch_check", "limits", "metric_names", "metrics", "model_fault",
+    "options", "planner", "point_metrics", "point_validity", "ranking", "records", "request_columns",
+    "resolved_settings", "rule_terms", "run_configs", "scenario", "scenario_check", "server_start", "settings",
+    "sglang_adjustments", "sglang_rules", "speculation_proof", "speculation_rules", "state_cache_rules", "sweep_check",
+    "sweep_space", "trial", "yaml_tree",
 }  # fmt: skip
 OUTSIDE = {"ray", "pyarrow", "aiohttp", "subprocess", "socket", "time", "threading", "rich"}
 

@@ -7,7 +7,8 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from typing import NoReturn
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
 
 from actors.emulator.flags import EmulatorFlags, parse_flags
 from actors.emulator.log import LogWriter
@@ -17,6 +18,9 @@ from actors.emulator.profiles import PROFILES, Profile, profile_for
 from actors.emulator.resolution import Settings, resolve
 from actors.emulator.startup import Event, Pause, Raw, Say, ready_line, startup_seconds, timeline, timings_line
 from actors.emulator.tracebacks import scheduler_traceback
+
+if TYPE_CHECKING:
+    from actors.emulator.faults import Faults
 
 SHELL_USAGE = 2
 
@@ -30,11 +34,14 @@ def main(argv: list[str] | None = None) -> None:
         raise SystemExit(SHELL_USAGE)
     profile = profile_for(values["model_path"], flags.profile)
     settings = resolve(values, profile)
-    log = LogWriter(sys.stderr, settings.tp)
+    faults = _faults(flags, settings)
+    log = faults.log if faults else LogWriter(sys.stderr, settings.tp)
     for warning in settings.warnings:
         log.say(warning)
     log.say(f"server_args={_shown(settings)}")
     tree = ProcessTree(scheduler_titles(settings.tp))
+    if faults:
+        faults.own(tree)
     plan = plan_memory(settings, profile)
     for event in timeline(settings, plan, profile):
         _play(event, log, flags)
@@ -42,9 +49,18 @@ def main(argv: list[str] | None = None) -> None:
         _die(plan, log)
     log.rank(ready_line(settings, plan))
     log.say(timings_line(startup_seconds(plan, profile)))
-    code = _serve(settings, plan, profile, (flags, arguments, log, tree))
+    code = _serve(settings, plan, profile, (flags, arguments, log, tree), faults)
     sys.stderr.flush()
     raise SystemExit(code)
+
+
+def _faults(flags: EmulatorFlags, settings: Settings) -> Faults | None:
+    """What `--emulator-faults` wants; exits with 2 if that cannot be read."""
+    if flags.faults is None:
+        return None
+    from actors.emulator.faults import Faults
+
+    return Faults(Path(flags.faults), settings, flags.start_speedup)
 
 
 def _shown(settings: Settings) -> dict[str, object]:
@@ -76,11 +92,14 @@ def _serve(
     plan: MemoryPlan,
     profile: Profile,
     rest: tuple[EmulatorFlags, Sequence[str], LogWriter, ProcessTree],
+    faults: Faults | None,
 ) -> int:
     from actors.emulator.server import Server
 
     flags, arguments, log, tree = rest
     server = Server.build(settings, plan, profile, flags, arguments, log, tree)
+    if faults:
+        faults.join(server)
     try:
         import uvloop
     except ImportError:

@@ -19,7 +19,7 @@ ADMIN_PATHS = ("/flush_cache", "/abort_request", "/freeze_gc")
 
 def build_app(state: ServerState) -> web.Application:
     """All endpoints of one server."""
-    app = web.Application(middlewares=[_authorise], client_max_size=1 << 28)
+    app = web.Application(middlewares=[*state.middlewares, _authorise], client_max_size=1 << 28)
     app[STATE] = state
     app.on_response_prepare.append(_on_prepare)
     router = app.router

@@ -1,4 +1,4 @@
-"""SGLang's own command line, rebuilt from the option table, and the three flags that only the emulator knows."""
+"""SGLang's own command line, rebuilt from the option table, and the flags that only the emulator knows."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ class EmulatorFlags:
     profile: str | None
     start_speedup: float
     seed: int
+    faults: str | None = None
 
 
 def human_readable_int(text: str) -> int:
@@ -107,6 +108,7 @@ def _emulator_parser() -> argparse.ArgumentParser:
     parser.add_argument("--emulator-profile", default=None)
     parser.add_argument("--emulator-start-speedup", type=float, default=1.0)
     parser.add_argument("--emulator-seed", type=int, default=0)
+    parser.add_argument("--emulator-faults", default=None)
     return parser
 
 
@@ -132,5 +134,5 @@ def parse_flags(argv: Sequence[str]) -> tuple[EmulatorFlags, dict[str, Any]]:
     values = vars(parser.parse_args(_with_config_file(rest)))
     if not values["model_path"]:
         parser.error("the following arguments are required: --model-path/--model")
-    flags = EmulatorFlags(own.emulator_profile, own.emulator_start_speedup, own.emulator_seed)
+    flags = EmulatorFlags(own.emulator_profile, own.emulator_start_speedup, own.emulator_seed, own.emulator_faults)
     return flags, values

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from actors.emulator.batching import Batch, Request, Step
@@ -65,9 +66,15 @@ class EngineOptions:
     captured_prefill: int = 0
 
 
+async def no_delay(seconds: float) -> float:
+    """The gate of an engine without faults."""
+    del seconds
+    return 0.0
+
+
 @dataclass
 class Engine:
-    """Owns the batch. `wall_offset` turns loop times into Unix times."""
+    """Owns the batch. `wall_offset` turns loop times into Unix times; `gate` may delay steps (answer: seconds)."""
 
     batch: Batch
     options: EngineOptions
@@ -77,6 +84,7 @@ class Engine:
     accept_length: float | None = None
     last_throughput: float = 0.0
     wall_offset: float = 0.0
+    gate: Callable[[float], Awaitable[float]] = no_delay
     _interval: Interval = field(default_factory=Interval)
     _lifetime: Interval = field(default_factory=Interval)
     _last_prefill: float = 0.0
@@ -130,6 +138,7 @@ class Engine:
             if late > RESYNC_S:
                 deadline += late
             await asyncio.sleep(max(0.0, -late))
+            deadline += await self.gate(step.seconds)
             self._finish(step, time.monotonic())
 
     def _finish(self, step: Step, now: float) -> None:

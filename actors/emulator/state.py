@@ -40,6 +40,7 @@ class ServerState:
     launch_command: str
     status: str = "starting"
     created: float = field(default_factory=time.time)
+    middlewares: list[Any] = field(default_factory=list)
 
     @property
     def model_name(self) -> str:
@@ -81,6 +82,6 @@ SSE_HEADERS = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Contro
 
 async def open_stream(http: web.Request) -> web.StreamResponse:
     """An SSE response whose headers are out."""
-    response = web.StreamResponse(headers=SSE_HEADERS)
+    response: web.StreamResponse = http.get("stream_maker", web.StreamResponse)(headers=SSE_HEADERS)
     await response.prepare(http)
     return response

@@ -46,6 +46,30 @@ def test_the_segments_are_the_same_when_bytes_come_one_by_one() -> None:
     assert segments + splitter.flush() == SEGMENTS
 
 
+def test_a_line_without_end_is_cut_and_its_rest_left_out() -> None:
+    data = b"first\n" + b"x" * 300_000 + b"\nnext\n"
+    at_once = split_log(data)
+    splitter = LineSplitter()
+    in_bites = [s for i in range(0, len(data), 50_000) for s in splitter.feed(data[i : i + 50_000])]
+    assert at_once == in_bites == [Segment("first", 1), Segment("x" * 65536, 2), Segment("next", 3)]
+
+
+def test_a_tail_takes_a_large_file_in_bites_and_loses_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "log"
+    file.write_bytes(b"".join(b"%08d\n" % n for n in range(100_000)))
+    tail = LogTail(file)
+    first = tail.read()
+    assert (len(first), tail.is_behind) == (29_127, True)
+
+    async def rest() -> list[list[Segment]]:
+        return [bite async for bite in follow(file, lambda: True)]
+
+    bites = asyncio.run(rest())
+    assert [len(bite) for bite in bites] == [29_127, 29_127, 29_127, 12_619]
+    last = bites[-1][-1]
+    assert (last.text, last.number) == ("00099999", 100_000)
+
+
 def test_the_bar_at_the_end_is_seen_before_it_ends() -> None:
     splitter = LineSplitter()
     assert splitter.feed(b"\r 25%|##   | 3/12 [00:13<00:33, 3.70s/it]") == []

@@ -67,6 +67,7 @@ EDITS = [
     ("limit with a broken number", "at: {concurrency: 1}", "at: {concurrency: 1}\n    limits: [ttft_p95_ms <= 1.2.3]", ":24: objectives[0].limits[0]: 'ttft_p95_ms <= 1.2.3' is not a limit"),
     ("zip of different lengths", "slots:", "  zip:\n    - {mem_fraction_static: [0.8, 0.9], page_size: [1]}\nslots:", ":13: sweep.zip[0]: has lists of different lengths: mem_fraction_static 2, page_size 1"),
     ("emulator key with a real engine", "kind: emulator", "kind: sglang", "slots.emulated_gpus: is for the emulator, but engine.kind is `sglang`"),
+    ("faults for a real engine", "kind: emulator", "kind: sglang\n  faults: f.yaml", "engine.faults: is for the emulator, but engine.kind is `sglang`"),
     ("attach without a url", "kind: emulator", "kind: attach", ":5: engine.url: is missing; `attach` loads the server that runs there"),
     ("variable with a bad name", "slots:", "  zip:\n    - {env.1X: [a]}\nslots:", ":13: sweep.zip[0].env.1X[0]: is not a variable: '1X' must be letters"),
     ("variable of ours", "slots:", "  configs:\n    - {env.CUDA_VISIBLE_DEVICES: 1}\nslots:", ":13: sweep.configs[0].env.CUDA_VISIBLE_DEVICES: is not yours to set"),
@@ -200,3 +201,12 @@ def test_a_rule_about_the_gpu_that_a_scenario_names_is_asked(tmp_path: Path) -> 
     assert f"{path}:9: engine.settings.quantization: is nvfp4_online, which needs SM100 or SM103" in refuse(path)
     path.write_text(quantized.replace("  gpus: 1\n", "  gpus: 1\n  accelerator: B200\n"))
     assert CliRunner().invoke(main, ["plan", str(path)]).exit_code == 0
+
+
+def test_a_fault_script_that_is_missing_or_wrong_is_refused_with_its_place(tmp_path: Path) -> None:
+    faults, path = tmp_path / "faults.yaml", tmp_path / "file.yaml"
+    path.write_text(MINIMAL.replace("kind: emulator", f"kind: emulator\n  faults: {faults}"))
+
+    assert f"{faults}: the fault script cannot be read: No such file or directory" in refuse(path)
+    faults.write_text("start:\n  - {lable: kv_budget}\n")
+    assert f"{faults}:2: start[0]: wants one of the keys label, replay" in refuse(path)

@@ -1,0 +1,38 @@
+"""Holds up the steps of the engine: for a while, for ever, or more and more."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+
+_LONGEST_S = 3600.0
+
+
+@dataclass
+class Gate:
+    """Called by the engine before each step's tokens leave; answers the seconds by which it delayed them."""
+
+    closed: bool = False
+    _stalled_until: float = 0.0
+    _decays_since: float = 0.0
+    _halving_s: float | None = None
+
+    def stall(self, seconds: float) -> None:
+        """Nothing leaves for so long from now on."""
+        self._stalled_until = max(self._stalled_until, time.monotonic() + seconds)
+
+    def decay(self, halving_s: float) -> None:
+        """From now on the speed halves every so many seconds."""
+        self._decays_since, self._halving_s = time.monotonic(), halving_s
+
+    async def __call__(self, seconds: float) -> float:
+        began = time.monotonic()
+        if self._halving_s is not None:
+            halvings = min(60.0, (began - self._decays_since) / self._halving_s)
+            await asyncio.sleep(min(_LONGEST_S, seconds * (2**halvings - 1)))
+        while (left := self._stalled_until - time.monotonic()) > 0:  # noqa: ASYNC110 - may be put off meanwhile
+            await asyncio.sleep(left)
+        if self.closed:
+            await asyncio.Event().wait()
+        return time.monotonic() - began

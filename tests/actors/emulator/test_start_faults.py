@@ -1,0 +1,288 @@
+"""Every start fault of a script, through the eyes of the product: the diagnosis of the start that it spoils."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, get_args
+
+import psutil
+import pytest
+
+from actors.emulator.start_fault import StartLabel
+from actors.launch import free_port
+from actors.server import Server
+from orchestrator.server_start import LaunchSpec, ServerDied, ServerReady, StartEvent
+from orchestrator.trial import Diagnosis, freeze_settings
+from tests.actors.emulator.running import READY
+
+LOGS = Path(__file__).parents[2] / "data/logs"
+# Below the ports that outgoing connections take, which could come between our look and the server.
+BASE_PORT = 11000 + os.getpid() % 20 * 500
+# What is in the log, and how often, once a start hangs in a phase.
+MARKS = {
+    "launch": ("", 0),
+    "args": ("UserWarning", 1),
+    "dist_init": ("Init parallel begin", 1),
+    "weights": ("Load weight begin", 1),
+    "kv_pool": ("Load weight end", 2),
+    "graph_target": ("Capture target verify CUDA graph begin", 1),
+    "graph_draft": ("Capture draft decode CUDA graph begin", 1),
+    "warmup": ("Uvicorn running on", 1),
+}
+# The real cause -> what a start that dies of it is said to have died of: label, phase, exit code.
+TOLD = {
+    "stop_requested": ("stop_requested", "shutdown", 0),
+    "oom_weights": ("oom_weights", "weights", -9),
+    "kv_budget": ("kv_budget", "kv_pool", -9),
+    "oom_kv_alloc": ("oom_kv_alloc", "kv_pool", -9),
+    "state_pool": ("state_pool", "kv_pool", -9),
+    "oom_graph_target": ("oom_graph_target", "graph_target", -9),
+    "oom_graph_draft": ("oom_graph_draft", "graph_draft", -9),
+    "capture_error": ("capture_error", "graph_target", -9),
+    "runtime_pool": ("runtime_pool", "serving", -9),
+    "runtime_oom": ("runtime_oom", "warmup", -9),
+    "gpu_occupied": ("gpu_occupied", "dist_init", -9),
+    "host_oom": ("host_oom", "weights", 1),
+    "watchdog_hang": ("watchdog_hang", "warmup", -9),
+    "flag_invalid": ("flag_invalid", "args", 2),
+    "config_conflict": ("config_conflict", "args", 1),
+    "model_missing": ("model_missing", "weights", -9),
+    "port_in_use": ("port_in_use", "http_bind", -9),
+}
+# Causes for which there is no label yet, or which are taken for another one. Whoever adds a rule moves its row up.
+NOT_YET = {
+    "gpu_unequal": ("gpu_unequal", "dist_init", -9),
+    "shm_or_disk": ("shm_or_disk", "dist_init", -9),
+    "kernel_arch": ("kernel_arch", "graph_target", -9),
+    "jit_toolchain": ("jit_toolchain", "graph_target", -9),
+    "cuda_ima": ("cuda_ima", "graph_target", -9),
+    "segfault_abort": ("segfault_abort", "graph_target", 1),
+    "nccl_init": ("nccl_init", "dist_init", -9),
+    "nccl_timeout": ("nccl_timeout", "warmup", -9),
+    "health_stale": ("health_stale", "warmup", -15),
+    "model_download": ("model_download", "args", 1),
+    "peer_rank_failed": ("peer_rank_failed", "weights", -9),
+    "software_bug": ("software_bug", "warmup", -9),
+    "net_config": ("net_config", "dist_init", -9),
+}
+DRAFTING = {
+    "speculative_algorithm": "NEXTN",
+    "speculative_num_steps": 3,
+    "speculative_eagle_topk": 1,
+    "speculative_num_draft_tokens": 4,
+}
+
+
+def spec_for(script: Path, **changes: Any) -> LaunchSpec:
+    flags = ("--emulator-start-speedup", "1000", "--emulator-faults", str(script))
+    given: dict[str, Any] = {
+        "run_id": "run-f",
+        "trial_id": "trial-f",
+        "engine": "emulator",
+        "command": (),
+        "model_path": "m",
+        "settings": freeze_settings(dict(DRAFTING)),
+        "env": (),
+        "extra_args": flags,
+        "start_timeout_s": 100.0,
+        "phase_timeout_s": 60.0,
+        "stop_grace_s": 5.0,
+    }
+    return LaunchSpec(**given | changes)
+
+
+def _written(folder: Path, script: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "faults.yaml"
+    file.write_text(script, encoding="utf-8")
+    return file
+
+
+@asynccontextmanager
+async def started(
+    folder: Path,
+    script: str,
+    slot: int = 0,
+    mark: tuple[str, int] | None = None,
+    patience_s: float = 0.5,
+    **changes: Any,
+) -> AsyncIterator[tuple[Server, StartEvent]]:
+    """A server with these faults, and the last event of its start; it is gone afterwards.
+
+    With a mark, so much silence ends the start once the log has the mark so often: a slow machine is no silence.
+    """
+    file = _written(folder, script)
+    server = Server()
+    watching = asyncio.create_task(_lose_patience(server, folder / "server.log", mark, patience_s))
+    try:
+        events = server.start(
+            spec_for(file, **changes),
+            gpu_ids=(),
+            host="127.0.0.1",
+            port=free_port(slot, base=BASE_PORT, spacing=241),
+            log_path=folder / "server.log",
+        )
+        last = [event async for event in events][-1]
+        yield server, last
+    finally:
+        watching.cancel()
+        await server.stop(1.0)
+
+
+async def _lose_patience(server: Server, log: Path, mark: tuple[str, int] | None, patience_s: float) -> None:
+    if mark is None:
+        return
+    while not await asyncio.to_thread(_says, log, *mark):  # noqa: ASYNC110 - a file tells
+        await asyncio.sleep(0.05)
+    server._spec = replace(server._spec, phase_timeout_s=patience_s)
+
+
+def _says(log: Path, words: str, times: int) -> bool:
+    return log.exists() and log.read_text(encoding="utf-8", errors="replace").count(words) >= times
+
+
+def end_of(folder: Path, script: str, **changes: Any) -> Diagnosis:
+    async def go() -> StartEvent:
+        async with started(folder, script, **changes) as (_, last):
+            return last
+
+    event = asyncio.run(go())
+    assert isinstance(event, ServerDied), event
+    return event.diagnosis
+
+
+@pytest.fixture(scope="module")
+def ends(tmp_path_factory: pytest.TempPathFactory) -> dict[str, StartEvent]:
+    """All labels at once, a few at a time: a start is mostly the start of a Python."""
+    folder, few = tmp_path_factory.mktemp("labels"), asyncio.Semaphore(4)
+
+    async def one(number: int, label: str) -> StartEvent:
+        mark = ("Health check failed", 1) if label == "health_stale" else None
+        async with few, started(folder / label, f"start: {{label: {label}}}", number, mark) as (_, last):
+            return last
+
+    async def go() -> dict[str, StartEvent]:
+        labels = get_args(StartLabel)
+        return dict(zip(labels, await asyncio.gather(*(one(n, label) for n, label in enumerate(labels))), strict=True))
+
+    return asyncio.run(go())
+
+
+def test_every_label_is_in_one_of_the_tables() -> None:
+    assert sorted([*TOLD, *NOT_YET, "benign"]) == sorted(get_args(StartLabel))
+
+
+@pytest.mark.parametrize(
+    ("label", "told"),
+    [*TOLD.items(), *(pytest.param(*row, marks=pytest.mark.xfail(strict=True), id=row[0]) for row in NOT_YET.items())],
+)
+def test_a_start_that_dies_is_said_to_have_died_of_its_cause(
+    ends: dict[str, StartEvent], label: str, told: tuple[str, str, int]
+) -> None:
+    event = ends[label]
+    assert isinstance(event, ServerDied), event
+    diagnosis = event.diagnosis
+    assert (str(diagnosis.label), str(diagnosis.phase), diagnosis.exit_code) == told
+    assert diagnosis.line_number > 0
+
+
+def test_a_frightening_line_of_a_healthy_start_is_no_death(ends: dict[str, StartEvent]) -> None:
+    assert isinstance(ends["benign"], ServerReady)
+
+
+def test_a_hang_is_found_in_the_phase_that_it_is_in(tmp_path: Path) -> None:
+    async def one(number: int, phase: str) -> StartEvent:
+        async with started(tmp_path / phase, f"start: {{hang: {phase}}}", number, MARKS[phase]) as (_, last):
+            return last
+
+    async def go() -> list[StartEvent]:
+        return await asyncio.gather(*(one(number, phase) for number, phase in enumerate(MARKS)))
+
+    told = [event.diagnosis for event in asyncio.run(go()) if isinstance(event, ServerDied)]
+    assert [(d.label, d.phase, d.exit_code) for d in told] == [("start_timeout", phase, -15) for phase in MARKS]
+
+
+def test_a_start_that_ignores_sigterm_and_leaves_a_daemon_is_ended_whole(tmp_path: Path) -> None:
+    script = "start: [{orphan: true}, {hang: weights, ignore_sigterm: true}]"
+    told = end_of(tmp_path, script, mark=MARKS["weights"], stop_grace_s=0.5, run_id="run-orphan")
+    assert (told.label, told.phase, told.exit_code) == ("start_timeout", "weights", -9)
+    assert [p.pid for p in psutil.process_iter(["environ"]) if _is_of(p, "run-orphan")] == []
+
+
+def _is_of(process: psutil.Process, run_id: str) -> bool:
+    return (process.info["environ"] or {}).get("SPECSWEEP_RUN_ID") == run_id and process.status() != "zombie"
+
+
+def test_a_silent_end_is_told_by_its_phase_and_signal(tmp_path: Path) -> None:
+    told = end_of(tmp_path, "start: {exit: weights, exit_code: -11}")
+    assert (told.label, told.phase, told.exit_code) == ("unknown", "weights", -11)
+    assert told.evidence.startswith("ended by SIGSEGV")
+
+
+def test_a_slow_load_is_alive_as_long_as_its_bar_moves(tmp_path: Path) -> None:
+    async def one(number: int, seconds: float, bars: str, patience_s: float) -> StartEvent:
+        script = f"start: {{slow: weights, seconds: {seconds}, bars: {bars}}}"
+        async with started(tmp_path / bars, script, number, MARKS["weights"], patience_s) as (_, last):
+            return last
+
+    async def go() -> tuple[StartEvent, StartEvent]:
+        return await asyncio.gather(one(0, 7.0, "true", 5.0), one(1, 60.0, "false", 1.0))
+
+    moving, silent = asyncio.run(go())
+    assert isinstance(moving, ServerReady)
+    assert isinstance(silent, ServerDied)
+    assert (silent.diagnosis.label, silent.diagnosis.phase) == ("start_timeout", "weights")
+
+
+def test_a_replayed_log_ends_with_its_diagnosis(tmp_path: Path) -> None:
+    log = (LOGS / "20-oom-kvalloc-2x3090-compose-prefix.log").read_bytes()
+    (tmp_path / "real.log").write_bytes(log)
+    told = end_of(tmp_path, "start: {replay: real.log, exit_code: -9}")
+    assert (told.label, told.phase, told.exit_code) == ("oom_kv_alloc", "kv_pool", -9)
+    printed = (tmp_path / "server.log").read_bytes()
+    assert printed.splitlines() == [line for line in log.splitlines() if line != b"[[gap]]"]
+
+
+def test_a_flooded_log_loses_neither_the_ready_line_nor_the_phases(tmp_path: Path) -> None:
+    async def go() -> StartEvent:
+        script = "start: [{flood: weights, mib: 12}, {flood: warmup, mib: 12, lines: [long, bar]}]"
+        async with started(tmp_path, script) as (_, last):
+            return last
+
+    ready = asyncio.run(go())
+    assert isinstance(ready, ServerReady)
+    phases = [str(fact.phase) for fact in ready.phases]
+    assert phases[:4] == ["launch", "args", "dist_init", "weights"]
+    assert "graph_draft" in phases
+    assert (tmp_path / "server.log").stat().st_size > 24 << 20
+    assert READY.encode() in (tmp_path / "server.log").read_bytes()[-2000:]
+
+
+def test_a_fault_of_the_first_start_is_over_at_the_second(tmp_path: Path) -> None:
+    script = "start: {label: kv_budget, starts: 1}"
+
+    async def go() -> StartEvent:
+        async with started(tmp_path, script) as (_, last):
+            return last
+
+    first, second = asyncio.run(go()), asyncio.run(go())
+    assert (isinstance(first, ServerDied), isinstance(second, ServerReady)) == (True, True)
+
+
+def test_a_fault_of_one_config_leaves_the_others_alone(tmp_path: Path) -> None:
+    script = "start: {label: kv_budget, when: {speculative_num_steps: [4, 5]}}"
+
+    async def go(steps: int) -> StartEvent:
+        settings = freeze_settings(
+            DRAFTING | {"speculative_num_steps": steps, "speculative_num_draft_tokens": steps + 1}
+        )
+        async with started(tmp_path / str(steps), script, settings=settings) as (_, last):
+            return last
+
+    assert isinstance(asyncio.run(go(4)), ServerDied)
+    assert isinstance(asyncio.run(go(3)), ServerReady)

@@ -1,0 +1,72 @@
+"""A slot on this host without Ray: the classes behind the actors, on an event loop of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from typing import Any, Self, TypeVar
+
+from actors.load_host import LoadHost
+from actors.slot_host import SlotHost, remove_scratch
+from orchestrator.server_start import LaunchSpec, ServerDied, StartEvent
+from orchestrator.slot_port import SlotFacts, StopFacts
+from orchestrator.trial import Point
+
+T = TypeVar("T")
+
+_GRACE_S = 5.0
+
+
+class LocalSlot:
+    """Use as a context; its server and its files are gone afterwards."""
+
+    def __init__(self, run_id: str, number: int) -> None:
+        self.facts = SlotFacts(f"local/{number}", "local", ())
+        self._run_id = run_id
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._host = SlotHost(run_id, number, (), "127.0.0.1")
+        self._load = LoadHost(run_id, "emulator")
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._wait(self._host.close(_GRACE_S))
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+        remove_scratch(self._run_id)
+
+    def launch(self, spec: LaunchSpec) -> Iterator[StartEvent]:
+        yield from self._each(self._host.launch(spec))
+
+    def run_point(self, url: str, point: Point, attempt: int) -> Iterator[Any]:
+        yield from self._each(self._load.run_point(url, point, attempt))
+
+    def died(self) -> ServerDied | None:
+        return self._wait(self._host.died())
+
+    def interrupt(self) -> None:
+        self._wait(self._load.interrupt())
+
+    def stop(self) -> StopFacts:
+        self._wait(self._host.stop(_GRACE_S))
+        return StopFacts(None, 0.0, None)
+
+    def server_log(self) -> bytes:
+        return self._wait(self._host.server_log())
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def _each(self, items: AsyncIterator[T]) -> Iterator[T]:
+        end: Any = object()
+
+        async def following() -> Any:
+            return await anext(items, end)
+
+        while (item := self._wait(following())) is not end:
+            yield item
