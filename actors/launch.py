@@ -87,10 +87,11 @@ def server_environment(base: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in base.items() if not name.startswith(_NOT_INHERITED)}
 
 
-def free_port(slot_index: int, base: int = 31000, spacing: int = 320) -> int:
+def free_port(slot_index: int, base: int = 20000, spacing: int = 320) -> int:
     """An HTTP port that is free now, as are the ports above it that SGLang takes with attention-DP.
 
-    Slots of one host look `spacing` apart, so that servers starting at the same time do not meet.
+    Slots of one host look `spacing` apart, so that servers starting at the same time do not meet. The ports
+    of 39 slots lie below Linux's ephemeral range (32768), where any connection may take one for itself.
     """
     first = base + slot_index * spacing
     for port in range(first, min(first + spacing - _INTERNAL_PORTS[-1], 65535 - _INTERNAL_PORTS[-1])):
