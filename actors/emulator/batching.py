@@ -31,6 +31,7 @@ class BatchLimits:
     num_steps: int = 0
     draft_tokens: int = 1
     radix_cache: bool = True
+    bigram_cache: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -61,7 +62,8 @@ class Request:
 
     @property
     def done(self) -> bool:
-        return self.generated >= self.max_new_tokens or self.abort_reason is not None
+        # The prompt of a request for no tokens is computed all the same.
+        return self.abort_reason is not None or (self.first_token > 0 and self.generated >= self.max_new_tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,7 @@ class Batch:
         self.waiting: deque[Request] = deque()
         self.prefilling: list[Request] = []
         self.running: list[Request] = []
-        self.cache = RadixCache(limits.kv_tokens, limits.radix_cache)
+        self.cache = RadixCache(limits.kv_tokens, limits.radix_cache, limits.bigram_cache)
         self.ratio = NEW_TOKEN_RATIO
         self.retractions: list[Retraction] = []
         self._rng = random.Random(seed)
@@ -217,7 +219,7 @@ class Batch:
             self.running.append(request)
             self.cache.insert(request.prompt)
             request.first_token = request.first_token or now
-            request.generated += 1
+            request.generated = min(request.max_new_tokens, request.generated + 1)
             got.append(request)
         return got
 
