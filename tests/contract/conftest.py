@@ -9,6 +9,24 @@ import pytest
 from tests.contract.servers import ENGINES, VARIANTS, Server, Variant, engine_param, serving
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "variants(*names): a check of these variants of a server only")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out checks of other variants, so that nothing is skipped that was never meant to run."""
+    left_out = [item for item in items if not _concerns(item)]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]
+
+
+def _concerns(item: pytest.Item) -> bool:
+    marker = item.get_closest_marker("variants")
+    if marker is None or not isinstance(item, pytest.Function):
+        return True
+    return item.callspec.params["server"][1].name in marker.args
+
+
 @pytest.fixture(
     scope="session",
     params=[

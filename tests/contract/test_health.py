@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.contract.divergence import MODEL_INFO_KEYS
-from tests.contract.servers import Server, Variant
+from tests.contract.servers import Server
 
 MODEL_INFO = {
     "model_path": ".sglang-cpu/models/target",
@@ -29,9 +29,8 @@ def test_a_ready_server_is_healthy_and_says_nothing_else(server: Server, path: s
     assert (answer.status, answer.text) == (200, "")
 
 
-def test_before_it_is_ready_the_port_answers_503(server: Server, variant: Variant) -> None:
-    if variant.name != "eagle":
-        pytest.skip("the warm-up of the other variants is over too soon to be seen")
+@pytest.mark.variants("eagle")  # the warm-up of the others is over too soon to be seen
+def test_before_it_is_ready_the_port_answers_503(server: Server) -> None:
     assert server.early == {("/ready", 503), ("/health", 503)}
 
 
@@ -105,13 +104,9 @@ def test_headers_are_uvicorns(server: Server) -> None:
     assert "date" in headers
 
 
+@pytest.mark.variants("plain")
 class TestWithKeys:
     """The plain variant was started with --api-key and --admin-api-key."""
-
-    @pytest.fixture(autouse=True)
-    def _only_with_keys(self, variant: Variant) -> None:
-        if variant.key is None:
-            pytest.skip("a variant without keys")
 
     @pytest.mark.parametrize(
         "headers",
@@ -143,8 +138,7 @@ class TestWithKeys:
         assert server.call("POST", "/freeze_gc", admin=True).status == 200
 
 
-def test_without_keys_everything_is_open(server: Server, variant: Variant) -> None:
-    if variant.key is not None:
-        pytest.skip("a variant with keys")
+@pytest.mark.variants("eagle", "standalone", "ngram")
+def test_without_keys_everything_is_open(server: Server) -> None:
     assert server.call("GET", "/v1/models", headers={"Authorization": "Bearer anything"}).status == 200
     assert server.call("POST", "/freeze_gc", headers={}).status == 200
