@@ -131,7 +131,9 @@ class TestWithKeys:
     def test_open_paths_need_no_key(self, server: Server, path: str) -> None:
         assert server.call("GET", path, headers={}).status == 200
 
-    @pytest.mark.parametrize("path", ["/flush_cache", "/abort_request", "/freeze_gc", "/start_profile", "/stop_profile"])
+    @pytest.mark.parametrize(
+        "path", ["/flush_cache", "/abort_request", "/freeze_gc", "/start_profile", "/stop_profile"]
+    )
     def test_admin_paths_need_the_admin_key(self, server: Server, path: str) -> None:
         answer = server.call("POST", path, {}, headers={"Authorization": "Bearer sk-contract"})
         assert (answer.status, answer.json) == (401, {"error": "Unauthorized"})

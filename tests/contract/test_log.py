@@ -49,7 +49,7 @@ NO_PREFILL_GRAPH = [
     r"Disable prefill CUDA graph because cuda_graph_config resolved prefill\.backend='disabled' "
     r"\(e\.g\. via --cuda-graph-backend-prefill=disabled or auto-disable rules\)\."
 ]
-PHASES = "prefill decode target_verify draft_prefill draft_decode draft_extend".split()
+PHASES = ["prefill", "decode", "target_verify", "draft_prefill", "draft_decode", "draft_extend"]
 PREFILL = (
     r"Prefill batch, #new-seq: {new_seq}, #new-token: {new_token}, #cached-token: {cached}, token usage: \d\.\d\d, "
     r"#running-req: \d+, #queue-req: \d+, #pending-token: \d+, cpu graph: False, "

@@ -15,20 +15,58 @@ SCHEDULER = frozenset({"model_name", "engine_type", "tp_rank", "pp_rank", "moe_e
 TOKENIZER = frozenset({"model_name", "engine_type"})
 STREAMING = TOKENIZER | {"is_streaming"}
 
-SCHEDULER_GAUGES = """
-max_total_num_tokens weight_memory_usage_gb kv_cache_memory_usage_gb page_size num_pages context_len
-startup_available_gpu_memory_gb num_running_reqs num_queue_reqs num_grammar_queue_reqs gen_throughput cache_hit_rate
-decode_sum_seq_lens token_usage full_token_usage swa_token_usage mamba_usage num_used_tokens kv_available_tokens
-kv_evictable_tokens kv_used_tokens swa_available_tokens swa_evictable_tokens swa_used_tokens mamba_available_tokens
-mamba_evictable_tokens mamba_used_tokens spec_accept_length spec_accept_rate spec_cap_length spec_block_accept_length
-spec_num_steps spec_num_draft_tokens num_prefill_bootstrap_queue_reqs num_prefill_inflight_queue_reqs
-num_decode_prealloc_queue_reqs num_decode_transfer_queue_reqs num_decode_host_receive_queue_reqs
-num_decode_deferred_kv_release_reqs pending_prealloc_token_usage prealloc_full_token_usage prealloc_swa_token_usage
-utilization new_token_ratio is_cuda_graph fwd_occupancy num_unique_running_routing_keys
-""".split()
+SCHEDULER_GAUGES = [
+    "max_total_num_tokens",
+    "weight_memory_usage_gb",
+    "kv_cache_memory_usage_gb",
+    "page_size",
+    "num_pages",
+    "context_len",
+    "startup_available_gpu_memory_gb",
+    "num_running_reqs",
+    "num_queue_reqs",
+    "num_grammar_queue_reqs",
+    "gen_throughput",
+    "cache_hit_rate",
+    "decode_sum_seq_lens",
+    "token_usage",
+    "full_token_usage",
+    "swa_token_usage",
+    "mamba_usage",
+    "num_used_tokens",
+    "kv_available_tokens",
+    "kv_evictable_tokens",
+    "kv_used_tokens",
+    "swa_available_tokens",
+    "swa_evictable_tokens",
+    "swa_used_tokens",
+    "mamba_available_tokens",
+    "mamba_evictable_tokens",
+    "mamba_used_tokens",
+    "spec_accept_length",
+    "spec_accept_rate",
+    "spec_cap_length",
+    "spec_block_accept_length",
+    "spec_num_steps",
+    "spec_num_draft_tokens",
+    "num_prefill_bootstrap_queue_reqs",
+    "num_prefill_inflight_queue_reqs",
+    "num_decode_prealloc_queue_reqs",
+    "num_decode_transfer_queue_reqs",
+    "num_decode_host_receive_queue_reqs",
+    "num_decode_deferred_kv_release_reqs",
+    "pending_prealloc_token_usage",
+    "prealloc_full_token_usage",
+    "prealloc_swa_token_usage",
+    "utilization",
+    "new_token_ratio",
+    "is_cuda_graph",
+    "fwd_occupancy",
+    "num_unique_running_routing_keys",
+]
 
 FAMILIES: dict[str, tuple[str, frozenset[str]]] = {
-    **{name: ("gauge", SCHEDULER) for name in SCHEDULER_GAUGES},
+    **dict.fromkeys(SCHEDULER_GAUGES, ("gauge", SCHEDULER)),
     "num_retracted_reqs": ("gauge", SCHEDULER | {"pid"}),
     "num_paused_reqs": ("gauge", SCHEDULER | {"pid"}),
     "graph_memory_usage_gb": ("gauge", SCHEDULER | {"phase"}),
