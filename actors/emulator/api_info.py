@@ -164,9 +164,10 @@ def _load_sections(state: ServerState) -> dict[str, Any]:
             "token_capacity": state.plan.kv_tokens,
         }
     }
-    if state.settings.speculating:
-        rate = state.metrics.gauges["spec_accept_rate"]
-        sections["speculative"] = {"accept_length": engine.accept_length or 0.0, "accept_rate": rate}
+    gauges = state.metrics.gauges
+    if gauges["spec_accept_length"]:
+        told = {"accept_length": gauges["spec_accept_length"], "accept_rate": gauges["spec_accept_rate"]}
+        sections["speculative"] = told
     queues = ("prefill_bootstrap", "prefill_inflight", "decode_prealloc", "decode_transfer", "decode_retracted")
     empty = {f"{name}_queue_reqs": 0 for name in queues}
     sections["disaggregation"] = {"mode": "null", **empty, "kv_transfer_speed_gb_s": 0.0, "kv_transfer_latency_ms": 0.0}

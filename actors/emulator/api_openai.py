@@ -118,7 +118,7 @@ async def _whole(state: ServerState, answers: list[Answer]) -> web.Response:
     kind = "chat.completion" if first.wanted.chat else "text_completion"
     body = first.head(kind) | {"choices": choices}
     body |= {"usage": usage_of(answers, total, bool(state.settings.args["enable_cache_report"]))}
-    return json_answer(body | {"metadata": {"weight_versions": weights}})
+    return json_answer(body | {"metadata": {"weight_version": "default", "weight_versions": weights}})
 
 
 def _chunk(answer: Answer, content: dict[str, Any], finish: dict[str, Any] | None, usage: Any = None) -> bytes:

@@ -31,7 +31,7 @@ class Wanted:
 def wanted(body: dict[str, Any], chat: bool, args: dict[str, Any]) -> Wanted:
     """BadFields where a type is wrong, BadRequest where a value is, both in SGLang's words."""
     _check_types(body, chat)
-    prompts, texts = _chat_prompts(body) if chat else _prompts(body)
+    prompts, texts = _chat_prompts(body, args["context_length"]) if chat else _prompts(body)
     values = {name: body[name] for name in _SAMPLING if body.get(name) is not None}
     values |= {name: float(values[name]) for name in ("temperature", "top_p") if name in values}
     sampling = sampling_of(values | {"max_new_tokens": _new(body, chat)})
@@ -85,9 +85,15 @@ def _message_text(message: dict[str, Any]) -> str:
     return f"<|{message.get('role', 'user')}|>\n{content}\n"
 
 
-def _chat_prompts(body: dict[str, Any]) -> tuple[list[tuple[int, ...]], list[str]]:
+def _chat_prompts(body: dict[str, Any], context_given: int | None) -> tuple[list[tuple[int, ...]], list[str]]:
     if not body["messages"]:
         raise BadRequest("Messages cannot be empty.")
+    limit = _new(body, chat=True)
+    if context_given and limit > context_given:
+        raise BadRequest(
+            f"max_completion_tokens is too large: {limit}."
+            f"This model supports at most {context_given} completion tokens."
+        )
     return [tokenize("".join(map(_message_text, body["messages"])) + "<|assistant|>\n")], [""]
 
 

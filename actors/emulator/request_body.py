@@ -123,16 +123,15 @@ def check_values(sampling: dict[str, Any]) -> None:
 
 
 def sampling_of(values: dict[str, Any]) -> Sampling:
-    """Checked sampling. `ignore_eos` ignores every stop condition, as in SGLang."""
+    """Checked sampling. `ignore_eos` ignores stop tokens, but not stop strings, as in SGLang."""
     check_values(values)
     new, stop = values.get("max_new_tokens"), values.get("stop") or ()
     stops = (stop,) if isinstance(stop, str) else tuple(stop)
-    ignore = bool(values.get("ignore_eos"))
     return Sampling(
         max_new_tokens=DEFAULT_NEW_TOKENS if new is None else new,
         n=max(1, values.get("n") or 1),
-        stop=() if ignore else stops,
-        stop_token_ids=() if ignore else tuple(values.get("stop_token_ids") or ()),
+        stop=stops,
+        stop_token_ids=() if values.get("ignore_eos") else tuple(values.get("stop_token_ids") or ()),
         trim=not values.get("no_stop_trim"),
     )
 

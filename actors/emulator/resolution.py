@@ -11,7 +11,7 @@ from actors.emulator.profiles import Profile
 SPEC_MAX_RUNNING = 48
 NEEDS_DRAFT_PATH = {"STANDALONE", "EAGLE3", "DFLASH"}
 EAGLE_FAMILY = {"EAGLE", "EAGLE3", "STANDALONE", "FROZEN_KV_MTP"}
-BIGRAM_CACHE = {"EAGLE", "EAGLE3"}
+EAGLE_PROPER = {"EAGLE", "EAGLE3"}
 UNSET = {
     "custom_weight_loader": [],
     "dcp_comm_backend": "ag_rs",
@@ -65,6 +65,11 @@ class Settings:
     @property
     def speculating(self) -> bool:
         return self.algorithm is not None
+
+    @property
+    def reserved_tokens(self) -> int:
+        """Context that EAGLE keeps for the drafts of each request; SGLang counts it to the prompt."""
+        return max(self.topk * self.num_steps, self.draft_tokens) if self.algorithm in EAGLE_PROPER else 0
 
     @property
     def device(self) -> str:

@@ -22,7 +22,7 @@ from actors.emulator.metrics_text import Metrics
 from actors.emulator.processes import ProcessTree, kill_self
 from actors.emulator.profiles import Profile
 from actors.emulator.request_body import Ask, Sampling
-from actors.emulator.resolution import BIGRAM_CACHE, Settings
+from actors.emulator.resolution import EAGLE_PROPER, Settings
 from actors.emulator.serving import Engine, EngineOptions
 from actors.emulator.startup import PHASES, startup_seconds
 from actors.emulator.state import ServerState
@@ -65,7 +65,7 @@ class Server:
             num_steps=settings.depth,
             draft_tokens=settings.draft_tokens,
             radix_cache=not settings.args["disable_radix_cache"],
-            bigram_cache=settings.algorithm in BIGRAM_CACHE,
+            bigram_cache=settings.algorithm in EAGLE_PROPER,
         )
         options = EngineOptions(
             kv_tokens=plan.kv_tokens,

@@ -50,6 +50,7 @@ class ServerState:
 
     def check_length(self, prompt_tokens: int, max_new: int) -> None:
         """Refuse what does not fit. BadRequest carries SGLang's words."""
+        prompt_tokens += self.settings.reserved_tokens
         limit, asked = self.settings.context_length, prompt_tokens + max_new
         if prompt_tokens >= limit:
             raise BadRequest(

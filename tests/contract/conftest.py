@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import cast
 
 import pytest
 
@@ -24,7 +25,8 @@ def _concerns(item: pytest.Item) -> bool:
     marker = item.get_closest_marker("variants")
     if marker is None or not isinstance(item, pytest.Function):
         return True
-    return item.callspec.params["server"][1].name in marker.args
+    _, variant = cast("tuple[str, Variant]", item.callspec.params["server"])
+    return variant.name in marker.args
 
 
 @pytest.fixture(

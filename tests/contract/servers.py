@@ -57,6 +57,11 @@ class Variant:
         return self.algorithm in {"EAGLE", "STANDALONE"}
 
     @property
+    def reserved_tokens(self) -> int:
+        """EAGLE keeps room in the context for its drafts and counts it to the prompt."""
+        return self.draft_tokens if self.algorithm == "EAGLE" else 0
+
+    @property
     def bigram_cache(self) -> bool:
         """EAGLE keys its prefix cache by pairs of tokens: one token less of a prompt is found again."""
         return self.algorithm == "EAGLE"
@@ -236,7 +241,7 @@ def _command(engine: str, flags: Sequence[str], port: int) -> tuple[list[str], d
     flags = [*flags, "--host", "127.0.0.1", "--port", str(port)]
     if engine == "emulator":
         # Slow enough for the 503 of a server that warms up to be seen.
-        speedup = "1" if "EAGLE" in flags else "50"
+        speedup = "3" if "EAGLE" in flags else "50"
         return [sys.executable, "-m", "actors.emulator", *flags, "--emulator-start-speedup", speedup], dict(os.environ)
     env = {
         **os.environ,

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from tests.contract.servers import Server
+from tests.contract.servers import Server, Variant
 
 LONG_IDS = list(range(100, 140)) * 150
-TOO_LONG = "The input (6000 tokens) is longer than the model's context length (4096 tokens)."
+TOO_LONG = "The input ({prompt} tokens) is longer than the model's context length (4096 tokens)."
 TOO_MANY = (
-    "Requested token count exceeds the model's maximum context length of 4096 tokens. You requested a total of 100003 "
-    "tokens: 3 tokens from the input messages and 100000 tokens for the completion. Please reduce the number of tokens "
-    "in the input messages or the completion to fit within the limit."
+    "Requested token count exceeds the model's maximum context length of 4096 tokens. You requested a total of "
+    "{total} tokens: {prompt} tokens from the input messages and 100000 tokens for the completion. Please reduce the "
+    "number of tokens in the input messages or the completion to fit within the limit."
 )
 THREE = [5, 6, 7]
 
@@ -31,18 +31,30 @@ BAD_VALUES: list[tuple[dict[str, Any], str]] = [
     ({"input_ids": THREE, "sampling_params": {"top_k": 0}}, "top_k must be -1 (disable) or at least 1, got 0."),
     ({"input_ids": THREE, "sampling_params": {"max_new_tokens": -1}}, "max_new_tokens must be at least 0, got -1."),
 ]
+
+
+def told(message: str, body: dict[str, Any], variant: Variant) -> str:
+    """The message with the prompt's tokens, those that EAGLE reserves included."""
+    prompt = len(body.get("input_ids", ())) + variant.reserved_tokens
+    return message.replace("{prompt}", str(prompt)).replace("{total}", str(prompt + 100000))
+
+
 VALUE_IDS = ["too-long", "too-many", "no-prompt", "no-ids", "temperature", "top_p", "top_k", "max_new_tokens"]
 
 
 @pytest.mark.parametrize(("body", "message"), BAD_VALUES, ids=VALUE_IDS)
-def test_a_bad_value_is_a_400(server: Server, body: dict[str, Any], message: str) -> None:
+def test_a_bad_value_is_a_400(server: Server, variant: Variant, body: dict[str, Any], message: str) -> None:
+    message = told(message, body, variant)
     answer = server.generate(**body)
     assert (answer.status, answer.json) == (400, {"error": {"message": message}})
     server.wait_for(f"[http_server] Error: {message}")
 
 
 @pytest.mark.parametrize(("body", "message"), BAD_VALUES, ids=VALUE_IDS)
-def test_a_stream_tells_a_bad_value_in_its_first_event(server: Server, body: dict[str, Any], message: str) -> None:
+def test_a_stream_tells_a_bad_value_in_its_first_event(
+    server: Server, variant: Variant, body: dict[str, Any], message: str
+) -> None:
+    message = told(message, body, variant)
     answer = server.generate(**body, stream=True)
     assert answer.status == 200
     error = {"message": message, "type": "invalid_request_error", "code": 400, "retryable": False}
@@ -123,9 +135,16 @@ def test_openai_limits_are_a_400_even_for_streams(server: Server, chat: bool, st
     assert answer.status == 400
     assert re.fullmatch(pattern, answer.json["message"])
     assert answer.json == openai_error(answer.json["message"])
-    many = server.complete(chat, stream=stream, max_tokens=100000)
+    many = server.complete(chat, stream=stream, max_tokens=4096)
     assert many.status == 400
-    assert re.fullmatch(re.sub(r"\\ 10*3\\ |\\ 3\\ ", r" \\d+ ", re.escape(TOO_MANY)), many.json["message"])
+    pattern = re.escape(TOO_MANY).replace(r"\{prompt\}", r"\d+").replace(r"\{total\}", r"\d+")
+    assert re.fullmatch(pattern.replace("100000", "4096"), many.json["message"])
+
+
+def test_chat_refuses_a_limit_beyond_the_context_that_was_set(server: Server) -> None:
+    words = "max_completion_tokens is too large: 100000.This model supports at most 4096 completion tokens."
+    answer = server.complete(True, max_tokens=100000)
+    assert (answer.status, answer.json) == (400, openai_error(words))
 
 
 @BOTH

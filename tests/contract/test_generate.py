@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -136,8 +136,9 @@ def test_an_answer_is_cached_for_the_next_turn(server: Server, variant: Variant)
     first = server.generate(input_ids=PROMPT, sampling_params={"max_new_tokens": 21, **GREEDY}).json
     turn = [*PROMPT, *first["output_ids"], 200, 201, 202]
     meta = server.generate(input_ids=turn, sampling_params={"max_new_tokens": 1, **GREEDY}).json["meta_info"]
-    # The last token of an answer never went through the model.
-    assert meta["cached_tokens"] == 40 + 20 - variant.bigram_cache
+    # The last token of an answer goes through the model only if NGRAM's drafts went beyond it.
+    last = meta["cached_tokens"] - (40 + 20 - variant.bigram_cache)
+    assert last in ({0, 1} if variant.algorithm == "NGRAM" else {0})
 
 
 def test_text_is_a_prompt_too_and_ids_win_over_it(server: Server) -> None:
@@ -172,10 +173,10 @@ def test_answers_of_no_token_and_of_one(server: Server, tokens: int, stream: boo
 
 
 class TestStops:
-    """Stop conditions hold only where the end of text is not ignored."""
+    """Stop tokens and stop strings. The prompt is one to which the tiny model answers in plain letters."""
 
-    BODY: dict[str, Any] = {"text": "the quick brown fox"}
-    GREEDY: dict[str, Any] = {"temperature": 0, "max_new_tokens": 40}
+    BODY: ClassVar[dict[str, Any]] = {"text": "p"}
+    GREEDY: ClassVar[dict[str, Any]] = {"temperature": 0, "max_new_tokens": 40}
 
     def ask(self, server: Server, **sampling: Any) -> dict[str, Any]:
         answer: dict[str, Any] = server.generate(**self.BODY, sampling_params={**self.GREEDY, **sampling}).json
@@ -217,9 +218,14 @@ class TestStops:
         assert events[-1]["meta_info"]["finish_reason"] == {"type": "stop", "matched": token}
         assert events[-1]["output_ids"][-1] == token
 
-    def test_ignoring_the_end_ignores_stops(self, server: Server, whole: dict[str, Any]) -> None:
-        ignored = self.ask(server, stop=whole["text"][4:7], stop_token_ids=whole["output_ids"][:1], ignore_eos=True)
+    def test_ignoring_the_end_ignores_stop_tokens_but_not_stop_texts(
+        self, server: Server, whole: dict[str, Any]
+    ) -> None:
+        token, stop = whole["output_ids"][5], whole["text"][4:7]
+        ignored = self.ask(server, stop_token_ids=[token], ignore_eos=True)
+        heeded = self.ask(server, stop=stop, ignore_eos=True)
         assert ignored["meta_info"]["finish_reason"] == {"type": "length", "length": 40}
+        assert heeded["meta_info"]["finish_reason"] == {"type": "stop", "matched": stop}
 
 
 class TestBatches:

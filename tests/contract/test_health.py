@@ -31,7 +31,8 @@ def test_a_ready_server_is_healthy_and_says_nothing_else(server: Server, path: s
 
 @pytest.mark.variants("eagle")  # the warm-up of the others is over too soon to be seen
 def test_before_it_is_ready_the_port_answers_503(server: Server) -> None:
-    assert server.early == {("/ready", 503), ("/health", 503)}
+    assert {("/ready", 503), ("/health", 503)} <= server.early
+    assert ("/health", 200) not in server.early
 
 
 @pytest.mark.parametrize("path", ["/model_info", "/get_model_info"])
@@ -94,7 +95,8 @@ def test_unknown_paths_and_methods(
 ) -> None:
     answer = server.call(method, path)
     assert (answer.status, answer.json) == (status, {"detail": detail})
-    assert answer.headers.get("allow") == allow
+    # The order of several methods is not fixed.
+    assert sorted((answer.headers.get("allow") or "").split(", ")) == sorted((allow or "").split(", "))
 
 
 def test_headers_are_uvicorns(server: Server) -> None:

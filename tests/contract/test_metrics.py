@@ -126,9 +126,9 @@ BUCKETS = {
     "prompt_tokens_histogram": TOKENS,
     "uncached_prompt_tokens_histogram": TOKENS,
     "generation_tokens_histogram": TOKENS,
-    "queue_time_seconds": "0.0 0.001 0.005 0.01 0.05 0.1 0.2 0.5 1.0 2.0 3.0 4.0 5.0 10.0 15.0 20.0 30.0 40.0 50.0 60.0 "
-    "70.0 80.0 90.0 100.0 200.0 300.0 400.0 500.0 600.0 700.0 800.0 900.0 1000.0 1200.0 1400.0 1600.0 1800.0 2000.0 "
-    "2500.0 3000.0",
+    "queue_time_seconds": "0.0 0.001 0.005 0.01 0.05 0.1 0.2 0.5 1.0 2.0 3.0 4.0 5.0 10.0 15.0 20.0 30.0 40.0 50.0 "
+    "60.0 70.0 80.0 90.0 100.0 200.0 300.0 400.0 500.0 600.0 700.0 800.0 900.0 1000.0 1200.0 1400.0 1600.0 "
+    "1800.0 2000.0 2500.0 3000.0",
 }
 
 
@@ -166,10 +166,10 @@ def page(server: Server) -> Page:
     for stream in (False, True):
         server.generate(**body, stream=stream)
     server.call("GET", "/v1/loads")
-    stream = Stream(server, input_ids=[76], sampling_params={"max_new_tokens": 3000, "ignore_eos": True}, rid="gone")
-    stream.event()
+    cut = Stream(server, input_ids=[76], sampling_params={"max_new_tokens": 3000, "ignore_eos": True}, rid="gone")
+    cut.event()
     server.call("POST", "/abort_request", {"rid": "gone"}, admin=True)
-    stream.rest()
+    cut.rest()
     server.wait_until(lambda: "sglang:num_aborted_requests_total" in server.metrics(), "aborted counter")
     return scrape(server)
 

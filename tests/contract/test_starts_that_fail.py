@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from tests.actors.emulator.running import READY
-from tests.contract.servers import BASE, ENGINES, START_LIMIT_S, engine_param, launched
+from tests.contract.servers import BASE, EAGLE, ENGINES, START_LIMIT_S, engine_param, launched
 
 BOTH_ENGINES = pytest.mark.parametrize("engine", [engine_param(engine) for engine in ENGINES])
 
@@ -53,9 +53,7 @@ def test_no_memory_for_the_cache_kills_the_tree(engine: str, tmp_path: Path) -> 
 
 @BOTH_ENGINES
 def test_sigterm_while_loading_is_deadly_and_leaves_nothing(engine: str, tmp_path: Path) -> None:
-    with launched(
-        engine, tmp_path, [*BASE, "--speculative-algorithm", "EAGLE"] if engine == "emulator" else BASE
-    ) as server:
+    with launched(engine, tmp_path, [*BASE, *EAGLE.flags.split()]) as server:
         server.wait_for("server_args=", START_LIMIT_S)
         server.wait_for("Init parallel begin.", START_LIMIT_S)
         children = server.children()
