@@ -147,6 +147,7 @@ class Engine:
             step = self.batch.next_step()
             if step is None:
                 self._wake.clear()
+                self._refresh_gauges()
                 idle_since = time.monotonic()
                 await self._wake.wait()
                 deadline = time.monotonic()
