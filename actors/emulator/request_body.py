@@ -70,6 +70,7 @@ class Sampling:
     stop: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
     trim: bool = True
+    ignore_eos: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +134,7 @@ def sampling_of(values: dict[str, Any]) -> Sampling:
         stop=stops,
         stop_token_ids=() if values.get("ignore_eos") else tuple(values.get("stop_token_ids") or ()),
         trim=not values.get("no_stop_trim"),
+        ignore_eos=bool(values.get("ignore_eos")),
     )
 
 

@@ -79,7 +79,11 @@ class ServerState:
         tokens = min(sampling.max_new_tokens, self._room(len(ask.prompt)))
         stop = _stop(seed, sampling, tokens)
         request = Request(
-            ask.rid or uuid.uuid4().hex, ask.prompt, stop.tokens if stop else tokens, arrived=time.monotonic()
+            rid=ask.rid or uuid.uuid4().hex,
+            prompt=ask.prompt,
+            max_new_tokens=stop.tokens if stop else tokens,
+            fixed_length=sampling.ignore_eos,
+            arrived=time.monotonic(),
         )
         request.output_seed = seed
         ticket = Ticket(request, stream, time.time(), internal, stop)

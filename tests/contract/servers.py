@@ -292,8 +292,8 @@ def serving(engine: str, variant: Variant, folder: Path) -> Iterator[Server]:
 
 
 def _ready(server: Server) -> bool:
-    """Ask as an impatient client does, and keep what was answered before the server was ready."""
-    for path in ("/ready", "/health"):
+    """Ask each path until it has answered once: a health check that came later would run a request of its own."""
+    for path in {"/ready", "/health"} - {path for path, _ in server.early}:
         with contextlib.suppress(OSError, http.client.HTTPException):
             status = server.call("GET", path).status
             if READY not in server.log:
