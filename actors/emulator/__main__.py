@@ -16,7 +16,17 @@ from actors.emulator.memory import MemoryPlan, plan_memory
 from actors.emulator.processes import ProcessTree, kill_self, scheduler_titles
 from actors.emulator.profiles import PROFILES, Profile, profile_for
 from actors.emulator.resolution import Settings, resolve
-from actors.emulator.startup import Event, Pause, Raw, Say, ready_line, startup_seconds, timeline, timings_line
+from actors.emulator.startup import (
+    Event,
+    Pause,
+    Raw,
+    Say,
+    cache_lines,
+    ready_line,
+    startup_seconds,
+    timeline,
+    timings_line,
+)
 from actors.emulator.tracebacks import scheduler_traceback
 
 if TYPE_CHECKING:
@@ -33,9 +43,10 @@ def main(argv: list[str] | None = None) -> None:
         sys.stderr.write(f"unknown --emulator-profile {flags.profile!r}, known: {', '.join(PROFILES)}\n")
         raise SystemExit(SHELL_USAGE)
     profile = profile_for(values["model_path"], flags.profile)
+    check_model(values["model_path"])
     settings = resolve(values, profile)
     faults = _faults(flags, settings)
-    log = faults.log if faults else LogWriter(sys.stderr, settings.tp)
+    log = faults.log if faults else LogWriter(sys.stderr, settings.tp, access_stream=sys.stdout)
     for warning in settings.warnings:
         log.say(warning)
     log.say(f"server_args={_shown(settings)}")
@@ -48,6 +59,8 @@ def main(argv: list[str] | None = None) -> None:
     if plan.death is not None:
         _die(plan, log)
     log.rank(ready_line(settings, plan))
+    for line in cache_lines(settings, plan):
+        log.rank(line)
     log.say(timings_line(startup_seconds(plan, profile)))
     code = _serve(settings, plan, profile, (flags, arguments, log, tree), faults)
     sys.stderr.flush()
@@ -63,8 +76,21 @@ def _faults(flags: EmulatorFlags, settings: Settings) -> Faults | None:
     return Faults(Path(flags.faults), settings, flags.start_speedup)
 
 
+def check_model(path: str) -> None:
+    """An absolute path that does not exist is a model that cannot be found; any other name is the model of a profile.
+
+    OSError as `transformers` raises it, uncaught: exit code 1 before anything is logged.
+    """
+    if path.startswith("/") and not Path(path).exists():
+        raise OSError(
+            f"Can't load the configuration of '{path}'. If you were trying to load it from 'https://huggingface.co/models'"
+            f", make sure you don't have a local directory with the same name. Otherwise, make sure '{path}' is the "
+            "correct path to a directory containing a config.json file"
+        )
+
+
 def _shown(settings: Settings) -> dict[str, object]:
-    from actors.emulator.api_admin import public_args
+    from actors.emulator.api_info import public_args
 
     return public_args(settings.args)
 

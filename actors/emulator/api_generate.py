@@ -2,58 +2,23 @@
 
 from __future__ import annotations
 
-import math
+import asyncio
 import time
-from typing import Any
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, TypeVar
 
 import orjson
 from aiohttp import web
 
+from actors.emulator.refusal import json_answer, native_error, read_json, streamed_error, validation_error
+from actors.emulator.request_body import BadFields, BadRequest, BadSampling, check_native, check_schema, native_asks
 from actors.emulator.serving import QUEUE_FULL, Ticket
-from actors.emulator.state import STATE, BadRequest, ServerState, open_stream
-from actors.emulator.words import output_ids, output_text, tokenize
+from actors.emulator.state import STATE, ServerState, open_stream
+from actors.emulator.words import output_ids, output_text
 
-DEFAULT_NEW_TOKENS = 128
+T = TypeVar("T")
+
 DONE = b"data: [DONE]\n\n"
-
-
-def json_error(status: int, message: str) -> web.Response:
-    """The native API's error body."""
-    return web.json_response({"error": {"message": message}}, status=status, dumps=_dumps)
-
-
-def _dumps(value: Any) -> str:
-    return orjson.dumps(value).decode()
-
-
-def bad_json(path: str) -> web.Response:
-    """What SGLang answers to a body that is not JSON."""
-    detail = "{'type': 'json_invalid', 'loc': ('body', 0), 'msg': 'JSON decode error', 'input': {}}"
-    body = {
-        "object": "error",
-        "message": f"1 validation error:\n  {detail}\n\n    POST {path} [{detail}]",
-        "type": "Bad Request",
-        "param": None,
-        "code": 400,
-    }
-    return web.json_response(body, status=400, dumps=_dumps)
-
-
-def _prompt(body: dict[str, Any]) -> tuple[int, ...]:
-    if isinstance(body.get("input_ids"), list):
-        ids = body["input_ids"]
-        if not ids or not all(isinstance(token, int) for token in ids):
-            raise BadRequest("input_ids must be a non-empty list of token ids; batches are not emulated.")
-        return tuple(ids)
-    if isinstance(body.get("text"), str):
-        return tokenize(body["text"]) or (0,)
-    raise BadRequest("Either text, input_ids or input_embeds should be provided.")
-
-
-def check_temperature(value: Any) -> None:
-    """SGLang's check of the one sampling value that users get wrong."""
-    if value is not None and not (isinstance(value, int | float) and math.isfinite(value) and value >= 0):
-        raise BadRequest(f"temperature must be a non-negative finite number, got {value}.")
 
 
 def meta_info(state: ServerState, ticket: Ticket, seen: int, sent_at: float | None) -> dict[str, Any]:
@@ -90,11 +55,27 @@ def meta_info(state: ServerState, ticket: Ticket, seen: int, sent_at: float | No
 
 
 def finish_reason(ticket: Ticket, seen: int) -> dict[str, Any]:
-    """Always by length, unless aborted: an emulated model never says stop."""
-    reason = ticket.request.abort_reason
+    """By length, a stop condition or an abort; an emulated model never ends an answer by itself."""
+    reason, stop = ticket.request.abort_reason, ticket.stop
     if reason is not None:
         return {"type": "abort", "message": reason, "status_code": None, "err_type": None}
+    if stop is not None and seen == stop.tokens:
+        return {"type": "stop", "matched": stop.matched}
     return {"type": "length", "length": seen}
+
+
+def answer_text(ticket: Ticket, start: int, seen: int) -> str:
+    """Output text from token `start` on; the whole of it is cut where a stop condition ended it."""
+    text, stop = output_text(ticket.request.output_seed, start, seen), ticket.stop
+    if stop is None or stop.cut is None or seen < stop.tokens:
+        return text
+    before = len(output_text(ticket.request.output_seed, 0, start))
+    return text[: max(0, stop.cut - before)]
+
+
+def _up_to_most(histogram: list[int]) -> list[int]:
+    """Counts by drafts accepted, up to the most that ever were."""
+    return histogram[: max((n for n, count in enumerate(histogram) if count), default=0) + 1]
 
 
 def _final_info(state: ServerState, ticket: Ticket, seen: int, timed: bool) -> dict[str, Any]:
@@ -109,7 +90,7 @@ def _final_info(state: ServerState, ticket: Ticket, seen: int, timed: bool) -> d
             "spec_num_correct_drafts": request.accepted,
             "spec_num_proposed_drafts": proposed,
             "spec_verify_ct": request.verifies,
-            "spec_correct_drafts_histogram": list(request.histogram),
+            "spec_correct_drafts_histogram": _up_to_most(request.histogram),
         }
     if timed:
         decode_s = max(1e-9, ended - request.first_token)
@@ -124,55 +105,78 @@ def _final_info(state: ServerState, ticket: Ticket, seen: int, timed: bool) -> d
 
 
 def _output(ticket: Ticket, start: int, end: int) -> dict[str, Any]:
-    seed = ticket.request.output_seed
-    return {"text": output_text(seed, start, end), "output_ids": output_ids(seed, start, end)}
+    text = answer_text(ticket, start, end)
+    return {"text": text, "output_ids": output_ids(ticket.request.output_seed, start, end)}
 
 
 async def handle_generate(http: web.Request) -> web.StreamResponse:
-    """One completion, streamed or whole."""
+    """One or more completions, streamed or whole."""
     state = http.app[STATE]
-    try:
-        body = orjson.loads(await http.read())
-    except orjson.JSONDecodeError:
-        return bad_json("/generate")
+    body = read_json("/generate", await http.read())
+    if isinstance(body, web.Response):
+        return body
     if not isinstance(body, dict):
-        return bad_json("/generate")
+        return _no_dictionary(body)
     stream = bool(body.get("stream"))
     try:
-        sampling = body.get("sampling_params") or {}
-        check_temperature(sampling.get("temperature"))
-        wanted = sampling.get("max_new_tokens", DEFAULT_NEW_TOKENS)
-        ticket = state.ticket(_prompt(body), wanted, stream, body.get("rid"))
+        check_native(body)
+        check_schema(body.get("sampling_params"))
+        asks = native_asks(body)
+        tickets = state.tickets(asks.items, stream)
+    except BadFields as error:
+        return validation_error("/generate", *error.details)
+    except BadSampling as error:
+        return json_answer({"error": str(error)}, 400)
     except BadRequest as error:
         state.log.say(f"[http_server] Error: {error}")
         return await _refuse(http, stream, str(error))
-    if ticket.request.abort_reason == QUEUE_FULL:
-        return json_error(503, QUEUE_FULL)
     try:
-        return await (_stream(http, state, ticket) if stream else _whole(state, ticket))
+        if any(ticket.request.abort_reason == QUEUE_FULL for ticket in tickets):
+            return native_error(503, QUEUE_FULL)
+        return await (_stream(http, state, tickets, asks.listed) if stream else _whole(state, tickets, asks.listed))
     finally:
-        state.engine.abort(ticket.request.rid)
+        for ticket in tickets:
+            state.engine.abort(ticket.request.rid)
+
+
+def _no_dictionary(body: Any) -> web.Response:
+    name = "GenerateReqInput"
+    message = f"Input should be a dictionary or an instance of {name}"
+    wrong = {"type": "dataclass_type", "loc": ("body",), "msg": message, "input": body}
+    return validation_error("/generate", wrong | {"ctx": {"class_name": name}})
 
 
 async def _refuse(http: web.Request, stream: bool, message: str) -> web.StreamResponse:
     if not stream:
-        return json_error(400, message)
+        return native_error(400, message)
     response = await open_stream(http)
-    await response.write(b"data: " + orjson.dumps({"error": {"message": message}}) + b"\n\n" + DONE)
+    await response.write(streamed_error(message) + DONE)
     return response
 
 
-async def _whole(state: ServerState, ticket: Ticket) -> web.Response:
-    seen = 0
-    while not ticket.request.done:
-        seen = await ticket.progress(seen)
-    seen = ticket.request.generated
-    answer = _output(ticket, 0, seen) | {"meta_info": meta_info(state, ticket, seen, time.time())}
-    return web.Response(body=orjson.dumps(answer), content_type="application/json")
+async def _whole(state: ServerState, tickets: Sequence[Ticket], listed: bool) -> web.Response:
+    answers = []
+    for ticket in tickets:
+        seen = await ticket.ended()
+        answers.append(_output(ticket, 0, seen) | {"meta_info": meta_info(state, ticket, seen, time.time())})
+    return json_answer(answers if listed else answers[0])
 
 
-async def _stream(http: web.Request, state: ServerState, ticket: Ticket) -> web.StreamResponse:
+async def _stream(http: web.Request, state: ServerState, tickets: Sequence[Ticket], listed: bool) -> web.StreamResponse:
     response = await open_stream(http)
+    if listed:
+        streams = [_chunks(state, ticket, index) for index, ticket in enumerate(tickets)]
+        async for chunk, _ in merged(streams):
+            await response.write(chunk)
+        await response.write(DONE)
+        return response
+    async for chunk, last in _chunks(state, tickets[0], None):
+        await response.write(chunk + DONE if last else chunk)
+    return response
+
+
+async def _chunks(state: ServerState, ticket: Ticket, index: int | None) -> AsyncIterator[tuple[bytes, bool]]:
+    """Events of one answer, and whether it is the last."""
     incremental = state.settings.args["incremental_streaming_output"]
     interval = state.settings.args["stream_interval"]
     seen, last = 0, False
@@ -187,8 +191,9 @@ async def _stream(http: web.Request, state: ServerState, ticket: Ticket) -> web.
         chunk = _output(ticket, start if incremental else 0, seen)
         first_sent = first_sent or time.time()
         chunk["meta_info"] = meta_info(state, ticket, seen, first_sent if last or not start else None)
-        await response.write(b"data: " + orjson.dumps(chunk) + b"\n\n" + (DONE if last else b""))
-    return response
+        if index is not None:
+            chunk["index"] = index
+        yield b"data: " + orjson.dumps(chunk) + b"\n\n", last
 
 
 async def _gather(ticket: Ticket, wanted: int) -> int:
@@ -197,3 +202,26 @@ async def _gather(ticket: Ticket, wanted: int) -> int:
     while seen < wanted and not ticket.request.done:
         seen = await ticket.progress(seen)
     return seen
+
+
+async def merged(streams: Sequence[AsyncIterator[T]]) -> AsyncIterator[T]:
+    """What several streams yield, as it comes."""
+    queue: asyncio.Queue[tuple[T] | None] = asyncio.Queue()
+
+    async def pump(stream: AsyncIterator[T]) -> None:
+        async for item in stream:
+            queue.put_nowait((item,))
+        queue.put_nowait(None)
+
+    pumps = [asyncio.get_running_loop().create_task(pump(stream)) for stream in streams]
+    left = len(pumps)
+    try:
+        while left:
+            item = await queue.get()
+            if item is None:
+                left -= 1
+            else:
+                yield item[0]
+    finally:
+        for task in pumps:
+            task.cancel()

@@ -18,6 +18,7 @@ NEW_TOKEN_RATIO = 0.7
 MIN_RATIO_FACTOR = 0.14
 RATIO_DECAY_STEPS = 600
 CLIP_NEW_TOKENS = 4096
+RETRACT_STEPS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +32,20 @@ class BatchLimits:
     num_steps: int = 0
     draft_tokens: int = 1
     radix_cache: bool = True
+    bigram_cache: bool = False
 
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """One request inside the scheduler. Lengths in tokens, times in seconds of the driver's clock."""
+    """One request inside the scheduler. Lengths in tokens, times in seconds of the driver's clock.
+
+    A request of fixed length (`ignore_eos`) cannot end early, so the scheduler reckons with all of it.
+    """
 
     rid: str
     prompt: Sequence[int]
     max_new_tokens: int
+    fixed_length: bool = False
     arrived: float = 0.0
     generated: int = 0
     cached: int = 0
@@ -61,7 +67,8 @@ class Request:
 
     @property
     def done(self) -> bool:
-        return self.generated >= self.max_new_tokens or self.abort_reason is not None
+        # The prompt of a request for no tokens is computed all the same.
+        return self.abort_reason is not None or (self.first_token > 0 and self.generated >= self.max_new_tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +102,9 @@ class Batch:
         self.waiting: deque[Request] = deque()
         self.prefilling: list[Request] = []
         self.running: list[Request] = []
-        self.cache = RadixCache(limits.kv_tokens, limits.radix_cache)
+        self.cache = RadixCache(limits.kv_tokens, limits.radix_cache, limits.bigram_cache)
         self.ratio = NEW_TOKEN_RATIO
+        self.full = False
         self.retractions: list[Retraction] = []
         self._rng = random.Random(seed)
         mean = speed.accept_length(limits.num_steps) - 1
@@ -124,6 +132,7 @@ class Batch:
     def abort(self, request: Request, reason: str) -> None:
         """Drop a request from wherever it is; a step in flight still counts it, but gives it nothing."""
         request.abort_reason = reason
+        self.full = False
         for queue in (self.waiting, self.prefilling, self.running):
             if request in queue:
                 queue.remove(request)
@@ -134,6 +143,7 @@ class Batch:
         if step is not None:
             return step
         if not self.running:
+            self.ratio = NEW_TOKEN_RATIO
             return None
         self._retract_if_full()
         captured = len(self.running) <= self.limits.captured_batch
@@ -156,15 +166,22 @@ class Batch:
         return Step("prefill", self.speed.prefill_time_s(sum(shares)), tuple(requests), tuple(shares), cached)
 
     def _admit(self) -> int:
-        """Move what fits from the queue into prefill; answers the prompt tokens found in the prefix cache."""
+        """Move what fits from the queue into prefill; answers the prompt tokens found in the prefix cache.
+
+        A request that enters is charged all that it may generate, one that runs only a share of the rest. Once one does
+        not fit, none is tried again before a running one ends.
+        """
         cached = 0
+        if self.full:
+            return cached
         pending = sum(len(r.prompt) - r.prefilled for r in self.prefilling)
         free = self.limits.kv_tokens - self.tokens_used - sum(self._still_to_come(r) for r in self.running)
         while self.waiting and pending < self.limits.chunk_tokens:
             request = self.waiting[0]
             held = len(self.running) + len(self.prefilling)
-            wanted = request.tokens_held + self._still_to_come(request)
-            if held >= self.limits.max_running or (wanted > free and held):
+            wanted = request.tokens_held + min(request.max_new_tokens - request.generated, CLIP_NEW_TOKENS)
+            if held >= self.limits.max_running or (wanted >= free and held):
+                self.full = True
                 break
             self.waiting.popleft()
             request.prefilled = self.cache.match(request.prompt)
@@ -177,7 +194,8 @@ class Batch:
         return cached
 
     def _still_to_come(self, request: Request) -> float:
-        return self.ratio * min(request.max_new_tokens - request.generated, CLIP_NEW_TOKENS)
+        ratio = 1.0 if request.fixed_length else self.ratio
+        return ratio * min(request.max_new_tokens - request.generated, CLIP_NEW_TOKENS)
 
     def _retract_if_full(self) -> None:
         growth = self.limits.draft_tokens
@@ -191,7 +209,9 @@ class Batch:
         if not out:
             return
         self.waiting.extendleft(out)
-        self.ratio = min(1.0, old + 0.1)
+        self.full = False
+        decoded, most = sum(r.generated for r in self.running), sum(r.max_new_tokens for r in self.running)
+        self.ratio = min(1.0, (decoded + RETRACT_STEPS * len(self.running)) / (most + 1))
         gained = sum(r.tokens_held for r in out)
         self.retractions.append(Retraction(tuple(out), gained, old, self.ratio))
 
@@ -201,7 +221,9 @@ class Batch:
         for request in got:
             if request.done:
                 request.finished = now
-        self.running = [r for r in self.running if not r.done]
+        left = [r for r in self.running if not r.done]
+        self.full = self.full and len(left) == len(self.running)
+        self.running = left
         return got
 
     def _end_prefill(self, step: Step, now: float) -> list[Request]:
@@ -217,7 +239,7 @@ class Batch:
             self.running.append(request)
             self.cache.insert(request.prompt)
             request.first_token = request.first_token or now
-            request.generated += 1
+            request.generated = min(request.max_new_tokens, request.generated + 1)
             got.append(request)
         return got
 

@@ -32,7 +32,7 @@ class Faults:
         self._script = _load(path)
         self._path = path
         stream = PhaseStream(sys.stderr, settings.tp, self._reached)
-        self.log = LogWriter(cast(TextIO, stream), settings.tp)
+        self.log = LogWriter(cast(TextIO, stream), settings.tp, access_stream=sys.stdout)
         self._stream = stream
         self._bed = Deathbed(self.log, settings.args, speedup)
         start = self._of_this_server("start", self._script, settings.args)

@@ -9,16 +9,30 @@ from typing import TextIO
 
 
 class LogWriter:
-    """Writes `[time RANK] message` lines. With one rank there is no tag, as in SGLang."""
+    """Writes `[time RANK] message` lines. With one rank there is no tag, as in SGLang.
 
-    def __init__(self, stream: TextIO, tp: int = 1, clock: Callable[[], datetime] = datetime.now) -> None:
+    All goes to one stream but for uvicorn's access log, which has `access_stream`.
+    """
+
+    def __init__(
+        self,
+        stream: TextIO,
+        tp: int = 1,
+        clock: Callable[[], datetime] = datetime.now,
+        access_stream: TextIO | None = None,
+    ) -> None:
         self._stream = stream
+        self._access_stream = access_stream or stream
         self._tp = tp
         self._clock = clock
 
     def say(self, text: str) -> None:
         """A line of the main process: no rank tag."""
         self._write(f"[{self._clock():%Y-%m-%d %H:%M:%S}] {text}\n")
+
+    def access(self, text: str) -> None:
+        """A line of the access log."""
+        self._write(f"[{self._clock():%Y-%m-%d %H:%M:%S}] {text}\n", self._access_stream)
 
     def rank(self, text: str, rank: int = 0) -> None:
         """A line of one scheduler."""
@@ -34,11 +48,12 @@ class LogWriter:
         """Text as it is: progress bars, tracebacks of the main process."""
         self._write(text)
 
-    def _write(self, text: str) -> None:
+    def _write(self, text: str, stream: TextIO | None = None) -> None:
         # A server outlives whoever reads its log.
+        stream = stream or self._stream
         with contextlib.suppress(OSError):
-            self._stream.write(text)
-            self._stream.flush()
+            stream.write(text)
+            stream.flush()
 
 
 def progress_bar(label: str, done: int, total: int, elapsed_s: float, seconds_each: float) -> str:

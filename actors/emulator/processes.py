@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import NoReturn
 
 PR_SET_PDEATHSIG = 1
@@ -19,9 +20,9 @@ _IDLE = (
 
 
 def scheduler_titles(tp: int) -> list[str]:
-    """Process titles as SGLang sets them."""
+    """Process titles as SGLang sets them, after the helper that Python itself starts for them."""
     schedulers = [f"sglang::scheduler_TP{rank}" for rank in range(tp)] if tp > 1 else ["sglang::scheduler"]
-    return [*schedulers, "sglang::detokenizer"]
+    return [sys.executable, *schedulers, "sglang::detokenizer"]
 
 
 class ProcessTree:
@@ -38,7 +39,7 @@ class ProcessTree:
             (
                 title,
                 subprocess.Popen(
-                    [title, "-S", "-s", "-c", _IDLE.format(title=title)],
+                    [title, "-S", "-s", "-c", _IDLE.format(title=Path(title).name)],
                     executable=sys.executable,
                     env=env,
                     stdin=subprocess.PIPE,
@@ -50,7 +51,7 @@ class ProcessTree:
 
     @property
     def scheduler_pid(self) -> int:
-        return self._children[0][1].pid
+        return self._children[1][1].pid
 
     def end_rank(self, rank: int, number: int) -> None:
         """A scheduler ends by this signal, as if it were its own doing."""
@@ -59,7 +60,7 @@ class ProcessTree:
     def crashed(self) -> tuple[str, int, int] | None:
         """Name, pid and exit code of a child that ended with an error."""
         ranks = 0
-        for title, child in self._children:
+        for title, child in self._children[1:]:
             name = title.removeprefix("sglang::")
             if name.startswith("scheduler"):
                 name, ranks = f"scheduler_{ranks}", ranks + 1

@@ -23,11 +23,15 @@ def _shared(a: tuple[int, ...], b: tuple[int, ...]) -> int:
 
 
 class RadixCache:
-    """Longest cached prefix of a prompt, in tokens. Least recently used leaves leave when it is full."""
+    """Longest cached prefix of a prompt, in tokens. Least recently used leaves leave when it is full.
 
-    def __init__(self, capacity_tokens: int, enabled: bool = True) -> None:
+    With `bigrams`, as under EAGLE, entries are pairs of neighbouring tokens: a match is one token shorter.
+    """
+
+    def __init__(self, capacity_tokens: int, enabled: bool = True, bigrams: bool = False) -> None:
         self.capacity = capacity_tokens
         self.enabled = enabled
+        self.bigrams = bigrams
         self.clear()
 
     def clear(self) -> None:
@@ -52,7 +56,7 @@ class RadixCache:
             if same < len(child.edge):
                 break
             node = child
-        return min(found, len(key) - 1)
+        return max(0, min(found, len(key) - 1) - self.bigrams)
 
     def insert(self, tokens: Sequence[int]) -> None:
         """Keep a sequence whose keys and values were just computed."""

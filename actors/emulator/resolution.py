@@ -11,6 +11,24 @@ from actors.emulator.profiles import Profile
 SPEC_MAX_RUNNING = 48
 NEEDS_DRAFT_PATH = {"STANDALONE", "EAGLE3", "DFLASH"}
 EAGLE_FAMILY = {"EAGLE", "EAGLE3", "STANDALONE", "FROZEN_KV_MTP"}
+EAGLE_PROPER = {"EAGLE", "EAGLE3"}
+UNSET = {
+    "custom_weight_loader": [],
+    "dcp_comm_backend": "ag_rs",
+    "enable_tf32_matmul": False,
+    "enable_tp_lm_head_all_to_all": False,
+    "expert_distribution_recorder_buffer_size": 1000,
+    "grammar_backend": "xgrammar",
+    "hicache_ratio": 2.0,
+    "mamba_full_memory_ratio": 0.9,
+    "mm_enable_dp_encoder": False,
+    "mm_process_config": {},
+    "prefill_decode_interval": 0,
+    "speculative_moe_runner_backend": "auto",
+    "swa_full_tokens_ratio": 0.8,
+    "watermark_config": "<redacted>",
+}
+"""What SGLang makes of options that were not given, whatever the model and the device."""
 AUTO_SHAPE = (3, 1, 4)
 MAX_BLOCK_DEPTH = 5
 
@@ -49,6 +67,15 @@ class Settings:
         return self.algorithm is not None
 
     @property
+    def reserved_tokens(self) -> int:
+        """Context that EAGLE keeps for the drafts of each request; SGLang counts it to the prompt."""
+        return max(self.topk * self.num_steps, self.draft_tokens) if self.algorithm in EAGLE_PROPER else 0
+
+    @property
+    def device(self) -> str:
+        return "cpu" if self.args["device"] == "cpu" else "cuda"
+
+    @property
     def depth(self) -> int:
         """How many drafts in a row a verify can accept: the steps of a chain or tree, a block's length less one."""
         if self.algorithm in {"DFLASH", "DSPARK", "NGRAM"}:
@@ -59,6 +86,8 @@ class Settings:
 def resolve(given: dict[str, Any], profile: Profile) -> Settings:
     """Fill in every default in SGLang's order. ValueError or AssertionError where SGLang's own rules raise one."""
     args, warnings = dict(given), list[str]()
+    args |= {name: value for name, value in UNSET.items() if args[name] is None}
+    _resolve_device(args)
     tier = next(t for t in _TIERS if profile.gpu.total_mib < t[0])
     capture = _resolve_graphs(args, tier, profile)
     if args["mem_fraction_static"] is None:
@@ -90,6 +119,18 @@ def resolve(given: dict[str, Any], profile: Profile) -> Settings:
         capture_decode=decode,
         capture_prefill=prefill,
     )
+
+
+def _resolve_device(args: dict[str, Any]) -> None:
+    on_cpu = args["device"] == "cpu"
+    args["sampling_backend"] = args["sampling_backend"] or ("pytorch" if on_cpu else "flashinfer")
+    if on_cpu:
+        args["mm_feature_transport"] = args["mm_feature_transport"] or "cpu"
+        args["disable_overlap_schedule"] = bool(args["disable_overlap_schedule"] or args["speculative_algorithm"])
+    if args["load_balance_method"] == "auto":
+        args["load_balance_method"] = "round_robin"
+    if args["encoder_transfer_backend"] == "auto":
+        args["encoder_transfer_backend"] = "zmq_to_scheduler"
 
 
 def _steps(*spans: tuple[int, int, int]) -> list[int]:
@@ -169,9 +210,21 @@ def _resolve_speculation(args: dict[str, Any], warnings: list[str], profile: Pro
             "Max running requests is reset to 48 for speculative decoding. "
             "You can override this by explicitly setting --max-running-requests."
         )
+    warnings += _schedule_warnings(args, algorithm)
     shape = _eagle_shape(args, warnings) if algorithm in EAGLE_FAMILY else _other_shape(args, algorithm)
     args["speculative_num_steps"], args["speculative_eagle_topk"], args["speculative_num_draft_tokens"] = shape
     return shape
+
+
+def _schedule_warnings(args: dict[str, Any], algorithm: str) -> list[str]:
+    said = []
+    if args["device"] == "cpu":
+        said.append("Overlap schedule is not implemented for speculative decoding on CPU.")
+    if args["disable_overlap_schedule"] and algorithm in EAGLE_FAMILY:
+        said.append("Non-overlap (synchronous) spec v2 is used for eagle/eagle3/standalone speculative decoding.")
+    if algorithm == "NGRAM":
+        said.append("The mixed chunked prefill are disabled because of using ngram speculative decoding.")
+    return said
 
 
 def _resolve_draft_path(args: dict[str, Any], algorithm: str, profile: Profile) -> None:
@@ -206,6 +259,6 @@ def _eagle_shape(args: dict[str, Any], warnings: list[str]) -> tuple[int, int, i
 def _other_shape(args: dict[str, Any], algorithm: str) -> tuple[int, int, int]:
     if algorithm == "NGRAM":
         draft, topk = args["speculative_num_draft_tokens"] or 12, args["speculative_ngram_max_bfs_breadth"]
-        return max(1, draft // topk), topk, draft
+        return draft // topk, topk, draft
     block = args["speculative_dflash_block_size"] or args["speculative_dspark_block_size"] or 16
     return 1, 1, block

@@ -14,20 +14,21 @@ from dataclasses import dataclass, field
 from aiohttp import web
 
 from actors.emulator.app import build_app
-from actors.emulator.batching import Batch, BatchLimits
+from actors.emulator.batching import NEW_TOKEN_RATIO, Batch, BatchLimits
 from actors.emulator.flags import EmulatorFlags
 from actors.emulator.log import LogWriter
 from actors.emulator.memory import MemoryPlan
 from actors.emulator.metrics_text import Metrics
 from actors.emulator.processes import ProcessTree, kill_self
 from actors.emulator.profiles import Profile
-from actors.emulator.resolution import Settings
+from actors.emulator.request_body import Ask, Sampling
+from actors.emulator.resolution import EAGLE_PROPER, Settings
 from actors.emulator.serving import Engine, EngineOptions
-from actors.emulator.startup import startup_seconds
+from actors.emulator.startup import PHASES, startup_seconds
 from actors.emulator.state import ServerState
 
-WARMUP_PROMPT = tuple(range(10, 18))
-WARMUP_NEW_TOKENS = 8
+WARMUP = Ask(tuple(range(10, 18)), Sampling(max_new_tokens=8))
+WARMUP_PORT = 40000
 DRAIN_POLL_S = 5.0
 BIND_FAILURE_S = 5.0
 CRASH_SETTLE_S = 5.0
@@ -64,6 +65,7 @@ class Server:
             num_steps=settings.depth,
             draft_tokens=settings.draft_tokens,
             radix_cache=not settings.args["disable_radix_cache"],
+            bigram_cache=settings.algorithm in EAGLE_PROPER,
         )
         options = EngineOptions(
             kv_tokens=plan.kv_tokens,
@@ -71,6 +73,7 @@ class Server:
             max_queued=settings.args["max_queued_requests"],
             state_slots=plan.state.slots if plan.state else 0,
             captured_prefill=max(settings.capture_prefill, default=0),
+            device=settings.device,
         )
         engine = Engine(Batch(profile.speed, limits, flags.seed), options, log, metrics)
         seconds = startup_seconds(plan, profile)
@@ -118,14 +121,18 @@ class Server:
 
     async def _warm_up(self) -> None:
         if not self.state.settings.args["skip_server_warmup"]:
-            ticket = self.state.ticket(WARMUP_PROMPT, WARMUP_NEW_TOKENS, stream=False, internal=True)
-            seen = 0
-            while not ticket.request.done:
-                seen = await ticket.progress(seen)
+            self._warm_up_call("GET /model_info")
+            await self.state.ticket(WARMUP, stream=False, internal=True).ended()
             await asyncio.sleep(self.state.profile.times.warmup_s / self.speedup)
+            self._warm_up_call("POST /generate")
+            self._warm_up_call("POST /freeze_gc")
         if not self.stop.is_set():
             self.state.status = "ready"
             self.log.say("The server is fired up and ready to roll!")
+
+    def _warm_up_call(self, call: str) -> None:
+        """SGLang warms itself up over HTTP."""
+        self.log.access(f'INFO:     127.0.0.1:{WARMUP_PORT} - "{call} HTTP/1.1" 200 OK')
 
     def _on_signal(self) -> None:
         if self.stop.is_set():
@@ -169,7 +176,9 @@ class Server:
                 f"Subprocess {name} (pid={child}) crashed with exit code {code}. Triggering SIGQUIT for cleanup..."
             )
             self.log.say("SIGQUIT received. signum=None, frame=None. It usually means one child failed.")
+            self.log.say("Sleeping 5 seconds before crash diagnostics to let GPU activity settle.")
             await asyncio.sleep(CRASH_SETTLE_S / self.speedup)
+            self.log.say("No live scheduler processes found; skipping py-spy and CUDA coredump.")
             self._end_tree()
 
     def _end_tree(self) -> None:
@@ -191,22 +200,22 @@ def _launch_command(arguments: Sequence[str]) -> str:
 
 
 def _metrics(settings: Settings, plan: MemoryPlan, profile: Profile) -> Metrics:
-    metrics = Metrics(str(settings.args["served_model_name"]))
-    names = ("num_running_reqs", "num_queue_reqs", "num_used_tokens", "token_usage", "full_token_usage")
-    metrics.gauges |= dict.fromkeys((*names, "gen_throughput", "num_retracted_reqs", "cache_hit_rate"), 0.0)
+    metrics = Metrics(str(settings.args["served_model_name"]), settings.speculating)
     metrics.gauges |= {
+        "kv_available_tokens": plan.kv_tokens,
+        "new_token_ratio": NEW_TOKEN_RATIO,
+        "num_pages": plan.kv_tokens // settings.args["page_size"],
         "max_total_num_tokens": plan.kv_tokens,
         "context_len": settings.context_length,
         "page_size": settings.args["page_size"],
         "weight_memory_usage_gb": plan.weights_gib,
         "kv_cache_memory_usage_gb": plan.kv_gib,
         "startup_available_gpu_memory_gb": plan.available_gib,
-        "spec_accept_length": 0.0,
-        "spec_accept_rate": 0.0,
         "spec_num_steps": settings.num_steps,
         "spec_num_draft_tokens": settings.draft_tokens if settings.speculating else 0,
     }
-    metrics.graph_gib = {graph.metric: graph.cost_gib for graph in plan.graphs}
+    metrics.graph_gib = dict.fromkeys(PHASES, 0.0) | {graph.metric: graph.cost_gib for graph in plan.graphs}
     seconds = startup_seconds(plan, profile)
     metrics.startup = {name: value for name, value in seconds.items() if name != "cuda_graph"}
+    metrics.startup_graphs = seconds["cuda_graph"]
     return metrics

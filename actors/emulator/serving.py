@@ -14,9 +14,20 @@ from dataclasses import dataclass, field
 from actors.emulator.batching import Batch, Request, Step
 from actors.emulator.log import LogWriter
 from actors.emulator.metrics_text import Metrics
+from actors.emulator.profiler import Profiler
+from actors.emulator.words import output_ids
 
 RESYNC_S = 0.1
 QUEUE_FULL = "The request queue is full."
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """A stop condition that ends an answer after `tokens`: what matched, and at how many characters the text is cut."""
+
+    tokens: int
+    matched: str | int
+    cut: int | None
 
 
 @dataclass(eq=False)
@@ -27,6 +38,7 @@ class Ticket:
     stream: bool
     received: float
     internal: bool = False
+    stop: Stop | None = None
     waiter: asyncio.Future[None] | None = None
     last_chunk: float = 0.0
 
@@ -35,6 +47,13 @@ class Ticket:
         while self.request.generated <= seen and not self.request.done:
             self.waiter = asyncio.get_running_loop().create_future()
             await self.waiter
+        return self.request.generated
+
+    async def ended(self) -> int:
+        """Wait for the end; answers how many tokens there are."""
+        seen = 0
+        while not self.request.done:
+            seen = await self.progress(seen)
         return self.request.generated
 
     def wake(self) -> None:
@@ -56,7 +75,7 @@ class Interval:
 @dataclass
 class EngineOptions:
     """Settings of the loop: tokens of KV cache, decode log interval in steps, queue limit, hybrid state slots, and the
-    largest prefill in tokens that has a captured graph.
+    largest prefill in tokens that has a captured graph, the device that batch lines name.
     """
 
     kv_tokens: int
@@ -64,6 +83,7 @@ class EngineOptions:
     max_queued: int | None = None
     state_slots: int = 0
     captured_prefill: int = 0
+    device: str = "cuda"
 
 
 async def no_delay(seconds: float) -> float:
@@ -85,10 +105,15 @@ class Engine:
     last_throughput: float = 0.0
     wall_offset: float = 0.0
     gate: Callable[[float], Awaitable[float]] = no_delay
+    prefill_busy_s: float = 0.0
     _interval: Interval = field(default_factory=Interval)
     _lifetime: Interval = field(default_factory=Interval)
     _last_prefill: float = 0.0
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
+    profiler: Profiler = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.profiler = Profiler(self.log)
 
     def submit(self, ticket: Ticket) -> None:
         """Queue a request; a full queue refuses it by an abort reason."""
@@ -130,8 +155,11 @@ class Engine:
             step = self.batch.next_step()
             if step is None:
                 self._wake.clear()
+                self._refresh_gauges()
+                idle_since = time.monotonic()
                 await self._wake.wait()
                 deadline = time.monotonic()
+                self.metrics.idle_s += deadline - idle_since
                 continue
             deadline += step.seconds
             late = time.monotonic() - deadline
@@ -152,6 +180,7 @@ class Engine:
             accepted = sum(request.accepted for request in step.requests) - accepted
             self._report_decode(step, tokens, accepted, now)
         self._report_retractions()
+        self.profiler.record(step.kind, len(step.requests), step.seconds, now)
         for request in got:
             self._deliver(request, request.generated - before[request], now)
 
@@ -164,7 +193,8 @@ class Engine:
         ticket.last_chunk = now
         if request.done:
             del self.tickets[request.rid]
-            self.batch.cache.insert(request.prompt)
+            # The last token was sampled, but never went through the model.
+            self.batch.cache.insert((*request.prompt, *output_ids(request.output_seed, 0, request.generated - 1)))
             if not ticket.internal:
                 self._count(ticket)
         ticket.wake()
@@ -178,6 +208,9 @@ class Engine:
         metrics.verify_calls += request.verifies
         metrics.ttft[stream].observe(request.first_token - request.arrived)
         metrics.e2e[stream].observe(request.finished - request.arrived)
+        metrics.prompt_sizes.observe(len(request.prompt))
+        metrics.uncached_sizes.observe(len(request.prompt) - request.cached)
+        metrics.answer_sizes.observe(request.generated)
         if request.generated > 1:
             metrics.tpot[stream].observe((request.finished - request.first_token) / (request.generated - 1))
 
@@ -197,6 +230,8 @@ class Engine:
         new = sum(step.shares)
         rate = new / max(1e-9, now - self._last_prefill)
         self._last_prefill = now
+        self.prefill_busy_s += step.seconds
+        self.metrics.gauges["cache_hit_rate"] = step.cached / max(1, step.cached + new)
         self.metrics.realtime["prefill_compute"] += new
         self.metrics.realtime["prefill_cache"] += step.cached
         captured = new <= self.options.captured_prefill
@@ -209,7 +244,8 @@ class Engine:
         self.log.rank(
             f"Prefill batch, #new-seq: {len(step.requests)}, #new-token: {new}, #cached-token: {step.cached}, "
             f"{self._usage(with_tokens=False)}#running-req: {max(0, running)}, "
-            f"#queue-req: {len(self.batch.waiting)}, #pending-token: {pending}, cuda graph: {captured}, "
+            f"#queue-req: {len(self.batch.waiting)}, #pending-token: {pending}, "
+            f"{self.options.device} graph: {captured}, "
             f"input throughput (token/s): {rate:.2f}"
         )
         self._refresh_gauges()
@@ -226,10 +262,12 @@ class Engine:
         words = self._accept_words(part)
         self.log.rank(
             f"Decode batch, #running-req: {len(step.requests)}, {self._usage(with_tokens=True)}{words}"
-            f"cuda graph: {step.captured}, gen throughput (token/s): {self.last_throughput:.2f}, "
+            f"{self.options.device} graph: {step.captured}, gen throughput (token/s): {self.last_throughput:.2f}, "
             f"#queue-req: {len(self.batch.waiting)}"
         )
         self._interval = Interval(since=now)
+        self.metrics.gauges["is_cuda_graph"] = float(step.captured)
+        self.metrics.gauges["decode_sum_seq_lens"] = sum(r.tokens_held for r in step.requests)
         self._refresh_gauges()
 
     def _accept_words(self, part: Interval) -> str:
@@ -245,6 +283,7 @@ class Engine:
         return f"accept len: {length:.2f}, accept rate: {rate:.2f}, "
 
     def _report_retractions(self) -> None:
+        self.metrics.retracted_now = sum(len(r.requests) for r in self.batch.retractions)
         for retraction in self.batch.retractions:
             self.metrics.retracted_requests += len(retraction.requests)
             self.metrics.retracted_input += sum(len(r.prompt) for r in retraction.requests)
@@ -259,7 +298,11 @@ class Engine:
     def _refresh_gauges(self) -> None:
         batch, used = self.batch, self.batch.tokens_used
         usage = round(used / max(1, self.options.kv_tokens), 2)
+        evictable = min(batch.cache.tokens, max(0, self.options.kv_tokens - used))
         self.metrics.gauges |= {
+            "kv_used_tokens": used,
+            "kv_evictable_tokens": evictable,
+            "kv_available_tokens": self.options.kv_tokens - used - evictable,
             "num_running_reqs": len(batch.running),
             "num_queue_reqs": len(batch.waiting),
             "num_used_tokens": used,

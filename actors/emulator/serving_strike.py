@@ -15,8 +15,6 @@ from http import HTTPStatus
 import orjson
 from aiohttp import web
 
-from actors.emulator.api_generate import json_error
-from actors.emulator.api_openai import openai_error
 from actors.emulator.deathbed import SETTLE_S, Deathbed
 from actors.emulator.fault import Fault
 from actors.emulator.faulty_stream import FaultyStream, StreamEnds, close
@@ -24,6 +22,7 @@ from actors.emulator.gate import Gate
 from actors.emulator.last_words import words_of
 from actors.emulator.log_flood import flood
 from actors.emulator.phase_stream import PhaseStream
+from actors.emulator.refusal import native_error, openai_error
 from actors.emulator.serving import QUEUE_FULL
 from actors.emulator.serving_fault import (
     Die,
@@ -178,4 +177,4 @@ def http_error(fault: HttpError, path: str) -> web.Response:
     if fault.body == "html":
         page = f"<html><head><title>{fault.status} {phrase}</title></head><body>{escape(message)}</body></html>"
         return web.Response(text=page, status=fault.status, content_type="text/html")
-    return json_error(fault.status, message) if path == "/generate" else openai_error(fault.status, message)
+    return native_error(fault.status, message) if path == "/generate" else openai_error(fault.status, message)

@@ -45,7 +45,7 @@ def timeline(settings: Settings, plan: MemoryPlan, profile: Profile) -> Iterator
     yield Say("Init parallel begin.")
     yield Pause(profile.times.init_s)
     yield Say(f"Init parallel ends. elapsed={profile.times.init_s:.2f} s")
-    yield Say(f"Memory baseline taken. mem usage={profile.gpu.total_gib - plan.free_gib:.2f} GB")
+    yield _baseline(plan, profile)
     yield from _loading(settings, plan, profile)
     if dead_in in {"load", "draft_load"}:
         return
@@ -56,11 +56,17 @@ def timeline(settings: Settings, plan: MemoryPlan, profile: Profile) -> Iterator
     yield from _captures(plan, profile)
 
 
+def _baseline(plan: MemoryPlan, profile: Profile) -> Say:
+    return Say(f"Memory baseline taken. mem usage={profile.gpu.total_gib - plan.free_gib:.2f} GB")
+
+
 def _loading(settings: Settings, plan: MemoryPlan, profile: Profile) -> Iterator[Event]:
     dead_in = plan.death.phase if plan.death else None
     quant = f"quant={profile.quantization}, " if profile.quantization else ""
     yield Say(f"Load weight begin. avail mem={plan.free_gib:.2f} GB")
-    yield from _shards(profile.times.load_s)
+    yield from (
+        [Pause(profile.times.load_s)] if settings.args["load_format"] == "dummy" else _shards(profile.times.load_s)
+    )
     if dead_in == "load":
         return
     left = plan.free_gib - plan.weights_gib
@@ -70,8 +76,9 @@ def _loading(settings: Settings, plan: MemoryPlan, profile: Profile) -> Iterator
     )
     if not plan.draft_gib:
         return
-    load_format = settings.args["speculative_draft_load_format"] or settings.args["load_format"]
-    yield Say(f"Using draft model load_format: '{load_format}'")
+    yield _baseline(plan, profile)
+    if settings.args["speculative_draft_load_format"] is not None:
+        yield Say(f"Using draft model load_format: '{settings.args['speculative_draft_load_format']}'")
     yield Say(f"Load weight begin. avail mem={left:.2f} GB")
     yield Pause(profile.times.draft_load_s)
     if dead_in == "draft_load":
@@ -131,10 +138,11 @@ def _kv_line(profile: Profile, tokens: int, gib: float) -> str:
 
 def _captures(plan: MemoryPlan, profile: Profile) -> Iterator[Event]:
     if not any(graph.metric == "prefill" for graph in plan.graphs):
-        yield Say(
-            "Disable prefill CUDA graph because cuda_graph_config resolved prefill.backend='disabled' "
-            "(e.g. via --cuda-graph-backend-prefill=disabled or auto-disable rules)."
-        )
+        for _ in ("target", "draft") if plan.draft_gib else ("target",):
+            yield Say(
+                "Disable prefill CUDA graph because cuda_graph_config resolved prefill.backend='disabled' "
+                "(e.g. via --cuda-graph-backend-prefill=disabled or auto-disable rules)."
+            )
     for index, graph in enumerate(plan.graphs):
         fatal = plan.death is not None and index == len(plan.graphs) - 1
         yield from _capture(graph, profile, fatal)
@@ -187,7 +195,19 @@ def ready_line(settings: Settings, plan: MemoryPlan) -> str:
     return (
         f"max_total_num_tokens={plan.kv_tokens}, chunked_prefill_size={settings.args['chunked_prefill_size']}, "
         f"max_prefill_tokens={settings.args['max_prefill_tokens']}, max_running_requests={plan.max_running}, "
-        f"context_len={settings.context_length}, available_gpu_mem={plan.available_gib:.2f} GB"
+        f"context_len={settings.context_length}, "
+        f"available_{'cpu' if settings.device == 'cpu' else 'gpu'}_mem={plan.available_gib:.2f} GB"
+    )
+
+
+def cache_lines(settings: Settings, plan: MemoryPlan) -> Iterator[str]:
+    """What is said of the prefix cache."""
+    if settings.args["disable_radix_cache"]:
+        return
+    yield "Init Unified Radix Cache. Components: (<ComponentType.FULL: 0>,). Tree Core: RustUnifiedTreeCore"
+    yield (
+        f"Tree cache initialized: source=default impl=UnifiedRadixCache hybrid_swa=False "
+        f"hybrid_ssm={plan.state is not None} hicache_attached=False"
     )
 
 

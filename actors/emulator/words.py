@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import zlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -49,6 +49,22 @@ def output_ids(seed: int, start: int, end: int) -> list[int]:
 def output_text(seed: int, start: int, end: int) -> str:
     """Text of output tokens `start` to `end`; pieces join up, since every token is whole words."""
     return "".join(_slice(_TEXTS, seed, start, end))
+
+
+def first_stop_id(seed: int, ids: Collection[int], end: int) -> int | None:
+    """Number of output tokens up to and with the first of `ids`, if it comes within `end` tokens."""
+    return next((n for n, token in enumerate(output_ids(seed, 0, end), 1) if token in ids), None)
+
+
+def first_stop_text(seed: int, stops: Sequence[str], end: int) -> tuple[int, str, int] | None:
+    """The first stop string within `end` tokens: number of tokens, which one, and where in the text it begins."""
+    text = output_text(seed, 0, end)
+    found = [(at + len(stop), at, stop) for stop in stops if stop and (at := text.find(stop)) >= 0]
+    if not found:
+        return None
+    until, at, stop = min(found)
+    tokens = next(n for n in range(1, end + 1) if len(output_text(seed, 0, n)) >= until)
+    return tokens, stop, at
 
 
 def _slice(cycle: tuple[T, ...], seed: int, start: int, end: int) -> list[T]:

@@ -12,6 +12,7 @@ import pytest
 import zstandard
 
 import actors.kernel_kills
+import actors.slot_gpus
 from actors.launch import free_port
 from actors.server import Server
 from orchestrator.server_start import ServerDied, ServerReady, StartEvent, StartProgress
@@ -106,10 +107,10 @@ def test_a_sigkill_from_outside_is_an_out_of_memory_only_if_the_kernel_counted_o
 def test_a_host_that_does_not_count_kills_for_memory_counts_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(actors.server, "_VMSTAT", tmp_path / "nothing")
+    monkeypatch.setattr(actors.kernel_kills, "_VMSTAT", tmp_path / "nothing")
     assert actors.kernel_kills.oom_kills() == 0
     (tmp_path / "old").write_text("nr_free_pages 1\n", encoding="ascii")
-    monkeypatch.setattr(actors.server, "_VMSTAT", tmp_path / "old")
+    monkeypatch.setattr(actors.kernel_kills, "_VMSTAT", tmp_path / "old")
     assert actors.kernel_kills.oom_kills() == 0
 
 
@@ -188,8 +189,8 @@ def test_a_gpu_that_somebody_else_holds_refuses_the_launch(tmp_path: Path, monke
         return False
 
     sentence = "GPU 0 (RTX PRO 6000): pid 77 of bob, 60.0 GiB: python serve.py --api-key {}"
-    monkeypatch.setattr(actors.server, "wait_until_free", never_free)
-    monkeypatch.setattr(actors.server, "foreign_occupants", lambda *_: (sentence.format("sk-of-bob"),))
+    monkeypatch.setattr(actors.slot_gpus, "wait_until_free", never_free)
+    monkeypatch.setattr(actors.slot_gpus, "foreign_occupants", lambda *_: (sentence.format("sk-of-bob"),))
 
     async def run() -> list[StartEvent]:
         start = Server().start(spec_for({}), gpu_ids=("0",), host="127.0.0.1", port=1, log_path=tmp_path / "server.log")

@@ -66,7 +66,10 @@ class Emulator:
     def call(self, method: str, path: str, body: Any = None, key: str | None = None) -> Answer:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         payload = body if isinstance(body, bytes | None) else json.dumps(body).encode()
-        connection.request(method, path, payload, {"Authorization": f"Bearer {key}"} if key else {})
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        if payload is not None:
+            headers["Content-Type"] = "application/json"
+        connection.request(method, path, payload, headers)
         response = connection.getresponse()
         text = response.read().decode()
         connection.close()

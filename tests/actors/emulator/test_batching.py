@@ -62,7 +62,7 @@ def test_every_verify_gives_one_token_and_the_accepted_drafts() -> None:
 
 
 def test_a_full_pool_retracts_the_request_with_the_least_output_and_computes_it_again() -> None:
-    batch = Batch(GENERIC.speed, replace(LIMITS, kv_tokens=120, radix_cache=False))
+    batch = Batch(GENERIC.speed, replace(LIMITS, kv_tokens=135, radix_cache=False))
     first, second = request("a", 20, 80), request("b", 20, 80)
     batch.submit(first)
     run(batch, 3)
@@ -71,6 +71,38 @@ def test_a_full_pool_retracts_the_request_with_the_least_output_and_computes_it_
     run(batch, 400)
     assert (first.retractions, second.retractions) == (0, 1)
     assert (first.generated, second.generated) == (80, 80)
+
+
+def test_a_request_that_enters_is_charged_all_it_may_generate() -> None:
+    batch = Batch(GENERIC.speed, replace(LIMITS, max_running=8, kv_tokens=300))
+    for name in "abc":
+        batch.submit(request(name, prompt=10, output=100))
+    run(batch, 1)
+    assert [r.rid for r in batch.running] == ["a", "b"]
+
+
+def test_what_runs_is_charged_a_share_unless_its_length_is_fixed() -> None:
+    for fixed, entered in ((False, ["a", "b"]), (True, ["a"])):
+        batch = Batch(GENERIC.speed, replace(LIMITS, max_running=8, kv_tokens=200))
+        batch.submit(Request("a", tuple(range(10)), 100, fixed_length=fixed))
+        run(batch, 2)
+        batch.submit(request("b", prompt=10, output=90))
+        run(batch, 1)
+        assert [r.rid for r in batch.running] == entered
+
+
+def test_after_one_that_did_not_fit_none_enters_before_a_running_one_ends() -> None:
+    batch = Batch(GENERIC.speed, replace(LIMITS, max_running=8, kv_tokens=300))
+    batch.submit(request("a", prompt=10, output=60))
+    batch.submit(request("b", prompt=10, output=100))
+    batch.submit(request("c", prompt=10, output=150))
+    run(batch, 2)
+    batch.submit(request("d", prompt=10, output=1))
+    run(batch, 30)
+    assert [r.rid for r in batch.running] == ["a", "b"]
+    run(batch, 40)
+    assert [r.rid for r in batch.running] == ["b", "c"]
+    assert not batch.waiting
 
 
 def test_the_next_request_of_the_same_prompt_finds_all_but_one_token_cached() -> None:

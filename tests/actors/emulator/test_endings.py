@@ -107,14 +107,14 @@ def test_children_are_named_like_sglangs_and_die_with_the_main_process(tmp_path:
         running.process.kill()
         running.process.wait()
         _, alive = psutil.wait_procs(children, timeout=10)
-    assert titles == [*(f"sglang::scheduler_TP{rank}" for rank in range(4)), "sglang::detokenizer"]
+    assert titles == [sys.executable, *(f"sglang::scheduler_TP{rank}" for rank in range(4)), "sglang::detokenizer"]
     assert [child for child in alive if child.status() != psutil.STATUS_ZOMBIE] == []
 
 
 def test_a_scheduler_that_is_killed_takes_the_server_down(tmp_path: Path) -> None:
     with emulator(tmp_path, "--model-path m") as running:
         running.wait_for(READY)
-        pid = running.children()[0].pid
+        pid = running.children()[1].pid
         os.kill(pid, signal.SIGKILL)
         assert ends_with(running) == -signal.SIGKILL
         words = f"Subprocess scheduler_0 (pid={pid}) crashed with exit code -9. Triggering SIGQUIT for cleanup..."

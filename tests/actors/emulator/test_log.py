@@ -44,7 +44,7 @@ TIMELINE = [
     r"Memory baseline taken\. mem usage=[\d.]+ GB$",
     LOAD_BEGIN,
     LOAD_END,
-    r"Using draft model load_format: 'auto'$",
+    r"Memory baseline taken\. mem usage=[\d.]+ GB$",
     LOAD_BEGIN,
     LOAD_END,
     MAMBA,

@@ -1,4 +1,4 @@
-"""State, control and metrics endpoints."""
+"""What a server tells about itself: model, resolved settings, capacities, load, metrics."""
 
 from __future__ import annotations
 
@@ -6,48 +6,27 @@ import time
 from datetime import UTC, datetime
 from typing import Any
 
-import orjson
 from aiohttp import web
 
+from actors.emulator.refusal import json_answer
 from actors.emulator.startup import PHASES
 from actors.emulator.state import STATE, VERSION, ServerState
 
-FLUSHED = (
-    "Cache flushed.\nPlease check backend logs for more details. "
-    "(When there are running or waiting requests, the operation will not be performed.)\n"
-)
 SECRETS = ("api_key", "admin_api_key")
-
-
-def _json(body: Any, status: int = 200) -> web.Response:
-    return web.Response(body=orjson.dumps(body), status=status, content_type="application/json")
-
-
-async def handle_health(http: web.Request) -> web.Response:
-    """200 once a one-token request went through the engine; 503 while starting or draining."""
-    state = http.app[STATE]
-    if state.status != "ready":
-        return web.Response(status=503)
-    ticket = state.ticket((0,), 1, stream=False, internal=True)
-    await ticket.progress(0)
-    return web.Response()
-
-
-async def handle_ready(http: web.Request) -> web.Response:
-    """The in-process flag, no generation."""
-    return web.Response(status=200 if http.app[STATE].status == "ready" else 503)
 
 
 def public_args(args: dict[str, Any]) -> dict[str, Any]:
     """Resolved settings without secrets. SGLang shows keys in clear; a stand-in has no reason to."""
-    return {name: "<redacted>" if name in SECRETS and value else value for name, value in args.items()}
+    shown = {name: value for name, value in args.items() if name != "config"}
+    return {name: "<redacted>" if name in SECRETS and value else value for name, value in shown.items()}
 
 
 async def handle_model_info(http: web.Request) -> web.Response:
     """Model, tokenizer and weight version."""
     state = http.app[STATE]
     args = state.settings.args
-    return _json(
+    _deprecated(http)
+    return json_answer(
         {
             "model_path": args["model_path"],
             "served_model_name": state.model_name,
@@ -65,6 +44,14 @@ async def handle_model_info(http: web.Request) -> web.Response:
             "architectures": [state.profile.architecture],
         }
     )
+
+
+def _deprecated(http: web.Request) -> None:
+    if http.path.startswith("/get_"):
+        http.app[STATE].log.say(
+            f"Endpoint '{http.path}' is deprecated and will be removed in a future version. "
+            f"Please use '/{http.path.removeprefix('/get_')}' instead."
+        )
 
 
 def memory_usage(state: ServerState) -> dict[str, Any]:
@@ -103,7 +90,8 @@ def _internal_state(state: ServerState) -> dict[str, Any]:
 async def handle_server_info(http: web.Request) -> web.Response:
     """Resolved settings, capacities and the state of the scheduler. `engine` tells that this is a stand-in."""
     state = http.app[STATE]
-    return _json(
+    _deprecated(http)
+    return json_answer(
         public_args(state.settings.args)
         | {
             "launch_command": state.launch_command,
@@ -127,13 +115,26 @@ async def handle_metrics(http: web.Request) -> web.Response:
 
 
 async def handle_loads(http: web.Request) -> web.Response:
-    """Queue, pool and memory figures, cheap to poll."""
+    """Queue, pool and memory figures, cheap to poll. `include` names the sections, `format` may be prometheus."""
     state = http.app[STATE]
-    batch, now = state.engine.batch, time.time()
-    used, capacity = batch.tokens_used, max(1, state.plan.kv_tokens)
-    usage = memory_usage(state)
-    load: dict[str, Any] = {
-        "timestamp": now,
+    wanted = set(http.query.get("include", "all").split(","))
+    sections = _load_sections(state)
+    load = _core_load(state) | {k: v for k, v in sections.items() if wanted & {"all", SECTION_NAMES.get(k, k)}}
+    if http.query.get("format") == "prometheus":
+        return web.Response(text=_prometheus(load), content_type="text/plain")
+    stamp = datetime.fromtimestamp(load["timestamp"], UTC).isoformat()
+    body = {"timestamp": stamp, "version": VERSION, "accelerator": None, "num_accelerators": state.settings.tp}
+    return json_answer(body | {"loads": [load]})
+
+
+SECTION_NAMES = {"speculative": "spec", "disaggregation": "disagg"}
+
+
+def _core_load(state: ServerState) -> dict[str, Any]:
+    engine, metrics = state.engine, state.metrics
+    batch, used = engine.batch, engine.batch.tokens_used
+    return {
+        "timestamp": time.time(),
         "dp_rank": 0,
         "num_running_reqs": len(batch.running),
         "num_waiting_reqs": len(batch.waiting),
@@ -141,44 +142,47 @@ async def handle_loads(http: web.Request) -> web.Response:
         "num_used_tokens": used,
         "num_total_tokens": used,
         "num_active_tokens": used,
+        "num_prealloc_ready_tokens": 0,
         "max_total_num_tokens": state.plan.kv_tokens,
         "max_running_requests": state.plan.max_running,
-        "token_usage": round(used / capacity, 2),
-        "gen_throughput": state.engine.last_throughput,
+        "token_usage": round(used / max(1, state.plan.kv_tokens), 4),
+        "gen_throughput": engine.last_throughput,
+        "cache_hit_rate": metrics.gauges["cache_hit_rate"],
+        "utilization": 0.0,
+        "total_prefill_uncached_tokens": metrics.realtime["prefill_compute"],
+        "total_prefill_busy_us": round(engine.prefill_busy_s * 1e6),
+    }
+
+
+def _load_sections(state: ServerState) -> dict[str, Any]:
+    engine, usage = state.engine, memory_usage(state)
+    sections: dict[str, Any] = {
         "memory": {
             "weight_gb": usage["weight"],
             "kv_cache_gb": usage["kvcache"],
             "graph_gb": round(sum(usage["graph"].values()), 3),
             "token_capacity": state.plan.kv_tokens,
-        },
-        "queues": {"waiting": len(batch.waiting), "grammar": 0, "paused": 0, "retracted": 0, "prealloc_ready": 0},
+        }
     }
-    if state.engine.accept_length is not None:
-        rate = state.metrics.gauges.get("spec_accept_rate", 0.0)
-        load["speculative"] = {"accept_length": state.engine.accept_length, "accept_rate": rate}
-    stamp = datetime.fromtimestamp(now, UTC).isoformat()
-    body = {"timestamp": stamp, "version": VERSION, "accelerator": None, "num_accelerators": state.settings.tp}
-    return _json(body | {"loads": [load]})
+    gauges = state.metrics.gauges
+    if gauges["spec_accept_length"]:
+        told = {"accept_length": gauges["spec_accept_length"], "accept_rate": gauges["spec_accept_rate"]}
+        sections["speculative"] = told
+    queues = ("prefill_bootstrap", "prefill_inflight", "decode_prealloc", "decode_transfer", "decode_retracted")
+    empty = {f"{name}_queue_reqs": 0 for name in queues}
+    sections["disaggregation"] = {"mode": "null", **empty, "kv_transfer_speed_gb_s": 0.0, "kv_transfer_latency_ms": 0.0}
+    waiting = len(engine.batch.waiting)
+    sections["queues"] = {"waiting": waiting, "grammar": 0, "paused": 0, "retracted": 0, "prealloc_ready": 0}
+    return sections
 
 
-async def handle_flush(http: web.Request) -> web.Response:
-    """Empty the prefix cache; 400 while requests run."""
-    flushed = http.app[STATE].engine.flush()
-    return web.Response(text=FLUSHED, status=200 if flushed else 400)
-
-
-async def handle_abort(http: web.Request) -> web.Response:
-    """End one request by `rid`, or all of them."""
-    engine = http.app[STATE].engine
-    try:
-        body = orjson.loads(await http.read())
-    except orjson.JSONDecodeError:
-        body = {}
-    for rid in list(engine.tickets) if body.get("abort_all") else [str(body.get("rid", ""))]:
-        engine.abort(rid, "Abort by /abort_request")
-    return web.Response()
-
-
-async def handle_freeze_gc(_: web.Request) -> web.Response:
-    """Accepted; there is nothing to freeze."""
-    return web.Response(text="Garbage collection frozen.\n")
+def _prometheus(load: dict[str, Any]) -> str:
+    lines = []
+    for section, value in load.items():
+        inner = value.items() if isinstance(value, dict) else [(section, value)]
+        for name, number in inner:
+            if isinstance(number, int | float) and name != "dp_rank":
+                short = SECTION_NAMES.get(section, section)
+                full = f"sglang_{short}_{name}" if isinstance(value, dict) else f"sglang_{name}"
+                lines += [f"# TYPE {full} gauge", f'{full}{{dp_rank="0"}} {number}']
+    return "\n".join(lines) + "\n"
