@@ -59,7 +59,7 @@ def server_argv(spec: LaunchSpec, host: str, port: int, version: str | None = No
 def _effective(spec: LaunchSpec) -> dict[str, SettingValue | tuple[SettingValue, ...]]:
     """Settings by their names of today; without those of speculation where its depth is 0."""
     told = (canonical_setting(name, value) for name, value in spec.settings)
-    settings = {name: value for name, value in filter(None, told) if name != "enable_metrics"}
+    settings = {name: value for name, value in told if name != "enable_metrics" and value is not None}
     depth = settings.get("speculative_num_steps")
     if depth == 0 and not isinstance(depth, bool):
         return {name: value for name, value in settings.items() if not name.startswith("speculative_")}

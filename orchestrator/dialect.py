@@ -63,11 +63,12 @@ EXPRESSIONS = (
     Expression("attn_dp_size", ANY, ("--enable-dp-attention", "--dp-size", "{value}"), "0.5.21"),
 )
 # Values that were renamed and meant the same: today's -> the former, used where a release knows only that one.
-FORMER_VALUES = {"dsa": "nsa", "dsv4": "compressed", "cutedsl_mla": "tokenspeed_mla"}
+# (`fp4_e2m1` was the block-16 recipe; `tokenspeed_mla` means more than `cutedsl_mla` and is left as it is.)
+FORMER_VALUES = {"dsa": "nsa", "dsv4": "compressed", "fp4_mx_block16": "fp4_e2m1"}
 
 # Variables of the server that a release no longer reads, with the releases that did (0.5.9 had it off by default).
 GONE_VARIABLES = {
-    "SGLANG_ENABLE_SPEC_V2": ("0.5.9", "0.5.14"),
+    "SGLANG_ENABLE_SPEC_V2": ("0.5.9", "0.5.13"),
     "SGLANG_CUTLASS_MOE": ("0.5.9", "0.5.15"),
     "SGLANG_ENABLE_FLASHINFER_FP8_GEMM": ("0.5.9", "0.5.9"),
     "SGLANG_FLASHINFER_FP4_GEMM_BACKEND": ("0.5.9", "0.5.9"),
@@ -124,13 +125,16 @@ def _place(version: str) -> int:
     return RELEASES.index(version)
 
 
-def canonical_setting(name: str, value: Any) -> tuple[str, Any] | None:
-    """A setting under its name of today; None for an old switch that is off, which says nothing."""
+def canonical_setting(name: str, value: Any) -> tuple[str, Any]:
+    """A setting under its name of today; the value None, of an old switch that is off, is the server's own default."""
     plain = setting_name(name)
     if plain in BECAME_VALUE:
         today, meaning = BECAME_VALUE[plain]
-        return (today, meaning) if value else None
-    return canonical_name(name), value
+        return today, meaning if value else None
+    today = canonical_name(name)
+    if today == "kv_cache_dtype" and value == "fp4_e2m1":
+        return today, "fp4_mx_block16"
+    return today, value
 
 
 def setting_fault(name: str, value: Any, version: str | None = None) -> str | None:
@@ -138,10 +142,9 @@ def setting_fault(name: str, value: Any, version: str | None = None) -> str | No
     plain = setting_name(name)
     if plain in BECAME_VALUE and not isinstance(value, bool):
         return f"is a switch: true or false, not {value!r}"
-    told = canonical_setting(name, value)
-    if told is None:
+    canonical, meaning = canonical_setting(name, value)
+    if meaning is None and value is not None:
         return None
-    canonical, meaning = told
     if canonical in OWNED:
         return f"is not a setting to sweep: {OWNED[canonical]}"
     dialect = dialect_of(version)
@@ -168,7 +171,8 @@ def spell(settings: Mapping[str, Any], dialect: Dialect) -> tuple[str, ...]:
     """
     if (settings.get("attn_dp_size") or 1) > 1 and "attn_dp_size" not in dialect.options:
         settings = _without_same_dp(settings, dialect)
-    return tuple(word for name, value in settings.items() for word in _words(name, value, dialect))
+    given = ((name, value) for name, value in settings.items() if value is not None)
+    return tuple(word for name, value in given for word in _words(name, value, dialect))
 
 
 def _without_same_dp(settings: Mapping[str, Any], dialect: Dialect) -> dict[str, Any]:

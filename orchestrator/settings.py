@@ -16,7 +16,7 @@ NO_DEPTH = frozenset({"NGRAM", "DFLASH", "DSPARK", "UNO"})
 
 
 def canonical_settings(settings: dict[str, Any], version: str | None = None) -> dict[str, Any]:
-    """Settings under the names of today; SettingsFault for unknown names, bad values and clashes.
+    """Settings under the names of today (None: the server's default); SettingsFault for bad names, values and clashes.
 
     `version` is the SGLang release that must be able to take them; None is the newest.
     """
@@ -26,10 +26,7 @@ def canonical_settings(settings: dict[str, Any], version: str | None = None) -> 
         fault = setting_fault(name, value, version)
         if fault:
             raise SettingsFault(name, fault)
-        told = canonical_setting(name, value)
-        if told is None:
-            continue
-        canonical, meaning = told
+        canonical, meaning = canonical_setting(name, value)
         if canonical in result and result[canonical] != meaning:
             raise SettingsFault(name, f"contradicts '{origin[canonical]}', another spelling of the same setting")
         result[canonical] = meaning
@@ -52,7 +49,8 @@ def resolve_settings(
     `speculative_num_steps: 0` (or no algorithm) means no speculation: every `speculative_*` setting is left out.
     SettingsFault for what SGLang of this `version` (None: the newest known) would refuse on `arch` (None: not known).
     """
-    settings = {**canonical_settings(base, version), **canonical_settings(combination, version)}
+    given = {**canonical_settings(base, version), **canonical_settings(combination, version)}
+    settings = {name: value for name, value in given.items() if value is not None}
     _resolve_parallelism(settings, gpus)
     drafts_with = {} if draft_path is None else {"speculative_draft_model_path": draft_path}
     broken = broken_rule({**drafts_with, **settings}, version=version, arch=arch)

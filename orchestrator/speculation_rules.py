@@ -23,7 +23,6 @@ from orchestrator.rule_terms import (
 )
 
 # Where SGLang's own choice, whatever the model, is one of the backends that can verify a tree in pages.
-_AUTO_TAKES_TREES = frozenset({Arch.SM80, Arch.SM86, Arch.SM89, Arch.SM90, Arch.SM120, Arch.SM121})
 _ADAPTIVE_STEPS = (0, 1, 3, 5, 7)
 _EAGLE = frozenset({"EAGLE", "EAGLE3"})
 
@@ -59,7 +58,7 @@ def _page_tree_on(settings: Settings, arch: Arch | None, able: tuple[str, ...]) 
     backend = settings.get("attention_backend")
     if not is_drafting_by_steps(settings) or topk(settings) <= 1 or page_size(settings) <= 1 or backend in able:
         return None
-    if backend is None and arch in _AUTO_TAKES_TREES:
+    if backend is None and arch is not Arch.CPU:  # what SGLang takes for plain attention can; other models tell it
         return None
     names = f"{', '.join(able[:-1])} or {able[-1]}"
     told = f"is {topk(settings)} with page_size {page_size(settings)}: needs attention_backend {names}"
@@ -186,8 +185,8 @@ SPECULATION_RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "page-tree-backend",
-        "topk above 1 with pages above 1 needs attention backend flashinfer, fa3 or triton (left open: unless the GPU "
-        "is one where SGLang's choice is one of them).",
+        "topk above 1 with pages above 1 needs attention backend flashinfer, fa3 or triton (left open: "
+        "on a CPU only).",
         _page_tree,
         since="0.5.15",
     ),

@@ -55,7 +55,7 @@ class ProcessTree:
 
     def end_rank(self, rank: int, number: int) -> None:
         """A scheduler ends by this signal, as if it were its own doing."""
-        self._children[min(rank, len(self._children) - 2)][1].send_signal(number)
+        self._children[1 + min(rank, len(self._children) - 3)][1].send_signal(number)
 
     def crashed(self) -> tuple[str, int, int] | None:
         """Name, pid and exit code of a child that ended with an error."""

@@ -16,7 +16,7 @@ from orchestrator.dialect import (
     spell,
 )
 from orchestrator.options import RELEASES, SettingsFault, canonical_name, known_options, options_of
-from orchestrator.settings import canonical_settings
+from orchestrator.settings import canonical_settings, resolve_settings
 
 FOUR = ("0.5.9", "0.5.15", "0.5.19", "0.5.23")
 
@@ -106,6 +106,11 @@ def test_the_old_spelling_of_a_scenario_works_on_every_release(version: str, fla
             {"attention_backend": "dsa"},
             {"0.5.9": ["--attention-backend", "nsa"], "0.5.23": ["--attention-backend", "dsa"]},
         ),
+        (
+            {"kv_cache_dtype": "fp4_e2m1"},
+            {"0.5.15": ["--kv-cache-dtype", "fp4_e2m1"], "0.5.23": ["--kv-cache-dtype", "fp4_mx_block16"]},
+        ),
+        ({"attention_backend": "tokenspeed_mla"}, {"0.5.12": ["--attention-backend", "tokenspeed_mla"]}),
         ({"tensor_parallel_size": 4}, {"0.5.9": ["--tp-size", "4"], "0.5.23": ["--tp-size", "4"]}),
         (
             {"piecewise_cuda_graph_max_tokens": 2048},
@@ -251,6 +256,16 @@ def test_a_variable_that_a_version_does_not_read_is_told() -> None:
     assert ignored_variables(env, "0.5.12") == []
     assert ignored_variables(env, None) == []
     assert ignored_variables(env, "0.5.23") == [
-        "SGLANG_ENABLE_SPEC_V2 is not read by SGLang 0.5.23 (it was from 0.5.9 to 0.5.14)"
+        "SGLANG_ENABLE_SPEC_V2 is not read by SGLang 0.5.23 (it was from 0.5.9 to 0.5.13)"
     ]
     assert all(release_numbers(first) <= release_numbers(last) for first, last in GONE_VARIABLES.values())
+
+
+def test_an_old_switch_that_is_off_in_a_config_overrides_the_base() -> None:
+    base = {"disable_piecewise_cuda_graph": True, "max_running_requests": 8}
+    given: dict[str, Any] = {"draft_path": None, "bundled_draft": True, "gpus": 1}
+
+    on = resolve_settings(base, {}, **given)
+    off = resolve_settings(base, {"disable_piecewise_cuda_graph": False}, **given)
+    assert on["cuda_graph_backend_prefill"] == "disabled"
+    assert "cuda_graph_backend_prefill" not in off

@@ -65,7 +65,8 @@ def ask(
 ) -> Stream:
     """One streamed answer as far as it goes; silence for `timeout_s` ends it."""
     connection = on or http.client.HTTPConnection("127.0.0.1", running.port, timeout=timeout_s)
-    connection.request("POST", PATHS[api], json.dumps(body_of(api, tokens)))
+    headers = {"Content-Type": "application/json"}
+    connection.request("POST", PATHS[api], json.dumps(body_of(api, tokens)), headers)
     response = connection.getresponse()
     stream = Stream(response.status, b"", False)
     with contextlib.suppress(http.client.IncompleteRead, ConnectionResetError, TimeoutError):
