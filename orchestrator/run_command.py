@@ -21,6 +21,7 @@ from orchestrator.command_template import render
 from orchestrator.errors import BadInput, ClusterRefusal, RunInterrupted, SpecsweepError
 from orchestrator.journal import finished_work
 from orchestrator.launch_check import limits_of
+from orchestrator.options import SettingsFault
 from orchestrator.planner import Plan, dataset_files, make_plan
 from orchestrator.progress import Progress
 from orchestrator.ranking_table import print_rankings
@@ -31,6 +32,7 @@ from orchestrator.scenario import Scenario
 from orchestrator.scenario_file import load_scenario
 from orchestrator.server_start import LaunchSpec, UserCommand
 from orchestrator.sweep import Sweep, SweepResult
+from orchestrator.sweep_space import expand
 from orchestrator.trial import Trial
 
 # Ctrl-C, SIGTERM as ours, and SIGTERM as Ray handles it while it starts.
@@ -116,6 +118,7 @@ def scenario_to_resume(root: Path, given: Scenario | None) -> Scenario:
     told = read_manifest(root)["scenario"]
     stored = Scenario.model_validate(told)
     if given is None:
+        _refuse_what_rules_refuse_by_now(root, stored)
         if holds_secrets(told):
             raise BadInput(
                 f"--resume {root}: its scenario has secrets, which are not stored; give the scenario as well"
@@ -129,6 +132,15 @@ def scenario_to_resume(root: Path, given: Scenario | None) -> Scenario:
             "leave the scenario out to continue it as it was, or start a new run"
         )
     return given
+
+
+def _refuse_what_rules_refuse_by_now(root: Path, stored: Scenario) -> None:
+    """A run of an earlier release may have configs that this one does not start any more."""
+    try:
+        for _ in expand(stored):
+            pass
+    except SettingsFault as fault:
+        raise BadInput(f"--resume {root}: {fault.name}: {fault.message} (refused by now)") from None
 
 
 def check_dataset_files(scenario: Scenario) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,11 @@ import pytest
 from rich.console import Console
 
 from orchestrator import dataset
+from orchestrator.errors import BadInput
 from orchestrator.paths import RunPaths
 from orchestrator.planner import make_plan
 from orchestrator.ranking_table import print_rankings
-from orchestrator.run_command import launch_spec
+from orchestrator.run_command import launch_spec, scenario_to_resume
 from orchestrator.run_directory import RunDirectory
 from orchestrator.run_ranking import RunRanking, rank_run
 from orchestrator.scenario import Scenario
@@ -142,3 +144,15 @@ def test_nothing_was_asked_of_an_attached_server_so_nothing_is_void(tmp_path: Pa
     run.close(complete=True)
 
     assert rank_run(tmp_path / "run").rankings[0].rows[0].gates_failed == ()
+
+
+def test_a_run_whose_settings_are_refused_by_now_is_ranked_as_it_was_but_not_resumed(tmp_path: Path) -> None:
+    root = tmp_path / "run"
+    ranked(root, plain({"page_size": 1}, {"page_size": 64}))
+    manifest = json.loads((root / "manifest.json").read_text())
+    manifest["scenario"]["engine"]["settings"]["schedule_conservativeness"] = -1.0
+    (root / "manifest.json").write_text(json.dumps(manifest))
+
+    assert len(rank_run(root).rankings[0].rows) == 2
+    with pytest.raises(BadInput, match=r"schedule_conservativeness: .*\(refused by now\)"):
+        scenario_to_resume(root, None)
