@@ -10,6 +10,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import PurePath
 
+from actors.container_options import ContainerRefusal, parse_run
 from orchestrator.dialect import release_numbers
 from orchestrator.server_start import LaunchSpec
 from orchestrator.trial import Diagnosis, Label, Phase
@@ -20,7 +21,6 @@ _TIMEOUT_S = 60.0
 _CONTAINER_TIMEOUT_S = 180.0
 _PYTHON = re.compile(r"^python[\d.]*$")
 _VERSION = re.compile(r"^\d+\.\d+[\w.+-]*$")
-_RUNTIMES = frozenset({"docker", "podman", "nerdctl"})
 
 _found: dict[tuple[object, ...], str | None] = {}
 
@@ -52,36 +52,36 @@ def version_conflict(spec: LaunchSpec, found: str | None) -> Diagnosis | None:
 
 def version_probe(command: tuple[str, ...], env: Mapping[str, str]) -> tuple[str, ...] | None:
     """The command that prints the version of the SGLang that `command` runs; None where it cannot be told."""
-    container = next((i for i, word in enumerate(command) if PurePath(word).name in _RUNTIMES), None)
-    inner = 0 if container is None else container
-    at = next((i for i in range(inner, len(command)) if _PYTHON.match(PurePath(command[i]).name)), None)
-    if at is not None and (container is None or at > container + 2):
-        return (*_for_probing(command[:at], container), command[at], "-c", _PROBE)
-    at = next((i for i in range(inner, len(command)) if PurePath(command[i]).name == "sglang"), None)
-    if at is None or command[at + 1 : at + 2] != ("serve",):
+    try:
+        run = parse_run(command)
+    except ContainerRefusal:  # the launch will say what is wrong with it
         return None
-    if container is not None:
-        return (*_for_probing(command[:at], container), "python3", "-c", _PROBE)
-    interpreter = _interpreter_of(command[at], env)
-    return (*command[:at], interpreter, "-c", _PROBE) if interpreter else None
+    if run is None:
+        return _probe_of(command, env)
+    entry = next((option.value for option in run.given("entrypoint") if option.value), None)
+    inner = _probe_of((entry, *run.inner) if entry else run.inner, None)
+    if inner is None:
+        return None
+    kept = (word for option in run.options if option.name not in _OF_THE_SERVER for word in option.words)
+    return (*run.start, "--rm", "--entrypoint", inner[0], *kept, run.image, *inner[1:])
 
 
-def _for_probing(words: tuple[str, ...], container: int | None) -> tuple[str, ...]:
-    """The words before the interpreter; of a container without what belongs to the server: its name, GPUs and ports."""
-    if container is None:
-        return words
-    kept: list[str] = list(words[: container + 2])
-    skip = False
-    for word in words[container + 2 :]:
-        option = word.partition("=")[0]
-        if not skip and option not in _OF_THE_SERVER:
-            kept.append(word)
-        skip = option in _OF_THE_SERVER and "=" not in word and option not in _WITHOUT_VALUE
-    return (*kept[: container + 2], *(() if "--rm" in kept else ("--rm",)), *kept[container + 2 :])
+def _probe_of(words: tuple[str, ...], env: Mapping[str, str] | None) -> tuple[str, ...] | None:
+    """For `python ...` and `sglang serve`, also behind `env A=b` and the like; `env` None: inside a container."""
+    at = next((i for i, word in enumerate(words) if _PYTHON.match(PurePath(word).name)), None)
+    if at is not None:
+        return (*words[:at], words[at], "-c", _PROBE)
+    at = next((i for i, word in enumerate(words) if PurePath(word).name == "sglang"), None)
+    if at is None or words[at + 1 : at + 2] != ("serve",):
+        return None
+    interpreter = "python3" if env is None else _interpreter_of(words[at], env)
+    return (*words[:at], interpreter, "-c", _PROBE) if interpreter else None
 
 
-_OF_THE_SERVER = frozenset({"--name", "--gpus", "-p", "--publish", "--cidfile", "--restart", "-d", "--detach"})
-_WITHOUT_VALUE = frozenset({"-d", "--detach"})
+# What belongs to the server alone: its name, GPUs, ports; `--rm` and the entry are set anew.
+_OF_THE_SERVER = frozenset(
+    {"name", "gpus", "p", "publish", "cidfile", "restart", "d", "detach", "rm", "entrypoint", "init"}
+)
 
 
 def _interpreter_of(script: str, env: Mapping[str, str]) -> str | None:
@@ -100,7 +100,7 @@ def _interpreter_of(script: str, env: Mapping[str, str]) -> str | None:
 
 async def _ask(probe: tuple[str, ...], env: Mapping[str, str], cwd: str | None) -> str | None:
     """What the probe printed, if that is a version."""
-    limit_s = _CONTAINER_TIMEOUT_S if any(PurePath(w).name in _RUNTIMES for w in probe) else _TIMEOUT_S
+    limit_s = _CONTAINER_TIMEOUT_S if "--entrypoint" in probe else _TIMEOUT_S
     try:
         process = await asyncio.create_subprocess_exec(
             *probe,
