@@ -201,5 +201,5 @@ def _emptied(body: dict[str, Any]) -> None:
             choice["text"] = ""
         else:
             choice["delta"]["content"] = ""
-    if body.get("usage"):
-        body["usage"] |= {"completion_tokens": 0, "total_tokens": body["usage"]["prompt_tokens"]}
+    usage = body.get("usage") or {"prompt_tokens": 0}  # the chunk with the role has none
+    body["usage"] = {**usage, "completion_tokens": 0, "total_tokens": usage["prompt_tokens"]}

@@ -35,7 +35,7 @@ EDITS = [
     ("value twice on an axis", "[0, 1, 2]", "[0, 1, 1]", ":11: sweep.axes.speculative_num_steps[2]: has 1 twice"),
     ("unknown setting", "speculative_num_steps:", "speculative_num_step:", ":11: sweep.axes.speculative_num_step[0]: is not an SGLang 0.5.23 server option; did you mean 'speculative_num_steps'?"),
     ("setting of a wrong type", "[0, 1, 2]", "[0, 1.5]", ":11: sweep.axes.speculative_num_steps[1]: takes a whole number, not 1.5"),
-    ("setting outside its choices", "speculative_algorithm: NEXTN", "speculative_algorithm: NEXTN\n    kv_cache_dtype: fp4_e2m1", ":9: engine.settings.kv_cache_dtype: is 'fp4_e2m1', allowed: auto, fp8_e5m2"),
+    ("setting outside its choices", "speculative_algorithm: NEXTN", "speculative_algorithm: NEXTN\n    kv_cache_dtype: fp5", ":9: engine.settings.kv_cache_dtype: is 'fp5', allowed: auto, fp8_e5m2"),
     ("setting that Specsweep owns", "speculative_algorithm: NEXTN", "speculative_algorithm: NEXTN\n    port: 30000", ":9: engine.settings.port: is not a setting to sweep: Specsweep chooses a free port"),
     ("impossible slot size", "  gpus: 1", "  gpus: 4", ":13: slots.gpus: is 4, but slots.emulated_gpus gives only 2"),
     ("tp that is not the slot size", "speculative_algorithm: NEXTN", "speculative_algorithm: NEXTN\n    tp_size: 2", ":9: engine.settings.tp_size: makes a server of 2 GPUs (tp x pp x dp), but slots.gpus is 1"),
