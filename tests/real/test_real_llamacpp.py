@@ -30,7 +30,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     told = yaml.safe_load((ROOT / "scenarios/llamacpp-smollm2.yaml").read_text())
     told["engine"]["address_space_limit_gib"] = 4
     told["sweep"]["configs"] = CONFIGS
-    told["workloads"] = [{**told["workloads"][1], "output_tokens": 32, "concurrency": [2]}]
+    told["workloads"] = [{**told["workloads"][1], "input_tokens": 96, "output_tokens": 32, "concurrency": [2]}]
     told["measure"] = {"warmup_s": 0, "requests": 8}
     told["objectives"] = [{"name": "fast", "maximize": "output_throughput_tok_s", "at": {"concurrency": 2}}]
     (folder / "small.yaml").write_text(yaml.safe_dump(told))
