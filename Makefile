@@ -6,7 +6,7 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 RUNTIME := $(VENV)/.runtime
 DEV := $(VENV)/.dev
 
-.PHONY: setup demo demo-real demo-llamacpp test test-real lint bench docs clean
+.PHONY: setup demo demo-real demo-llamacpp test test-real test-llamacpp lint bench docs clean
 
 $(RUNTIME): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -36,8 +36,11 @@ test: $(DEV)
 test-real: $(DEV)
 	PYTHON=$(PYTHON) tests/sglang_cpu/install.sh .sglang-cpu
 	PYTHON=$(PYTHON) tests/dialects/install.sh .sglang-dialects
-	PYTHON=$(PYTHON) tests/llamacpp/install.sh .llamacpp
 	$(BIN)/python -m pytest -m real --timeout 1500
+
+test-llamacpp: $(DEV)
+	PYTHON=$(PYTHON) tests/llamacpp/install.sh .llamacpp
+	$(BIN)/python -m pytest tests/real/test_real_llamacpp.py -m real --timeout 1500
 
 lint: $(DEV)
 	$(BIN)/ruff check .
