@@ -10,11 +10,8 @@ from orchestrator.faked_results import faked_in_account, faked_in_env, faked_in_
 from orchestrator.gpu_arch import Arch, arch_of_capability
 from orchestrator.options import canonical_name
 from orchestrator.server_start import LaunchSpec
-from orchestrator.sglang_rules import broken_rule
+from orchestrator.sglang_rules import RULED_ENGINES, broken_rule
 from orchestrator.trial import Diagnosis, Label, Phase
-
-# Engines whose settings are SGLang's.
-_RULED = frozenset({"sglang", "emulator"})
 
 
 def objection(
@@ -31,7 +28,7 @@ def objection(
         faked = word[1]
     if faked is not None:
         return _conflict(refusal(faked))
-    if spec.engine not in _RULED:
+    if spec.engine not in RULED_ENGINES:
         return None
     settings = {canonical_name(n): list(v) if isinstance(v, tuple) else v for n, v in spec.settings}
     broken = broken_rule(settings, version=version, arch=slot_arch(gpu_ids) if spec.engine == "sglang" else None)

@@ -233,7 +233,8 @@ class Server:
     async def _ready(self) -> ServerReady:
         self.is_ready = True
         await asyncio.to_thread(self._forget_files)
-        self._ready_at_line = await asyncio.to_thread(self._log.lines)
+        if self._template is not None:
+            self._ready_at_line = await asyncio.to_thread(self._log.lines)
         resolved = scrub(await self._endpoint.info())
         pid, phases = self._guarded.pid if self._guarded else None, self._timeline.phases
         trial_id, url = self._spec.trial_id, self._endpoint.url

@@ -40,7 +40,11 @@ class Expression:
 
     def holds(self, name: str, value: Any, release: str) -> bool:
         fits = self.value is ANY or (value == self.value and type(value) is type(self.value))
-        return self.name == name and fits and RELEASES.index(self.since) <= _place(release) <= _place(self.until)
+        return (
+            self.name == name
+            and fits
+            and RELEASES.index(self.since) <= RELEASES.index(release) <= RELEASES.index(self.until)
+        )
 
 
 ANY = object()
@@ -65,6 +69,7 @@ EXPRESSIONS = (
 # Values that were renamed and meant the same: today's -> the former, used where a release knows only that one.
 # (`fp4_e2m1` was the block-16 recipe; `tokenspeed_mla` means more than `cutedsl_mla` and is left as it is.)
 FORMER_VALUES = {"dsa": "nsa", "dsv4": "compressed", "fp4_mx_block16": "fp4_e2m1"}
+_TODAYS_VALUES = {former: today for today, former in FORMER_VALUES.items()}
 
 # Variables of the server that a release no longer reads, with the releases that did (0.5.9 had it off by default).
 GONE_VARIABLES = {
@@ -121,10 +126,6 @@ def release_numbers(version: str | None) -> tuple[int, ...]:
     return tuple(int(n) for n in match.groups() if n is not None) if match else ()
 
 
-def _place(version: str) -> int:
-    return RELEASES.index(version)
-
-
 def canonical_setting(name: str, value: Any) -> tuple[str, Any]:
     """A setting under its name of today; the value None, of an old switch that is off, is the server's own default."""
     plain = setting_name(name)
@@ -132,9 +133,8 @@ def canonical_setting(name: str, value: Any) -> tuple[str, Any]:
         today, meaning = BECAME_VALUE[plain]
         return today, meaning if value else None
     today = canonical_name(name)
-    if today == "kv_cache_dtype" and value == "fp4_e2m1":
-        return today, "fp4_mx_block16"
-    return today, value
+    option = known_options().get(today)
+    return today, value if option is None else _value_there(option, value, _TODAYS_VALUES)
 
 
 def setting_fault(name: str, value: Any, version: str | None = None) -> str | None:
@@ -196,17 +196,19 @@ def _words(name: str, value: Any, dialect: Dialect) -> tuple[str, ...]:
         if value is False:  # what a release does not have is off
             return ()
         raise SettingsFault(name, unknown_name(name, dialect.release))
-    value = _former_value(option, value)
+    value = _value_there(option, value, FORMER_VALUES)
     if fault := value_fault(option, value):
         told = "" if dialect.release == NEWEST else f", by SGLang {dialect.version} (rule: release-lacks-value)"
         raise SettingsFault(name, fault + told)
     return _flags(option, name, value)
 
 
-def _former_value(option: Option, value: Any) -> Any:
-    former = FORMER_VALUES.get(value) if isinstance(value, str) else None
-    lacks = option.choices is not None and value not in option.choices
-    return former if former is not None and lacks and option.choices and former in option.choices else value
+def _value_there(option: Option, value: Any, other_words: Mapping[str, str]) -> Any:
+    """A value that a parser lacks in the other word for it, if the parser has that one."""
+    if not isinstance(value, str) or option.choices is None or value in option.choices:
+        return value
+    other = other_words.get(value)
+    return other if other in option.choices else value
 
 
 def _flags(option: Option, name: str, value: Any) -> tuple[str, ...]:

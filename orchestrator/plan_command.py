@@ -20,10 +20,9 @@ from orchestrator.run_command import check_dataset_files, check_fault_script
 from orchestrator.scenario import Scenario
 from orchestrator.scenario_file import load_scenario
 from orchestrator.sglang_adjustments import adjustments
+from orchestrator.sglang_rules import RULED_ENGINES
 
 SHOWN_TRIALS = 40
-# Engines whose settings are SGLang's and whose servers we start.
-_OURS = frozenset({"sglang", "emulator"})
 
 
 def show_plan(path: Path, overrides: tuple[str, ...], slots: int | None, *, as_json: bool, console: Console) -> None:
@@ -76,14 +75,14 @@ def plan_json(scenario: Scenario, plan: Plan) -> dict[str, Any]:
 
 def left_on_auto(scenario: Scenario, plan: Plan) -> Counter[AutoChoice]:
     """What is left to SGLang and differs between the two Blackwells, each with the number of configs concerned."""
-    if scenario.engine.kind not in _OURS:
+    if scenario.engine.kind not in RULED_ENGINES:
         return Counter()
     return Counter(choice for config in plan.configs for choice in auto_choices(config.as_dict()))
 
 
 def adjusted(scenario: Scenario, plan: Plan) -> Counter[str]:
     """What SGLang will change by itself, each with the number of configs concerned."""
-    if scenario.engine.kind not in _OURS:
+    if scenario.engine.kind not in RULED_ENGINES:
         return Counter()
     arch = arch_of_product(scenario.slots.accelerator)
     settings = [config.as_dict() for config in plan.configs]

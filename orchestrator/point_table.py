@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,7 @@ from orchestrator.journal import read_events, replay
 from orchestrator.metrics import PointMetrics, summarise
 from orchestrator.paths import RunPaths
 from orchestrator.ranking import PointValue
-from orchestrator.run_configs import run_configs, speculation_asks
+from orchestrator.run_configs import RunConfig, speculation_asks
 from orchestrator.scenario import Scenario
 from orchestrator.trial import ClientReport, LoadLevel
 
@@ -50,11 +51,14 @@ class MeasuredPoint:
         return identity | self.metrics.values() | validity
 
 
-def measured_points(paths: RunPaths, scenario: Scenario) -> list[MeasuredPoint]:
-    """Every point that the journal says was measured and whose files are whole, in the order of measuring."""
+def measured_points(paths: RunPaths, scenario: Scenario, configs: Mapping[str, RunConfig]) -> list[MeasuredPoint]:
+    """Every point that the journal says was measured and whose files are whole, in the order of measuring.
+
+    `configs` are those of the run: a point whose server did not speculate as its config asked is void.
+    """
     slo = {w.name: w.slo.limits() if w.slo else None for w in scenario.workloads}
     loads = sorted(dataset.read_rows(paths, "loads"), key=lambda row: (row["began_at"], row["point_id"]))
-    asks = speculation_asks(scenario, run_configs(scenario, dataset.read_rows(paths, "trials")), _drafted(loads))
+    asks = speculation_asks(scenario, configs, _drafted(loads))
     counted = replay(read_events(paths.journal)).done_points
     points = []
     for load in loads:

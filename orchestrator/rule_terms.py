@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from orchestrator.dialect import dialect_of, release_numbers
 from orchestrator.gpu_arch import Arch
 
 Settings = Mapping[str, Any]
@@ -33,24 +34,11 @@ class Rule:
     sglang: str = "refuses"
 
     def holds_in(self, version: str | None) -> bool:
-        """Whether the rule is one of this release's; None means the newest that was read."""
-        if version is None:
-            return self.until is None
-        release = release_number(version)
-        return (self.since is None or release >= release_number(self.since)) and (
-            self.until is None or release <= release_number(self.until)
+        """Whether the rule is one of this version's, which counts as the release whose options it has."""
+        release = release_numbers(dialect_of(version).release)
+        return (self.since is None or release >= release_numbers(self.since)) and (
+            self.until is None or release <= release_numbers(self.until)
         )
-
-
-def release_number(version: str) -> tuple[int, ...]:
-    """`0.5.12.post1` -> (0, 5, 12): post releases and build suffixes carry the rules of their release."""
-    numbers = []
-    for part in version.split(".")[:3]:
-        digits = part[: len(part) - len(part.lstrip("0123456789"))]
-        if not digits:
-            break
-        numbers.append(int(digits))
-    return tuple(numbers)
 
 
 def number(settings: Settings, name: str, default: float) -> Any:

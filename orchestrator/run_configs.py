@@ -45,14 +45,16 @@ class RunConfig:
 def run_configs(scenario: Scenario, trials: list[dict[str, Any]]) -> dict[str, RunConfig]:
     """Every config of a run by id, in the scenario's order; `trials` are the rows of the `trials` table."""
     asked = _asked(scenario)
+    own: dict[str, list[dict[str, Any]]] = {}
     for trial in trials:
+        own.setdefault(trial["config_id"], []).append(trial)
         if trial["config_id"] not in asked:
             asked[trial["config_id"]] = (json.loads(trial["settings_json"]), scenario.engine.env)
     found = {}
     for config_id, (settings, env) in asked.items():
-        own = [t for t in trials if t["config_id"] == config_id]
-        accounts = tuple(json.loads(t["resolved_json"]) for t in own if t["resolved_json"])
-        version = next((t["engine_version"] for t in own if t["engine_version"]), None)
+        starts = own.get(config_id, [])
+        accounts = tuple(json.loads(t["resolved_json"]) for t in starts if t["resolved_json"])
+        version = next((t["engine_version"] for t in starts if t["engine_version"]), None)
         found[config_id] = RunConfig(config_id, settings, env, accounts, version)
     return found
 
@@ -69,10 +71,11 @@ def _asked(scenario: Scenario) -> dict[str, tuple[dict[str, Any], Mapping[str, s
 def same_servers(configs: Mapping[str, RunConfig]) -> dict[str, str]:
     """Config id -> id of the config that stands for it: the first that came to the same server."""
     first: dict[frozenset[str], str] = {}
-    return {
-        config_id: first.setdefault(config.identities, config_id) if config.identities else config_id
-        for config_id, config in configs.items()
-    }
+    standing = {}
+    for config_id, config in configs.items():
+        identities = config.identities
+        standing[config_id] = first.setdefault(identities, config_id) if identities else config_id
+    return standing
 
 
 def open_choices(configs: Mapping[str, RunConfig]) -> dict[str, dict[str, list[str]]]:

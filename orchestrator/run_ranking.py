@@ -92,19 +92,23 @@ def rank_run(root: Path) -> RunRanking:
     manifest = read_manifest(root)
     scenario = Scenario.model_validate(manifest["scenario"])
     paths = RunPaths(root)
-    points = measured_points(paths, scenario)
+    trials = sorted(dataset.read_rows(paths, "trials"), key=lambda t: (t["repeat"], t["began_at"]))
+    configs = run_configs(scenario, trials)
+    points = measured_points(paths, scenario, configs)
     store_points(paths, points)
-    trials = dataset.read_rows(paths, "trials")
-    result = _assemble(paths.root.resolve().name, scenario, trials, points, _damage(missing_points(paths, points)))
+    damage = _damage(missing_points(paths, points))
+    result = _assemble(paths.root.resolve().name, scenario, (trials, configs, points), damage)
     write_whole(paths.ranking, json.dumps(result.as_json(), indent=1).encode() + b"\n")
     return result
 
 
 def _assemble(
-    run: str, scenario: Scenario, trials: list[dict[str, Any]], points: list[MeasuredPoint], damage: tuple[str, ...]
+    run: str,
+    scenario: Scenario,
+    found: tuple[list[dict[str, Any]], dict[str, RunConfig], list[MeasuredPoint]],
+    damage: tuple[str, ...],
 ) -> RunRanking:
-    trials = sorted(trials, key=lambda t: (t["repeat"], t["began_at"]))
-    configs = run_configs(scenario, trials)
+    trials, configs, points = found
     settings = {config_id: config.settings for config_id, config in configs.items()}
     standing = same_servers(configs)
     last: dict[str, dict[str, Any]] = {}
@@ -122,7 +126,7 @@ def _assemble(
         rankings=rank_objectives(scenario, rankable, values),
         infeasible=infeasible,
         failed=failed,
-        notes=(*damage, *_notes(scenario, configs, trials, points), *_open_notes(configs)),
+        notes=(*damage, *_notes(scenario, configs, points), *_open_notes(configs)),
         changes={config_id: changes for config_id in rankable if (changes := configs[config_id].changes)},
         merged={config_id: into for config_id, into in standing.items() if into != config_id},
     )
@@ -153,13 +157,11 @@ def _damage(missing: list[str]) -> tuple[str, ...]:
     )
 
 
-def _notes(
-    scenario: Scenario, configs: dict[str, RunConfig], trials: list[dict[str, Any]], points: list[MeasuredPoint]
-) -> tuple[str, ...]:
+def _notes(scenario: Scenario, configs: dict[str, RunConfig], points: list[MeasuredPoint]) -> tuple[str, ...]:
     """What a reader of the numbers must know."""
     notes = []
-    resolved = [json.loads(t["resolved_json"]) for t in trials if t["resolved_json"]]
-    if scenario.engine.kind == "emulator" or any(r.get("engine") == "emulator" for r in resolved):
+    accounts = (account for config in configs.values() for account in config.accounts)
+    if scenario.engine.kind == "emulator" or any(account.get("engine") == "emulator" for account in accounts):
         notes.append(
             "engine=emulator: modelled servers, no GPU was measured; never compare these numbers with real ones"
         )

@@ -24,6 +24,8 @@ THEMES: tuple[tuple[str, tuple[Rule, ...]], ...] = (
     ("State caches and caches on the host", STATE_CACHE_RULES),
     ("Parallelism, memory, scheduling, graphs and MoE", CAPACITY_RULES),
 )
+# Engines whose servers we start with SGLang's settings: rules are about them.
+RULED_ENGINES = frozenset({"sglang", "emulator"})
 RULES: tuple[Rule, ...] = tuple(rule for _, rules in THEMES for rule in rules)
 
 

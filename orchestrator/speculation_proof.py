@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from orchestrator.dialect import release_numbers
+
 
 @dataclass(frozen=True, slots=True)
 class SpeculationAsk:
@@ -32,7 +34,7 @@ class SpeculationAsk:
         """
         algorithm = settings.get("speculative_algorithm")
         steps = settings.get("speculative_num_steps")
-        shows = api == "generate" or _release(version) >= (0, 5, 15)
+        shows = api == "generate" or release_numbers(version) >= (0, 5, 15)
         return cls(str(algorithm) if algorithm else None, steps if isinstance(steps, int) else 0, shows)
 
     @classmethod
@@ -50,15 +52,6 @@ class SpeculationAsk:
         if self.steps != "verify pass":
             return f"{self.algorithm} at depth {self.depth}"
         return f"{self.algorithm} with {self.depth} steps" if self.depth else self.algorithm
-
-
-def _release(version: str | None) -> tuple[int, ...]:
-    numbers = []
-    for part in (version or "").split(".")[:3]:
-        if not part.isdigit():
-            break
-        numbers.append(int(part))
-    return tuple(numbers)
 
 
 def speculation_fault(ask: SpeculationAsk, verify_passes: float | None, tokens_per_request: float) -> str | None:

@@ -201,6 +201,7 @@ def test_rules_hold_in_the_releases_that_have_them() -> None:
     assert broken_rule(settings, version="0.5.23") is None
     assert broken_rule(settings, version="0.5.15.post2") is None
     assert broken_rule(settings, version="0.5.9") is not None
+    assert broken_rule(settings, version="0.0.0.dev1+g1") is None  # a development build is the newest
 
 
 def test_depth_0_has_no_rules_of_speculation() -> None:
