@@ -13,17 +13,15 @@ from rich.console import Console
 from orchestrator import dataset
 from orchestrator.errors import BadInput
 from orchestrator.paths import RunPaths
-from orchestrator.planner import make_plan
 from orchestrator.ranking_table import print_rankings
-from orchestrator.run_command import launch_spec, scenario_to_resume
+from orchestrator.run_command import scenario_to_resume
 from orchestrator.run_directory import RunDirectory
 from orchestrator.run_ranking import RunRanking, rank_run
 from orchestrator.scenario import Scenario
 from orchestrator.server_start import LaunchSpec
-from orchestrator.sweep import Sweep
-from tests.fakes.killable_sweep import Silent
 from tests.fakes.slot import FakeSlot
 from tests.orchestrator.scenarios import small_scenario
+from tests.orchestrator.sweeping import sweep_on
 
 BACKENDS = [{"attention_backend": "triton"}, {}, {"attention_backend": "fa3"}]
 
@@ -40,8 +38,7 @@ def account(spec: LaunchSpec, **told: Any) -> dict[str, Any]:
 
 def ranked(root: Path, scenario: Scenario, told: Any = account) -> tuple[RunRanking, str]:
     run = RunDirectory.create(root, scenario)
-    plan = make_plan(scenario, 1)
-    Sweep(plan, [FakeSlot("a", account=told)], run, lambda t: launch_spec(scenario, "run", t), Silent()).run()
+    sweep_on(run, scenario, [FakeSlot("a", account=told)])
     run.close(complete=True)
     result = rank_run(root)
     console = Console(file=io.StringIO(), width=300)
@@ -117,7 +114,7 @@ def test_a_config_that_never_speculated_although_asked_is_void_and_says_why(tmp_
         engine={"kind": "sglang", "settings": {"speculative_algorithm": "NEXTN"}}, slots={"gpus": 1}
     )
     run = RunDirectory.create(tmp_path / "run", scenario)
-    Sweep(make_plan(scenario, 1), [Deaf("a")], run, lambda t: launch_spec(scenario, "run", t), Silent()).run()
+    sweep_on(run, scenario, [Deaf("a")])
     run.close(complete=True)
     (ranking,) = rank_run(tmp_path / "run").rankings
 
@@ -140,7 +137,7 @@ def test_nothing_was_asked_of_an_attached_server_so_nothing_is_void(tmp_path: Pa
             self._speculates = True
 
     run = RunDirectory.create(tmp_path / "run", scenario)
-    Sweep(make_plan(scenario, 1), [Speculating("a")], run, lambda t: launch_spec(scenario, "run", t), Silent()).run()
+    sweep_on(run, scenario, [Speculating("a")])
     run.close(complete=True)
 
     assert rank_run(tmp_path / "run").rankings[0].rows[0].gates_failed == ()
