@@ -6,8 +6,8 @@ scenario use the names of the newest: the `dest` column of its table, e.g. `spec
 
 from __future__ import annotations
 
-import ast
 import difflib
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -68,14 +68,6 @@ class Option:
         return own if own in self.spellings else self.spellings[0]
 
 
-def _literal(text: str) -> object:
-    try:
-        value: object = ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return None
-    return value
-
-
 def _takes(nargs: str) -> str:
     return "flag" if nargs == "0" else "many" if nargs.strip("'") in {"+", "*"} else "one"
 
@@ -95,13 +87,13 @@ def options_of(release: str) -> Mapping[str, Option]:
             if options[name].takes == takes:
                 options[name] = replace(options[name], spellings=(*options[name].spellings, *spellings))
             continue
-        allowed = _literal(choices)
+        allowed = json.loads(choices)
         options[name] = Option(
             name=name,
             spellings=spellings,
             kind=None if kind == "None" else kind,
-            default=_literal(default),
-            choices=tuple(allowed) if isinstance(allowed, list) else None,
+            default=json.loads(default),
+            choices=None if allowed is None else tuple(allowed),
             takes=takes,
             action=action,
         )
@@ -174,7 +166,15 @@ def value_fault(option: Option, value: object) -> str | None:
     if option.takes == "flag":
         return None if isinstance(value, bool) else f"is a switch: true or false, not {value!r}"
     if option.takes == "many":
-        return None if isinstance(value, list | tuple) or not isinstance(value, bool) else "takes a list"
+        if isinstance(value, bool | dict) or value is None:
+            return "takes a list"
+        each = value if isinstance(value, list | tuple) else (value,)
+        return next((fault for one in each if (fault := _one_value_fault(option, one))), None)
+    return _one_value_fault(option, value)
+
+
+def _one_value_fault(option: Option, value: object) -> str | None:
+    """Why a value would be refused as the only one, or as one of several."""
     if isinstance(value, bool | list | tuple | dict) or value is None:
         return f"takes one {option.kind or 'value'}, not {value!r}"
     if option.choices is not None and value not in option.choices and str(value) not in map(str, option.choices):

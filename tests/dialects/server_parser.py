@@ -55,8 +55,8 @@ def rows(parser: argparse.ArgumentParser) -> list[tuple[str, ...]]:
             "/".join(action.option_strings),
             action.dest,
             str(getattr(action.type, "__name__", action.type)),
-            repr(action.default),
-            str(list(action.choices)) if action.choices is not None else "None",
+            json.dumps(action.default),
+            json.dumps(None if action.choices is None else list(action.choices)),
             repr(action.nargs),
             type(action).__name__,
         )
