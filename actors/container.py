@@ -13,7 +13,8 @@ from pathlib import Path
 from actors.container_options import ContainerRefusal, GivenOption, RunCommand, parse_run
 from actors.diagnoser import EVIDENCE_LENGTH
 from actors.follower import Segment
-from orchestrator.trial import SECRET_NAME, Label, content_hash
+from orchestrator.outcome import Label
+from orchestrator.trial import SECRET_NAME, content_hash
 
 RUN_LABEL = "specsweep.run"
 

@@ -17,7 +17,7 @@ from enum import IntEnum
 from actors.follower import Segment
 from actors.log_line import LogLine, clean
 from actors.startup import StartupTimeline
-from orchestrator.trial import Diagnosis, Label, Phase
+from orchestrator.outcome import Diagnosis, Label, Phase
 
 EVIDENCE_LENGTH = 500
 SIGKILLED = frozenset({-9, 137})

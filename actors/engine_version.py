@@ -12,8 +12,8 @@ from pathlib import PurePath
 
 from actors.container_options import ContainerRefusal, parse_run
 from orchestrator.dialect import release_numbers
+from orchestrator.outcome import Diagnosis, Label, Phase
 from orchestrator.server_start import LaunchSpec
-from orchestrator.trial import Diagnosis, Label, Phase
 
 _PROBE = "import importlib.metadata as m; print(m.version('sglang'))"
 _TIMEOUT_S = 60.0

@@ -14,7 +14,7 @@ from enum import IntEnum
 from actors.diagnoser import EVIDENCE_LENGTH, SIGKILLED, SIGTERMED, ending
 from actors.follower import Segment
 from actors.log_line import clean
-from orchestrator.trial import Diagnosis, Label, Phase
+from orchestrator.outcome import Diagnosis, Label, Phase
 
 
 class Weight(IntEnum):

@@ -9,9 +9,9 @@ from actors.gpu import gpu_capability
 from orchestrator.faked_results import faked_in_account, faked_in_env, faked_in_words, refusal
 from orchestrator.gpu_arch import Arch, arch_of_capability
 from orchestrator.options import canonical_name
+from orchestrator.outcome import Diagnosis, Label, Phase
 from orchestrator.server_start import LaunchSpec
 from orchestrator.sglang_rules import RULED_ENGINES, broken_rule
-from orchestrator.trial import Diagnosis, Label, Phase
 
 
 def objection(

@@ -11,8 +11,8 @@ from actors.launch import server_env
 from actors.preflight import objection
 from actors.server_command import LaunchRefused, ServerCommand, ServerPlace, server_command
 from orchestrator.options import SettingsFault
+from orchestrator.outcome import Diagnosis, Label, Phase
 from orchestrator.server_start import LaunchSpec
-from orchestrator.trial import Diagnosis, Label, Phase
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,8 +27,8 @@ from actors.server_log import ServerLog
 from actors.slot_gpus import SlotGpus
 from actors.startup import StartupTimeline
 from actors.template_start import CoarseTimeline, TemplateStart
+from orchestrator.outcome import Diagnosis, Label, Phase
 from orchestrator.server_start import LaunchSpec, ServerDied, ServerReady, StartEvent
-from orchestrator.trial import Diagnosis, Label, Phase
 
 _TELL_EVERY_S = 0.25
 _POLL_S = 0.05

@@ -19,8 +19,8 @@ from actors.guard import sweep_leftovers
 from actors.launch import free_port, redact
 from actors.server import Server
 from orchestrator.errors import ClusterRefusal
+from orchestrator.outcome import Diagnosis, Label, Phase
 from orchestrator.server_start import LaunchSpec, ServerDied, StartEvent
-from orchestrator.trial import Diagnosis, Label, Phase
 
 # Without a sign of the driver for this long the server is ended (a partition, or a driver that hangs).
 LEASE_S = 180.0

@@ -9,8 +9,8 @@ import re
 from dataclasses import dataclass, replace
 
 from actors.log_line import LogLine, clean
+from orchestrator.outcome import Phase, PhaseFact
 from orchestrator.server_start import StartProgress
-from orchestrator.trial import Phase, PhaseFact
 
 READY_WORDS = "The server is fired up and ready to roll!"
 

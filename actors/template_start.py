@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from actors.endpoint import Endpoint
+from orchestrator.outcome import Phase, PhaseFact
 from orchestrator.server_start import StartProgress
-from orchestrator.trial import Phase, PhaseFact
 
 _RETRY_S = 0.2
 _ASK_TIMEOUT_S = 10.0

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from orchestrator.options import SettingsFault, nearest
-from orchestrator.scenario import Engine, Model
+from orchestrator.scenario_engine import Engine, Model
 from orchestrator.server_start import HOST_WORD, PORT_WORD
 
 FLAGS_WORD = "{flags}"

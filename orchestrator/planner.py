@@ -9,7 +9,8 @@ from pathlib import PurePath
 from typing import Any
 
 from orchestrator.extra_body import body_text
-from orchestrator.scenario import Engine, Profile, Scenario, Workload
+from orchestrator.scenario import Profile, Scenario, Workload
+from orchestrator.scenario_engine import Engine
 from orchestrator.sweep_space import expand
 from orchestrator.trial import EngineConfig, LoadLevel, Point, PointSpec, ProfileSpec, Trial, content_hash
 

@@ -14,10 +14,10 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.config_label import config_labels
+from orchestrator.outcome import Failed, Infeasible, Outcome, Phase
 from orchestrator.planner import Plan
 from orchestrator.resolved_settings import setting_changes
 from orchestrator.server_start import ServerReady, StartProgress
-from orchestrator.trial import Failed, Infeasible, Outcome, Phase
 from orchestrator.trial_run import BatchArrived, Happening, PointBegan, PointEnded, TrialBegan, TrialEnded
 
 

@@ -15,12 +15,8 @@ from orchestrator.metric_names import METRICS
 from orchestrator.rule_terms import Rule
 from orchestrator.scenario import (
     At,
-    Counters,
     Criterion,
-    Engine,
-    HostCommand,
     Measure,
-    Model,
     Objective,
     Profile,
     Scenario,
@@ -28,10 +24,10 @@ from orchestrator.scenario import (
     Slots,
     Sweep,
     Timeouts,
-    Value,
     Workload,
     json_schema,
 )
+from orchestrator.scenario_engine import Counters, Engine, HostCommand, Model, Value
 from orchestrator.sglang_rules import THEMES
 
 SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (

@@ -16,6 +16,7 @@ from typing import IO, Any
 from orchestrator import SCHEMA_VERSION, dataset
 from orchestrator.errors import BadInput
 from orchestrator.journal import Journal, RunState, read_events, replay
+from orchestrator.outcome import Cancelled, Measured, Outcome
 from orchestrator.paths import RunPaths, write_whole
 from orchestrator.planner import make_plan
 from orchestrator.provenance import driver_facts, utc_now
@@ -23,7 +24,7 @@ from orchestrator.redaction import storable
 from orchestrator.run_tables import Place, RunFacts, load_row, server_from_json, trial_row
 from orchestrator.scenario import Scenario
 from orchestrator.server_start import ServerDied, ServerReady
-from orchestrator.trial import Cancelled, ClientReport, Measured, Outcome, Point, Trial
+from orchestrator.trial import ClientReport, Point, Trial
 
 
 class RunDirectory:

@@ -6,8 +6,9 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
+from orchestrator.outcome import Cancelled, Failed, Infeasible, Outcome, Phase, PhaseFact
 from orchestrator.server_start import ServerDied, ServerReady
-from orchestrator.trial import Cancelled, ClientReport, Failed, Infeasible, Outcome, Phase, PhaseFact, Point, Trial
+from orchestrator.trial import ClientReport, Point, Trial
 
 
 @dataclass(frozen=True, slots=True)

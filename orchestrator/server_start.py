@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from orchestrator.trial import Diagnosis, Phase, PhaseFact, Settings
+from orchestrator.outcome import Diagnosis, Phase, PhaseFact
+from orchestrator.trial import Settings
 
 # A container runtime may take this long to end a container, besides the container's own grace.
 CONTAINER_END_S = 60.0

@@ -8,12 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from orchestrator.outcome import Outcome
 from orchestrator.planner import Plan
 from orchestrator.run_directory import RunDirectory
 from orchestrator.run_tables import Place
 from orchestrator.server_start import LaunchSpec, ServerReady
 from orchestrator.slot_port import SlotFacts, SlotPort
-from orchestrator.trial import Outcome, Trial
+from orchestrator.trial import Trial
 from orchestrator.trial_run import (
     BatchArrived,
     Happening,

@@ -1,4 +1,4 @@
-"""The frozen values that travel between driver and hosts: configs, trials, points, outcomes.
+"""The frozen values that travel between driver and hosts: configs, trials, points, reports.
 
 engine config = server settings and environment; trial = one config, one fresh server start, on one slot;
 point = workload x load level, measured inside a trial.
@@ -10,7 +10,6 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any, Literal
 
 from orchestrator.options import SettingValue
@@ -133,138 +132,6 @@ class Trial:
     repeat: int
     points: tuple[Point, ...]
     estimated_s: float
-
-
-class Label(StrEnum):
-    """Why a server could not start or serve. The first group is infeasible by nature, the second is broken."""
-
-    KV_BUDGET = "kv_budget"
-    OOM_KV_ALLOC = "oom_kv_alloc"
-    STATE_POOL = "state_pool"
-    OOM_WEIGHTS = "oom_weights"
-    OOM_GRAPH_TARGET = "oom_graph_target"
-    OOM_GRAPH_DRAFT = "oom_graph_draft"
-    RUNTIME_OOM = "runtime_oom"
-    RUNTIME_POOL = "runtime_pool"
-    FLAG_INVALID = "flag_invalid"
-    CONFIG_CONFLICT = "config_conflict"
-    OUT_OF_MEMORY = "out_of_memory"  # of an engine whose phases we do not know
-
-    CAPTURE_ERROR = "capture_error"
-    MODEL_MISSING = "model_missing"
-    PORT_IN_USE = "port_in_use"
-    GPU_OCCUPIED = "gpu_occupied"
-    HOST_OOM = "host_oom"
-    WATCHDOG_HANG = "watchdog_hang"
-    START_TIMEOUT = "start_timeout"
-    STOP_REQUESTED = "stop_requested"
-    CLIENT_ERRORS = "client_errors"
-    HUNG = "hung"
-    HOST_LOST = "host_lost"
-    COMMAND_NOT_FOUND = "command_not_found"
-    USER_COMMAND = "user_command"
-    UNKNOWN = "unknown"
-
-
-INFEASIBLE = frozenset(
-    {
-        Label.KV_BUDGET,
-        Label.OOM_KV_ALLOC,
-        Label.STATE_POOL,
-        Label.OOM_WEIGHTS,
-        Label.OOM_GRAPH_TARGET,
-        Label.OOM_GRAPH_DRAFT,
-        Label.RUNTIME_OOM,
-        Label.RUNTIME_POOL,
-        Label.FLAG_INVALID,
-        Label.CONFIG_CONFLICT,
-        Label.OUT_OF_MEMORY,
-    }
-)
-
-
-class Phase(StrEnum):
-    """Where a server was in its life."""
-
-    LAUNCH = "launch"
-    ARGS = "args"
-    DIST_INIT = "dist_init"
-    WEIGHTS = "weights"
-    DRAFT_WEIGHTS = "draft_weights"
-    KV_POOL = "kv_pool"
-    GRAPH_TARGET = "graph_target"
-    GRAPH_DRAFT = "graph_draft"
-    HTTP_BIND = "http_bind"
-    WARMUP = "warmup"
-    READY = "ready"
-    SERVING = "serving"
-    SHUTDOWN = "shutdown"
-
-
-@dataclass(frozen=True, slots=True)
-class PhaseFact:
-    """One phase of a start-up: seconds since launch, and GiB free when it was left (None if the log is silent)."""
-
-    phase: Phase
-    began_s: float
-    ended_s: float | None = None
-    free_gib: float | None = None
-    detail: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Diagnosis:
-    """Why a server died, with the log line that shows it (1-based number; 0 if no line does)."""
-
-    label: Label
-    phase: Phase
-    evidence: str
-    line_number: int = 0
-    exit_code: int | None = None
-
-    @property
-    def infeasible(self) -> bool:
-        return self.label in INFEASIBLE
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """All points of the trial were measured."""
-
-    points: int
-    kind: Literal["measured"] = "measured"
-
-
-@dataclass(frozen=True, slots=True)
-class Infeasible:
-    """The config cannot run on this slot by its nature; a result, not an accident."""
-
-    diagnosis: Diagnosis
-    kind: Literal["infeasible"] = "infeasible"
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """Something broke; says nothing about the config."""
-
-    diagnosis: Diagnosis
-    kind: Literal["failed"] = "failed"
-
-
-@dataclass(frozen=True, slots=True)
-class Cancelled:
-    """Stopped by the user before it was through."""
-
-    reason: str
-    kind: Literal["cancelled"] = "cancelled"
-
-
-Outcome = Measured | Infeasible | Failed | Cancelled
-
-
-def outcome_from_diagnosis(diagnosis: Diagnosis) -> Infeasible | Failed:
-    """Infeasible where the label says that the config cannot run, failed otherwise."""
-    return Infeasible(diagnosis) if diagnosis.infeasible else Failed(diagnosis)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,22 +9,11 @@ from typing import Any
 
 import zstandard
 
+from orchestrator.outcome import Cancelled, Diagnosis, Failed, Label, Measured, Outcome, Phase, outcome_from_diagnosis
 from orchestrator.provenance import utc_now
 from orchestrator.server_start import LaunchSpec, ServerDied, ServerReady, StartProgress
 from orchestrator.slot_port import SlotLost, SlotPort, TrialBroken
-from orchestrator.trial import (
-    Cancelled,
-    ClientReport,
-    Diagnosis,
-    Failed,
-    Label,
-    Measured,
-    Outcome,
-    Phase,
-    Point,
-    Trial,
-    outcome_from_diagnosis,
-)
+from orchestrator.trial import ClientReport, Point, Trial
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,8 @@ from actors.container_end import remove_container
 from actors.guard_orders import Container
 from actors.server import Server, StopReport
 from actors.slot_host import end_leftovers
+from orchestrator.outcome import Label, Phase
 from orchestrator.server_start import LaunchSpec, ServerDied, ServerReady, StartEvent
-from orchestrator.trial import Label, Phase
 from tests.actors.test_guard import eventually as soon
 from tests.actors.test_guard import is_alive
 from tests.fakes.docker_host import DockerHost, docker_host

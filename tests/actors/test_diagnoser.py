@@ -8,7 +8,7 @@ import pytest
 
 from actors.diagnoser import diagnose
 from actors.follower import split_log
-from orchestrator.trial import Diagnosis, Label, Phase
+from orchestrator.outcome import Diagnosis, Label, Phase
 
 LOGS = Path(__file__).parent.parent / "data" / "logs"
 BEGIN = (

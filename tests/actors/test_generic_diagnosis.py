@@ -8,7 +8,7 @@ import pytest
 
 from actors.follower import split_log
 from actors.generic_diagnosis import diagnose_any
-from orchestrator.trial import Diagnosis, Label, Phase
+from orchestrator.outcome import Diagnosis, Label, Phase
 
 LOGS = Path(__file__).resolve().parent.parent / "data/logs-other"
 

@@ -18,8 +18,9 @@ from actors.gpu import GpuProcess, GpuState
 from actors.load_host import LoadHost, spool_file, spooled_batches
 from actors.record_batch import records_of
 from actors.slot_host import SlotHost, end_leftovers, gpu_states_json, remove_scratch, scratch_dir
+from orchestrator.outcome import Diagnosis, Label, Phase
 from orchestrator.server_start import LaunchSpec, ServerDied, ServerReady, StartEvent
-from orchestrator.trial import ClientReport, Diagnosis, Label, Phase
+from orchestrator.trial import ClientReport
 from tests.actors.load_specs import point
 from tests.fakes.scripted_endpoint import ScriptedEndpoint, native_answer
 from tests.fakes.scripted_server import SLOT, START, diagnosis_of, eventually, is_alive, spec_for

@@ -14,8 +14,9 @@ from actors.endpoint import Endpoint
 from actors.gpu import gpu_capability
 from actors.preflight import objection, slot_arch
 from orchestrator.gpu_arch import Arch
+from orchestrator.outcome import Diagnosis, Label, Phase
 from orchestrator.server_start import LaunchSpec, ServerReady
-from orchestrator.trial import Diagnosis, Label, Phase, freeze_settings
+from orchestrator.trial import freeze_settings
 from tests.fakes.scripted_server import START, diagnosis_of, is_alive, spec_for, started
 
 LENGTH = "SGLANG_SIMULATE_ACC_LEN"

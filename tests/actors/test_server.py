@@ -10,8 +10,8 @@ import pytest
 
 import actors.server
 from actors.guard import Guarded
+from orchestrator.outcome import Diagnosis, Label, Phase
 from orchestrator.server_start import ServerReady, StartEvent, StartProgress
-from orchestrator.trial import Diagnosis, Label, Phase
 from tests.fakes.scripted_server import (
     STAMP,
     START,

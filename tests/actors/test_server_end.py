@@ -15,8 +15,8 @@ import actors.kernel_kills
 import actors.slot_gpus
 from actors.launch import free_port
 from actors.server import Server
+from orchestrator.outcome import Diagnosis, Label, Phase
 from orchestrator.server_start import ServerDied, ServerReady, StartEvent, StartProgress
-from orchestrator.trial import Diagnosis, Label, Phase
 from tests.fakes.scripted_endpoint import Script, ScriptedEndpoint
 from tests.fakes.scripted_server import (
     SLOT,

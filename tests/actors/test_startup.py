@@ -10,8 +10,8 @@ import pytest
 from actors.follower import split_log
 from actors.log_line import LogLine, clean
 from actors.startup import StartupTimeline
+from orchestrator.outcome import Phase, PhaseFact
 from orchestrator.server_start import StartProgress
-from orchestrator.trial import Phase, PhaseFact
 
 LOGS = Path(__file__).parent.parent / "data" / "logs"
 

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from orchestrator.outcome import Diagnosis, Label, Phase
 from orchestrator.server_start import LaunchSpec, ServerDied, ServerReady, StartEvent, StartProgress
-from orchestrator.trial import Diagnosis, Label, Phase, freeze_settings
+from orchestrator.trial import freeze_settings
 from tests.fakes.scripted_server import diagnosis_of, eventually, is_alive, started
 
 FAKE = Path(__file__).resolve().parent.parent / "fakes/openai_server.py"

@@ -19,8 +19,9 @@ from actors.guard import Guarded, ServerNotStarted
 from actors.guard_orders import Step, Surroundings
 from actors.server import Server, StopReport
 from actors.server_command import on_host
+from orchestrator.outcome import Diagnosis, Label, Phase
 from orchestrator.server_start import LaunchSpec, ServerReady, StartEvent, UserCommand
-from orchestrator.trial import Diagnosis, Label, Phase, freeze_settings
+from orchestrator.trial import freeze_settings
 from tests.actors.test_guard import eventually as soon
 from tests.actors.test_guard import is_alive
 from tests.fakes.scripted_server import START, diagnosis_of, events_of, eventually, spec_for, started

@@ -15,8 +15,9 @@ from typing import Any
 from actors.guard_process import process_table
 from actors.launch import free_port
 from actors.server import Server
+from orchestrator.outcome import Diagnosis
 from orchestrator.server_start import LaunchSpec, ServerDied, StartEvent
-from orchestrator.trial import Diagnosis, freeze_settings
+from orchestrator.trial import freeze_settings
 
 FAKE = Path(__file__).with_name("log_server.py")
 SLOT = 40

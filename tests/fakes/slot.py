@@ -9,10 +9,11 @@ from typing import Any
 import pyarrow as pa
 import zstandard
 
+from orchestrator.outcome import Diagnosis, Label, Phase, PhaseFact
 from orchestrator.schemas import request_schema
 from orchestrator.server_start import LaunchSpec, ServerDied, ServerReady, StartEvent, StartProgress
 from orchestrator.slot_port import SlotFacts, SlotLost, StopFacts, TrialBroken
-from orchestrator.trial import ClientReport, Diagnosis, Label, Phase, PhaseFact, Point
+from orchestrator.trial import ClientReport, Point
 
 Script = Callable[[str, LaunchSpec], Label | None]
 

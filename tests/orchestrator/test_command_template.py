@@ -10,7 +10,8 @@ from orchestrator.command_template import command_settings, render, speculation_
 from orchestrator.options import SettingsFault
 from orchestrator.planner import make_plan, point_specs
 from orchestrator.run_command import launch_spec
-from orchestrator.scenario import Engine, Model, Scenario
+from orchestrator.scenario import Scenario
+from orchestrator.scenario_engine import Engine, Model
 from orchestrator.sweep_space import expand
 from tests.orchestrator.scenarios import small_scenario
 

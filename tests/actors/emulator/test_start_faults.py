@@ -16,8 +16,9 @@ import pytest
 from actors.emulator.start_fault import StartLabel
 from actors.launch import free_port
 from actors.server import Server
+from orchestrator.outcome import Diagnosis
 from orchestrator.server_start import LaunchSpec, ServerDied, ServerReady, StartEvent
-from orchestrator.trial import Diagnosis, freeze_settings
+from orchestrator.trial import freeze_settings
 from tests.actors.emulator.running import READY
 
 LOGS = Path(__file__).parents[2] / "data/logs"
