@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import psutil
 import pyarrow.dataset as ds
 import pytest
 
+from benchmarks.kill_rig import KillRig
 from orchestrator.journal import read_events
 from tests.integration.programs import QUICK, marked_processes, run, start, wait_until
 
@@ -23,6 +24,17 @@ def scenario(tmp_path: Path) -> Path:
     path = tmp_path / "quick.yaml"
     path.write_text(QUICK)
     return path
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KillRig]:
+    """A head and a node with two GPUs that outlive their drivers, as a real cluster does."""
+    rig = KillRig(tmp_path_factory.mktemp("cluster"), gpus=2)
+    try:
+        rig.start()
+        yield rig
+    finally:
+        rig.end()
 
 
 def events(root: Path, kind: str) -> list[dict[str, Any]]:
@@ -92,12 +104,13 @@ def test_a_cluster_that_does_not_answer_is_refused_at_once_and_leaves_no_run(tmp
     assert run("run", str(scenario), "--address", "nowhere").returncode == 2
 
 
-@pytest.mark.parametrize("points_before", [0, 3, 6])
+@pytest.mark.parametrize(("points_before", "embedded"), [(0, False), (3, True), (6, False)])
 def test_a_run_killed_with_sigkill_leaves_no_server_and_is_finished_by_resume(
-    tmp_path: Path, scenario: Path, points_before: int
+    tmp_path: Path, scenario: Path, cluster: KillRig, points_before: int, embedded: bool
 ) -> None:
     root = tmp_path / "killed"
-    driver = start("run", str(scenario), "--address", "local", "--run-dir", str(root))
+    address = "local" if embedded else cluster.address
+    driver = start("run", str(scenario), "--address", address, "--run-dir", str(root))
     if points_before:
         wait_until(lambda: len(events(root, "point_done")) >= points_before, f"{points_before} points", 120)
     else:
@@ -107,16 +120,16 @@ def test_a_run_killed_with_sigkill_leaves_no_server_and_is_finished_by_resume(
     wait_until(lambda: not marked_processes("killed"), "the guards have ended every server", 60)
     assert len(events(root, "point_done")) < 8
 
-    resumed = run("run", "--resume", str(root), "--address", "local")
+    resumed = run("run", "--resume", str(root), "--address", cluster.address)
 
     assert resumed.returncode == 0, resumed.stdout + resumed.stderr
     assert marked_processes("killed") == []
     assert_whole(root)
 
 
-def test_a_finished_run_has_nothing_to_resume_and_ranks_again(tmp_path: Path, scenario: Path) -> None:
+def test_a_finished_run_has_nothing_to_resume_and_ranks_again(tmp_path: Path, scenario: Path, cluster: KillRig) -> None:
     root = tmp_path / "finished"
-    first = run("run", str(scenario), "--address", "local", "--run-dir", str(root))
+    first = run("run", str(scenario), "--address", cluster.address, "--run-dir", str(root))
     assert first.returncode == 0, first.stdout + first.stderr
 
     again = run("run", "--resume", str(root))
@@ -129,28 +142,28 @@ def test_a_finished_run_has_nothing_to_resume_and_ranks_again(tmp_path: Path, sc
 
 
 def test_a_scenario_that_the_cluster_cannot_hold_is_refused_with_wanted_and_available(
-    tmp_path: Path, scenario: Path
+    tmp_path: Path, scenario: Path, cluster: KillRig
 ) -> None:
-    refused = run(
-        "run", str(scenario), "--address", "local", "--run-dir", str(tmp_path / "r"), "--set", "slots.count=3"
-    )
+    where = ("--address", cluster.address, "--run-dir", str(tmp_path / "r"))
+    refused = run("run", str(scenario), *where, "--set", "slots.count=3")
 
     assert refused.returncode == 3
     assert "Wanted: 3 slot(s) of 1 GPUs. Available: 2 slot(s)." in refused.stderr
 
 
-@pytest.mark.parametrize(("title", "attempts"), [("ray::LoadHost", 5), ("ray::SlotActor", 5)])
+@pytest.mark.parametrize("actor", ["LoadHost", "SlotActor"])
 def test_a_killed_actor_costs_its_trial_a_second_attempt_and_nothing_else(
-    tmp_path: Path, scenario: Path, title: str, attempts: int
+    tmp_path: Path, scenario: Path, cluster: KillRig, actor: str
 ) -> None:
     root = tmp_path / "actor"
-    driver = start("run", str(scenario), "--address", "local", "--run-dir", str(root), "--set", "measure.duration_s=4")
+    longer = ("--set", "measure.duration_s=4")
+    driver = start("run", str(scenario), "--address", cluster.address, "--run-dir", str(root), *longer)
     wait_until(lambda: list((root / "stream").glob("*")), "a point is being measured", 120)
-    os.kill(ray_processes(driver.pid, title)[0], signal.SIGKILL)
+    next(cluster.actors(actor)).kill()
     printed, complained = driver.communicate(timeout=200)
 
     assert driver.returncode == 0, printed + complained
     assert "failed (" in printed
-    assert len(events(root, "trial_started")) == attempts
+    assert len(events(root, "trial_started")) == 5
     assert marked_processes("actor") == []
     assert_whole(root)

@@ -1,0 +1,257 @@
+"""A Ray cluster of two raylets on this machine, and what a run of ours has on it: to be killed by `random_kills`.
+
+Everything is found from outside, by what the kernel tells (environment marks, parents, pipes), not by asking the
+product, which is on trial here.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+from actors.gpu_ledger import LEDGER_VARIABLE
+
+RUN_MARK, TRIAL_MARK = "SPECSWEEP_RUN_ID", "SPECSWEEP_TRIAL_ID"
+NODE_LABEL = "role=victim"
+_UP_S = 120.0
+
+
+def free_port() -> int:
+    """A port of loopback that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def environment(process: psutil.Process) -> dict[str, str]:
+    """The environment that a process was started with; empty if it is gone or not ours."""
+    try:
+        return process.environ()
+    except (psutil.Error, OSError):
+        return {}
+
+
+def title(process: psutil.Process) -> str:
+    """Its command line as the process list shows it."""
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
+
+
+@dataclass(frozen=True)
+class ServerTree:
+    """The processes of one server: its guard, which has no mark, and all that have the mark of the trial."""
+
+    trial_id: str
+    guard: psutil.Process
+    server: psutil.Process
+    members: tuple[psutil.Process, ...]
+
+    @property
+    def schedulers(self) -> list[psutil.Process]:
+        return [p for p in self.members if "scheduler" in title(p)]
+
+    def left(self) -> list[psutil.Process]:
+        """Those that still run; psutil compares start times, so a pid that was used again does not count."""
+        return [p for p in self.members if alive(p)]
+
+
+def alive(process: psutil.Process) -> bool:
+    """Whether it still runs; a zombie holds nothing any more."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+
+
+def told(process: psutil.Process) -> str:
+    """Pid, parent and command of a process, for a message about it."""
+    parent = _parent(process)
+    return f"[{process.pid} below {parent.pid if parent else '-'}: {title(process)[:160]}]"
+
+
+def marked(run_id: str) -> list[psutil.Process]:
+    """Every living process with the mark of a run."""
+    return [p for p in psutil.process_iter() if environment(p).get(RUN_MARK) == run_id and alive(p)]
+
+
+def server_trees(run_id: str) -> list[ServerTree]:
+    """The servers of a run that are up at this moment, each with the guard above it."""
+    by_trial: dict[str, list[psutil.Process]] = {}
+    for process in marked(run_id):
+        by_trial.setdefault(environment(process).get(TRIAL_MARK, ""), []).append(process)
+    trees = []
+    for trial_id, members in by_trial.items():
+        pids = {p.pid for p in members}
+        for process in members:
+            parent = _parent(process)
+            if parent is not None and parent.pid not in pids and "guard_process" in title(parent):
+                trees.append(ServerTree(trial_id, parent, process, tuple(members)))
+    return trees
+
+
+def unguarded(run_id: str) -> list[psutil.Process]:
+    """Processes with the mark of a run that no living guard is above: whoever should have ended them has not."""
+    found = []
+    for process in marked(run_id):
+        above, parents = process, []
+        while (parent := _parent(above)) is not None:
+            parents.append(title(parent))
+            above = parent
+        if not any("guard_process" in words for words in parents) and alive(process):
+            found.append(process)
+    return found
+
+
+def _parent(process: psutil.Process) -> psutil.Process | None:
+    try:
+        return process.parent()
+    except psutil.Error:
+        return None
+
+
+def pipes(process: psutil.Process) -> set[str]:
+    """The pipes that a process has open, as the kernel numbers them."""
+    found = set()
+    try:
+        descriptors = list(Path(f"/proc/{process.pid}/fd").iterdir())
+    except OSError:
+        return set()
+    for descriptor in descriptors:
+        try:
+            target = str(descriptor.readlink())
+        except OSError:
+            continue
+        if target.startswith("pipe:"):
+            found.add(target)
+    return found
+
+
+class KillRig:
+    """`start` a head (with a job server, without GPUs) and a node with GPUs; `kill_raylet` and `revive` the node."""
+
+    def __init__(self, folder: Path, gpus: int, ledger: Path | None = None) -> None:
+        self._folder, self._gpus, self._ledger = folder, gpus, ledger
+        # A path of its own, since Ray makes sockets below it, whose names may have 107 characters.
+        self._ray_folder = tempfile.mkdtemp(prefix="specsweep-rig-")
+        self._port, self._jobs = free_port(), free_port()
+        self._head: subprocess.Popen[bytes] | None = None
+        self._node: subprocess.Popen[bytes] | None = None
+        self._nodes = 0
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self._port}"
+
+    @property
+    def jobs(self) -> str:
+        return f"http://127.0.0.1:{self._jobs}"
+
+    def start(self) -> None:
+        """Head and node; returns when both have registered."""
+        self._head = self._ray(
+            "head", "--head", f"--port={self._port}", "--num-gpus=0", "--num-cpus=8", "--include-dashboard=true",
+            "--dashboard-host=127.0.0.1", f"--dashboard-port={self._jobs}", f"--ray-client-server-port={free_port()}",
+        )  # fmt: skip
+        self._wait_until_started(self._head, "head")
+        self.revive()
+        _wait_for_port(self._jobs)
+
+    def revive(self) -> None:
+        """A new node with GPUs, if there is none."""
+        if self._node is not None and self._node.poll() is None:
+            return
+        self._nodes += 1
+        self._node = self._ray(
+            f"node-{self._nodes}", f"--address={self.address}", f"--num-gpus={self._gpus}", "--num-cpus=16",
+            f"--labels={NODE_LABEL}",
+        )  # fmt: skip
+        self._wait_until_started(self._node, f"node-{self._nodes}")
+
+    def _wait_until_started(self, started: subprocess.Popen[bytes], name: str) -> None:
+        log = self._folder / f"{name}.log"
+        deadline = time.monotonic() + _UP_S
+        while "Ray runtime started" not in (text := log.read_text(errors="replace")):
+            if time.monotonic() > deadline or started.poll() is not None:
+                raise RuntimeError(f"{name} did not come up: {text[-2000:]}")
+            time.sleep(0.1)
+
+    def _ray(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
+        env = {**os.environ, "RAY_worker_niceness": "0", "RAY_worker_oom_score_adjustment": "0"}
+        env |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}
+        if self._ledger is not None:
+            env[LEDGER_VARIABLE] = str(self._ledger)
+        own = [f"--dashboard-agent-listen-port={free_port()}", f"--metrics-export-port={free_port()}"]
+        if "--head" in arguments:
+            own.append(f"--temp-dir={self._ray_folder}")
+        with (self._folder / f"{name}.log").open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--node-ip-address=127.0.0.1",
+                 "--object-store-memory=104857600", *arguments, *own],
+                stdout=log, stderr=log, env=env, start_new_session=True,
+            )  # fmt: skip
+
+    def _below(self, started: subprocess.Popen[bytes] | None) -> list[psutil.Process]:
+        try:
+            return psutil.Process(started.pid).children(recursive=True) if started is not None else []
+        except psutil.Error:
+            return []
+
+    def raylet(self) -> psutil.Process:
+        """The raylet of the node with GPUs."""
+        return next(p for p in self._below(self._node) if p.name() == "raylet")
+
+    def actors(self, kind: str) -> Iterator[psutil.Process]:
+        """The actors of a class, on the node and on the head."""
+        below = (*self._below(self._node), *self._below(self._head))
+        yield from (p for p in below if title(p).startswith(f"ray::{kind}"))
+
+    def slot_actor_of(self, tree: ServerTree) -> psutil.Process | None:
+        """The actor that holds the other end of the guard's pipe."""
+        held = pipes(tree.guard)
+        return next((p for p in self.actors("SlotActor") if pipes(p) & held), None)
+
+    def node_ended(self) -> bool:
+        """After its raylet was killed: its other processes go by themselves."""
+        return self._node is None or self._node.poll() is not None
+
+    def end(self) -> None:
+        """End both, by the pids that we know."""
+        known = [*self._below(self._node), *self._below(self._head)]
+        for started in (self._node, self._head):
+            if started is not None and started.poll() is None:
+                started.send_signal(signal.SIGTERM)
+        for started in (self._node, self._head):
+            if started is not None:
+                try:
+                    started.wait(20)
+                except subprocess.TimeoutExpired:
+                    started.kill()
+        for process in known:
+            if alive(process):
+                process.kill()
+        shutil.rmtree(self._ray_folder, ignore_errors=True)
+
+
+def _wait_for_port(port: int) -> None:
+    deadline = time.monotonic() + _UP_S
+    while time.monotonic() < deadline:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=2).close()
+        except OSError:
+            time.sleep(0.2)
+        else:
+            return
+    raise RuntimeError(f"nothing listens on port {port}")
