@@ -22,6 +22,7 @@ import psutil
 from actors.gpu_ledger import LEDGER_VARIABLE
 
 RUN_MARK, TRIAL_MARK = "SPECSWEEP_RUN_ID", "SPECSWEEP_TRIAL_ID"
+RIG_MARK = "SPECSWEEP_KILL_RIG"
 NODE_LABEL = "role=victim"
 _UP_S = 120.0
 
@@ -193,6 +194,7 @@ class KillRig:
         env |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}
         if self._ledger is not None:
             env[LEDGER_VARIABLE] = str(self._ledger)
+        env[RIG_MARK] = self._ray_folder
         own = [f"--dashboard-agent-listen-port={free_port()}", f"--metrics-export-port={free_port()}"]
         if "--head" in arguments:
             own.append(f"--temp-dir={self._ray_folder}")
@@ -228,8 +230,7 @@ class KillRig:
         return self._node is None or self._node.poll() is not None
 
     def end(self) -> None:
-        """End both, by the pids that we know."""
-        known = [*self._below(self._node), *self._below(self._head)]
+        """End both, and what of them has left its parents: it has our mark."""
         for started in (self._node, self._head):
             if started is not None and started.poll() is None:
                 started.send_signal(signal.SIGTERM)
@@ -239,8 +240,8 @@ class KillRig:
                     started.wait(20)
                 except subprocess.TimeoutExpired:
                     started.kill()
-        for process in known:
-            if alive(process):
+        for process in psutil.process_iter():
+            if environment(process).get(RIG_MARK) == self._ray_folder:
                 process.kill()
         shutil.rmtree(self._ray_folder, ignore_errors=True)
 
