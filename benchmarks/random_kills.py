@@ -31,6 +31,8 @@ from benchmarks.kill_rig import KillRig, ServerTree, alive, marked, server_trees
 
 ROOT = Path(__file__).resolve().parent.parent
 LIMIT_S = 15.0
+# Nothing may come up again either: gone means not seen for so long.
+QUIET_S = 2.0
 SURVIVED = ("scheduler child -9", "server -9", "guard -9", "slot actor -9")
 ENDING = ("driver -9", "Ctrl-C", "ray job stop", "raylet -9")
 # A run gets this many kills that it survives before the one that ends it.
@@ -182,9 +184,15 @@ class Killer:
     ) -> None:
         """Wait until all is gone, at most until the limit, and write down what is left then."""
         began = time.monotonic()
-        while (still := [*map(told, left()), *self._held(pids)]) and time.monotonic() - began < LIMIT_S:
+        last_seen_s, quiet_s = 0.0, 0.0
+        still: list[str] = []
+        while last_seen_s < LIMIT_S and quiet_s < QUIET_S:
+            still = [*map(told, left()), *self._held(pids)]
+            now_s = time.monotonic() - began
+            last_seen_s = now_s if still else last_seen_s
+            quiet_s = now_s - last_seen_s
             time.sleep(0.05)
-        self.kills.append(Kill(kind, self._engine, count, time.monotonic() - began, tuple(still)))
+        self.kills.append(Kill(kind, self._engine, count, last_seen_s, tuple(still)))
         line = f"{len(self.kills):4d} {kind:20s} {count:3d} processes, gone after {self.kills[-1].seconds:5.2f} s"
         print(line, *still, flush=True)  # noqa: T201
 
