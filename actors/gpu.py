@@ -1,8 +1,9 @@
-"""Who holds how much memory on which GPU of this host, by NVML. A host without NVML is a fact, not an error."""
+"""Who holds how much memory on which GPU of this host, by NVML or a ledger. A host without either is no error."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from actors.gpu_ledger import GpuLedger, ledger_of
 from actors.guard import carries_mark, process_command
 
 GIB = 2**30
@@ -62,7 +64,9 @@ def _installed_nvml() -> Any | None:
 
 
 def gpu_states(nvml: Any | None = None) -> tuple[GpuState, ...] | None:
-    """All GPUs of the host; None if NVML is absent or stopped answering."""
+    """All GPUs of the host, by NVML or the ledger that stands in for it; None if neither is there or answers."""
+    if nvml is None and (ledger := ledger_of(os.environ)) is not None:
+        return _ledger_states(ledger)
     nvml = nvml or _installed_nvml()
     if nvml is None:
         return None
@@ -74,6 +78,8 @@ def gpu_states(nvml: Any | None = None) -> tuple[GpuState, ...] | None:
 
 def gpu_capability(gpu_ids: Sequence[str], nvml: Any | None = None) -> tuple[int, int] | None:
     """CUDA compute capability of these GPUs (index or UUID); None without NVML, if one is missing, or they differ."""
+    if nvml is None and (ledger := ledger_of(os.environ)) is not None:
+        return ledger.traits.capability
     nvml = nvml or _installed_nvml()
     if nvml is None:
         return None
@@ -87,6 +93,29 @@ def gpu_capability(gpu_ids: Sequence[str], nvml: Any | None = None) -> tuple[int
     except nvml.NVMLError:
         return None
     return next(iter(found.values())) if len(found) == len(set(gpu_ids)) and len(set(found.values())) == 1 else None
+
+
+def _ledger_states(ledger: GpuLedger) -> tuple[GpuState, ...] | None:
+    try:
+        traits, gpus = ledger.traits, ledger.gpus()
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+    return tuple(
+        GpuState(
+            index=gpu.index,
+            uuid=f"GPU-ledger-{gpu.index}",
+            name=traits.name,
+            total_gib=gpu.total_gib,
+            used_gib=gpu.used_gib,
+            free_gib=gpu.free_gib,
+            processes=tuple(
+                _process(pid, int(gib * GIB) if traits.tells_gib else None)
+                for pid, gib in sorted(gpu.holders.items(), key=lambda holder: -holder[1])
+                if traits.lists_pids
+            ),
+        )
+        for gpu in gpus
+    )
 
 
 def _state(nvml: Any, index: int) -> GpuState:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 
 from actors.gpu import foreign_occupants, wait_until_free
+from actors.gpu_ledger import ledger_of
 from orchestrator.server_start import LaunchSpec
 
 # Memory of the server before comes back a little after its last process went.
@@ -18,7 +20,10 @@ class SlotGpus:
     def __init__(self, spec: LaunchSpec, gpu_ids: tuple[str, ...]) -> None:
         self._ids = gpu_ids
         self._run_id = spec.run_id
-        self.watched = bool(gpu_ids) and spec.engine in {"sglang", "command"}
+        on_gpus = spec.engine in {"sglang", "command"} or (
+            spec.engine == "emulator" and ledger_of(os.environ) is not None
+        )
+        self.watched = bool(gpu_ids) and on_gpus
 
     async def foreign(self) -> tuple[str, ...]:
         """What holds memory there and is not of this run."""
