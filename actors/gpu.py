@@ -8,11 +8,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from actors.gpu_ledger import GpuLedger, ledger_of
-from actors.guard import carries_mark, process_command
+from actors.process_facts import command_of, user_of
 
 GIB = 2**30
 # An idle card shows up to this much used: driver, display, monitoring.
@@ -135,14 +134,7 @@ def _state(nvml: Any, index: int) -> GpuState:
 
 
 def _process(pid: int, used_bytes: int | None) -> GpuProcess:
-    return GpuProcess(pid, _user(pid), process_command(pid), (used_bytes or 0) / GIB)
-
-
-def _user(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}").owner()
-    except (OSError, KeyError):
-        return "?"
+    return GpuProcess(pid, user_of(pid), command_of(pid), (used_bytes or 0) / GIB)
 
 
 def _text(value: str | bytes) -> str:
@@ -174,26 +166,3 @@ async def wait_until_free(
         if time.monotonic() >= deadline:
             return False
         await asyncio.sleep(poll_s)
-
-
-def foreign_occupants(
-    gpu_ids: Sequence[str],
-    run_id: str,
-    *,
-    limit_gib: float = IDLE_GIB,
-    read: Callable[[], tuple[GpuState, ...] | None] = gpu_states,
-) -> tuple[str, ...]:
-    """One sentence for each process without the run's mark, of `limit_gib` or more, on these GPUs.
-
-    A GPU whose used memory no visible process explains (a container, another PID namespace) gets a sentence too.
-    """
-    told: list[str] = []
-    for state in read() or ():
-        if not state.is_one_of(gpu_ids):
-            continue
-        big = [p for p in state.processes if p.gib >= limit_gib and not carries_mark(p.pid, run_id)]
-        told += [f"GPU {state.index} ({state.name}): {process}" for process in big]
-        hidden = state.used_gib - sum(process.gib for process in state.processes)
-        if hidden >= limit_gib and not big:
-            told.append(f"GPU {state.index} ({state.name}): {hidden:.1f} GiB used by no process that can be seen")
-    return tuple(told)

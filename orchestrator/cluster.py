@@ -10,7 +10,7 @@ import shutil
 import socket
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -157,6 +157,8 @@ class Cluster:
         self._nodes: set[str] = set()
         self._group: Any = None
         self._closing = threading.Event()
+        # What hosts had of dead runs when the slots were granted, and was ended; a line for each.
+        self.leftovers: list[str] = []
 
     def hosts(self) -> list[HostFacts]:
         """Living hosts with their resources and labels."""
@@ -206,7 +208,7 @@ class Cluster:
         except ray.exceptions.GetTimeoutError:
             raise ClusterRefusal(self._busy(slots, places, timeout_s)) from None
         self._nodes = set(nodes)
-        self._end_leftovers(runtime)
+        self.leftovers = self._prepare_hosts(runtime)
         self._slots = [self._start_slot(slots, place, i, len(places) + i, engine) for i, place in enumerate(places)]
         threading.Thread(target=self._beat, daemon=True).start()
         return self._slots
@@ -221,30 +223,34 @@ class Cluster:
             f"{free.get('CPU', 0):g} CPUs (others may hold the rest; `specsweep hosts` shows who)."
         )
 
-    def _end_leftovers(self, runtime: tuple[str, ...]) -> None:
-        """Before the first launch: no process of an earlier start of this run may hold a GPU."""
-        from actors.slot_host import end_leftovers
+    def _prepare_hosts(self, runtime: tuple[str, ...]) -> list[str]:
+        """Before the first launch: no process of an earlier start of this run, nor of a dead one, may hold a GPU."""
+        from actors.host_cleanup import prepare_host
 
-        self._on_each_host(end_leftovers, runtime)
+        answers = self.ask_hosts(prepare_host, self._run_id, runtime, nodes=self._nodes)
+        return [f"{host.hostname or host.address}: {line}" for host, lines in answers for line in lines or ()]
 
     def _remove_scratch(self) -> None:
         import ray
 
-        from actors.slot_host import remove_scratch
+        from actors.run_lease import remove_scratch
 
         with contextlib.suppress(ray.exceptions.RayError):
-            self._on_each_host(remove_scratch)
+            self.ask_hosts(remove_scratch, self._run_id, nodes=self._nodes)
 
-    def _on_each_host(self, task: Callable[..., Any], *arguments: Any) -> None:
-        """Run a function of the run id on every host that we use."""
+    def ask_hosts(
+        self, task: Callable[..., Any], *arguments: Any, nodes: Collection[str] | None = None, **named: Any
+    ) -> list[tuple[HostFacts, Any]]:
+        """Run a function on these hosts (None: all) at the same time; what each answered."""
         import ray
 
         remote = ray.remote(task)
+        asked = [host for host in self.hosts() if nodes is None or host.node_id in nodes]
         calls = [
-            remote.options(num_cpus=0, label_selector={"ray.io/node-id": node}).remote(self._run_id, *arguments)
-            for node in self._nodes
+            remote.options(num_cpus=0, label_selector={"ray.io/node-id": host.node_id}).remote(*arguments, **named)
+            for host in asked
         ]
-        ray.get(calls, timeout=CALL_S * 2)
+        return list(zip(asked, ray.get(calls, timeout=CALL_S * 4), strict=True))
 
     def _start_slot(self, slots: Slots, place: SlotPlace, bundle: int, load_bundle: int, engine: str) -> RaySlot:
         import ray

@@ -15,9 +15,11 @@ import zstandard
 
 import actors.slot_host
 from actors.gpu import GpuProcess, GpuState
+from actors.host_cleanup import end_leftovers
 from actors.load_host import LoadHost, spool_file, spooled_batches
 from actors.record_batch import records_of
-from actors.slot_host import SlotHost, end_leftovers, gpu_states_json, remove_scratch, scratch_dir
+from actors.run_lease import remove_scratch, scratch_dir
+from actors.slot_host import SlotHost, gpu_states_json
 from orchestrator.outcome import Diagnosis, Label, Phase
 from orchestrator.server_start import LaunchSpec, ServerDied, ServerReady, StartEvent
 from orchestrator.trial import ClientReport
@@ -26,7 +28,14 @@ from tests.fakes.scripted_endpoint import ScriptedEndpoint, native_answer
 from tests.fakes.scripted_server import SLOT, START, diagnosis_of, eventually, is_alive, spec_for
 
 RUN = "run-7"
-NO_STOP = {"exit_code": None, "seconds": 0.0, "gpu_free": None, "notes": ()}
+NO_STOP: dict[str, Any] = {
+    "exit_code": None,
+    "seconds": 0.0,
+    "gpu_free": None,
+    "notes": (),
+    "gpus": [],
+    "refused": None,
+}
 
 
 @pytest.fixture(autouse=True)

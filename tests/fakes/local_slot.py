@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator, Coroutine, Iterator
 from typing import Any, Self, TypeVar
 
 from actors.load_host import LoadHost
-from actors.slot_host import SlotHost, remove_scratch
+from actors.run_lease import remove_scratch
+from actors.slot_host import SlotHost
 from orchestrator.server_start import LaunchSpec, ServerDied, StartEvent
 from orchestrator.slot_port import SlotFacts, StopFacts
 from orchestrator.trial import Point
