@@ -10,6 +10,7 @@ from typing import Any
 
 from actors.container_end import run_containers, sweep_containers
 from actors.evictions import evict, evictable
+from actors.gpu import gpu_states
 from actors.gpu_holders import GpuHolder, GpuUse, gpu_uses, occupant_sentences, where_to_look
 from actors.gpu_ledger import ledger_of
 from actors.launch import shown_command
@@ -172,6 +173,26 @@ def _gpu_told(use: GpuUse) -> dict[str, Any]:
         "holders": [holder_told(holder) for holder in use.holders],
         "where_to_look": where_to_look() if use.hidden_gib >= 1.0 else None,
     }  # fmt: skip
+
+
+def gpu_states_json() -> list[dict[str, Any]] | None:
+    """This host's GPUs and who holds their memory; None where no NVIDIA driver answers."""
+    states = gpu_states()
+    if states is None:
+        return None
+    uses = gpu_uses(read=lambda: states) or ()
+    told = {(use.state.index, h.pid): holder_told(h) for use in uses for h in use.holders}
+    listed = [asdict(state) for state in states]
+    for gpu in listed:
+        gpu["processes"] = [
+            {**p, "command": shown_command(p["command"]), **_unit_told(told[gpu["index"], p["pid"]])}
+            for p in gpu["processes"]
+        ]
+    return listed
+
+
+def _unit_told(holder: dict[str, Any]) -> dict[str, Any]:
+    return {name: holder[name] for name in ("unit", "stop", "restart", "run_id")}
 
 
 def holder_told(holder: GpuHolder) -> dict[str, Any]:

@@ -7,12 +7,9 @@ import os
 import socket
 import time
 from collections.abc import AsyncIterator
-from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 from actors.container import container_runtime
-from actors.gpu import GpuState, gpu_states
 from actors.launch import free_port, shown_command
 from actors.run_lease import LeaseHolder, scratch_dir
 from actors.server import Server
@@ -23,16 +20,6 @@ from orchestrator.server_start import LaunchSpec, ServerDied, StartEvent
 
 # Without a sign of the driver for this long the server is ended (a partition, or a driver that hangs).
 LEASE_S = 180.0
-
-
-def gpu_states_json() -> list[dict[str, Any]] | None:
-    """This host's GPUs and who holds their memory; None where no NVIDIA driver answers."""
-    states = gpu_states()
-    return None if states is None else [asdict(_showable(state)) for state in states]
-
-
-def _showable(state: GpuState) -> GpuState:
-    return replace(state, processes=tuple(replace(p, command=shown_command(p.command)) for p in state.processes))
 
 
 class SlotHost:

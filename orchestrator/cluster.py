@@ -11,12 +11,13 @@ import socket
 import tempfile
 import threading
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import BadInput, ClusterRefusal
-from orchestrator.host_match import HostFacts, SlotPlace, place_slots
+from orchestrator.host_match import GpuPlace, HostFacts, SlotPlace, place_slots
 from orchestrator.ray_slot import CALL_S, RaySlot
 from orchestrator.scenario import Slots
 from orchestrator.slot_port import SlotFacts
@@ -180,12 +181,9 @@ class Cluster:
 
     def gpu_states(self, host: HostFacts) -> list[dict[str, Any]] | None:
         """GPUs of a host and the processes on them, asked there; None where no NVIDIA driver answers."""
-        import ray
+        from actors.host_cleanup import gpu_states_json
 
-        from actors.slot_host import gpu_states_json
-
-        call = ray.remote(gpu_states_json).options(num_cpus=0, label_selector={"ray.io/node-id": host.node_id}).remote()
-        states: list[dict[str, Any]] | None = ray.get(call, timeout=CALL_S)
+        states: list[dict[str, Any]] | None = self._ask_one(host.node_id, gpu_states_json)
         return states
 
     def grant_slots(self, slots: Slots, engine: str, timeout_s: float, runtime: tuple[str, ...] = ()) -> list[RaySlot]:
@@ -212,6 +210,21 @@ class Cluster:
         self._slots = [self._start_slot(slots, place, i, len(places) + i, engine) for i, place in enumerate(places)]
         threading.Thread(target=self._beat, daemon=True).start()
         return self._slots
+
+    def host_places(self) -> list[GpuPlace]:
+        """Every living host with all its GPUs."""
+        return [GpuPlace(h.hostname or h.address, None, partial(self._ask_one, h.node_id)) for h in self.hosts()]
+
+    def slot_places(self) -> list[GpuPlace]:
+        """The GPUs of the granted slots, host by host."""
+        gpus: dict[str, list[str]] = {}
+        for slot in self._slots:
+            gpus.setdefault(slot.facts.host, []).extend(slot.facts.gpu_ids)
+        return [replace(p, gpu_ids=gpus[p.host]) for p in self.host_places() if gpus.get(p.host)]
+
+    def _ask_one(self, node: str, task: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        ((_, answer),) = self.ask_hosts(task, *arguments, nodes={node}, **named)
+        return answer
 
     def _busy(self, slots: Slots, places: list[SlotPlace], timeout_s: float) -> str:
         import ray
