@@ -11,9 +11,9 @@ from typing import Any
 
 from actors.crash_loop import CrashLoops, Return, Sighting
 from actors.gpu_holders import GpuHolder, gpu_uses
-from actors.leftovers import Ending, end_processes
+from actors.leftovers import end_processes
 from actors.process_facts import command_of, server_root, unit_holding
-from actors.process_identity import ProcessIdentity, identify
+from actors.process_identity import ProcessIdentity, identify, ticks_now
 from actors.run_lease import scratch_dir
 
 GRACE_S = 10.0
@@ -45,7 +45,7 @@ def evict(
     run_id: str | None = None,
     gpu_ids: list[str] | None = None,
     grace_s: float = GRACE_S,
-    watch_s: float = WATCH_S,
+    watch_s: float | None = None,
 ) -> Eviction:
     """End these processes, as far as they still hold those GPUs: SIGTERM, grace, SIGKILL. Then look for their return.
 
@@ -54,25 +54,22 @@ def evict(
     asked = set(wanted)
     going = [holder for holder in evictable(run_id, gpu_ids) if holder.process in asked]
     sightings = [sighting for holder in going if (sighting := holder.sighting) is not None]
+    commands = {s.command for s in sightings} | {s.server for s in sightings}
     loops = CrashLoops()
-    loops.saw([*sightings, *_roots(sightings)])
+    loops.saw(_running(commands))  # also those that are to stay: a second replica is no return
     loops.evicted(sighting.process for sighting in sightings)
     ending = end_processes([sighting.process for sighting in sightings], grace_s)
     evicted = tuple(s for s in sightings if s.process in ending.ended)
     if run_id is not None and evicted:
         _remember(run_id, evicted)
-    returns = _watch(loops, {s.command for s in evicted} | {s.server for s in evicted}, watch_s) if evicted else ()
-    return _told(evicted, ending, returns)
-
-
-def _told(evicted: tuple[Sighting, ...], ending: Ending, returns: tuple[Return, ...]) -> Eviction:
+    returns = _watch(loops, commands, WATCH_S if watch_s is None else watch_s) if evicted else ()
     return Eviction(evicted, ending.remaining, ending.refused, returns)
 
 
-def _roots(sightings: list[Sighting]) -> list[Sighting]:
-    """The processes that those seen were started as: they come back first, long before they hold a GPU."""
-    pids = {server_root(sighting.process.pid) for sighting in sightings} - {s.process.pid for s in sightings}
-    return [found for pid in pids if (found := _sighting(pid)) is not None]
+def _running(commands: set[str]) -> list[Sighting]:
+    """Every process with one of these commands. Those that servers were started as come back first, without a GPU."""
+    pids = [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]  # noqa: PTH208
+    return [found for pid in pids if command_of(pid) in commands and (found := _sighting(pid)) is not None]
 
 
 def _sighting(pid: int) -> Sighting | None:
@@ -87,9 +84,7 @@ def _watch(loops: CrashLoops, commands: set[str], watch_s: float) -> tuple[Retur
     """The first that return within the time."""
     deadline = time.monotonic() + watch_s
     while True:
-        pids = [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]  # noqa: PTH208
-        seen = [_sighting(pid) for pid in pids if command_of(pid) in commands]
-        if found := loops.saw([sighting for sighting in seen if sighting is not None]):
+        if found := loops.saw(_running(commands)):
             return found
         if time.monotonic() >= deadline:
             return ()
@@ -101,11 +96,12 @@ def _remember(run_id: str, evicted: tuple[Sighting, ...]) -> None:
     file = scratch_dir(run_id) / "evicted.jsonl"
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("a", encoding="utf-8") as kept:
-        kept.writelines(json.dumps(asdict(sighting)) + "\n" for sighting in evicted)
+        told = ({**asdict(sighting), "at_ticks": ticks_now()} for sighting in evicted)
+        kept.writelines(json.dumps(eviction) + "\n" for eviction in told)
 
 
-def evicted_here(run_id: str) -> list[Sighting]:
-    """What was evicted for a run on this host."""
+def evicted_here(run_id: str) -> list[tuple[Sighting, int]]:
+    """What was evicted for a run on this host, and when, in ticks since boot."""
     try:
         lines = (scratch_dir(run_id) / "evicted.jsonl").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -113,5 +109,6 @@ def evicted_here(run_id: str) -> list[Sighting]:
     return [_sighting_of(json.loads(line)) for line in lines if line.endswith("}")]
 
 
-def _sighting_of(told: dict[str, Any]) -> Sighting:
-    return Sighting(**{**told, "process": ProcessIdentity.of(told["process"])})
+def _sighting_of(told: dict[str, Any]) -> tuple[Sighting, int]:
+    at_ticks = int(told.pop("at_ticks"))
+    return Sighting(**{**told, "process": ProcessIdentity.of(told["process"])}), at_ticks

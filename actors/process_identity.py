@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -79,6 +80,11 @@ def pid_namespace() -> str:
         return str(Path("/proc/self/ns/pid").readlink())
     except OSError:
         return "unknown"
+
+
+def ticks_now() -> int:
+    """Now, as starts of processes are counted: ticks since boot."""
+    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
 
 
 def identify(pid: int) -> ProcessIdentity | None:

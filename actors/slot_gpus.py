@@ -70,13 +70,15 @@ class SlotGpus:
         return (*told, *map(str, returns))
 
     def _returns(self) -> tuple[Return, ...]:
-        """Strangers there that run the command of one that was evicted for this run."""
+        """Strangers there that run the command of one that was evicted for this run, and began after that."""
+        if not (gone := evicted_here(self._run_id)):
+            return ()
         loops = CrashLoops()
-        gone = evicted_here(self._run_id)
-        loops.saw(gone)
-        loops.evicted(sighting.process for sighting in gone)
+        loops.saw([sighting for sighting, _ in gone])
+        loops.evicted(sighting.process for sighting, _ in gone)
+        first = min(at_ticks for _, at_ticks in gone)
         seen = {h.process: h.sighting for use in gpu_uses(self._ids) or () for h in use.holders}
-        return loops.saw([sighting for sighting in seen.values() if sighting is not None])
+        return loops.saw([s for s in seen.values() if s is not None and s.process.started_ticks >= first])
 
     async def used_gib(self) -> dict[int, float]:
         """GiB used of each of these GPUs now; nothing where that cannot be seen."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import time
 from collections.abc import AsyncIterator
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from actors.container import container_runtime
 from actors.launch import free_port, shown_command
+from actors.process_identity import ticks_now
 from actors.run_lease import LeaseHolder, scratch_dir
 from actors.server import Server
 from actors.slot_gpus import SlotGpus
@@ -66,7 +66,7 @@ class SlotHost:
         if self._refused is not None:
             yield ServerDied(spec.trial_id, Diagnosis(Label.GPU_OCCUPIED, Phase.LAUNCH, self._refused), (), 0.0)
             return
-        self._gpus, self._began_ticks = SlotGpus(spec, self._gpu_ids), _ticks_now()
+        self._gpus, self._began_ticks = SlotGpus(spec, self._gpu_ids), ticks_now()
         server = self._server = Server()
         log = self._scratch / spec.trial_id / "server.log"
         refused: Diagnosis | None = None
@@ -167,8 +167,3 @@ def _not_back(before: dict[int, float], after: dict[int, float], held: tuple[str
         f"GPU {i}: {gib:.1f} GiB before the stop, {after.get(i, gib):.1f} after" for i, gib in before.items()
     )
     return shown_command(f"GPU memory did not come back ({gpus}); {'; '.join(held)}")
-
-
-def _ticks_now() -> int:
-    """Now, as starts of processes are counted: ticks since boot."""
-    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))

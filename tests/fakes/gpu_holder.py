@@ -23,7 +23,10 @@ def start_holder(
     words: tuple[str, ...] = (),
     deaf: bool = False,
 ) -> subprocess.Popen[bytes]:
-    """A process that lives until it is ended, holding so much of each GPU; `deaf` ignores SIGTERM."""
+    """A process that lives until it is ended, holding so much of each GPU; `deaf` ignores SIGTERM.
+
+    It reads our pipe, so it also ends when we do, however that is.
+    """
     process = subprocess.Popen(
         [sys.executable, "-S", "-E", "-c", _DEAF if deaf else _WAIT, *words],
         stdin=subprocess.PIPE,
