@@ -17,7 +17,15 @@ from actors.launch import shown_command
 from actors.leftovers import HostMarks, MarkedProcess, end_processes, end_run_processes, host_marks, orphans
 from actors.process_identity import ProcessIdentity
 from actors.process_unit import restart_policy
-from actors.run_lease import RunLife, is_abandoned, leases_of, remove_scratch, scratch_dir, scratch_runs
+from actors.run_lease import (
+    RunLife,
+    dead_ray_folders,
+    is_abandoned,
+    leases_of,
+    remove_scratch,
+    scratch_dir,
+    scratch_runs,
+)
 
 _GRACE_S = 5.0
 _ASK_S = 10.0
@@ -72,6 +80,7 @@ def clean_host(*, only_run: str | None = None, dry_run: bool = False) -> dict[st
     if not dry_run:
         for told in listed:
             ended += _end_run(told, marks)
+        ended += _remove_ray_folders() if only_run is None else []
     uses = gpu_uses()
     return {
         "pid": os.getpid(),
@@ -131,6 +140,13 @@ def _end_run(told: dict[str, Any], marks: HostMarks) -> list[str]:
         remove_scratch(run_id)
         lines.append(f"removed {told['scratch']}")
     return lines
+
+
+def _remove_ray_folders() -> list[str]:
+    removed = dead_ray_folders()
+    for folder in removed:
+        shutil.rmtree(folder, ignore_errors=True)
+    return [f"removed {folder}" for folder in removed]
 
 
 def _remaining(

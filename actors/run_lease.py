@@ -108,6 +108,17 @@ def is_abandoned(run_id: str) -> bool:
     return time.time() - newest > ABANDONED_S
 
 
+def dead_ray_folders() -> list[Path]:
+    """Folders of embedded Ray clusters (`specsweep-ray-<pid>-...`) of this user whose driver has ended."""
+    found = []
+    for folder in Path(tempfile.gettempdir()).glob("specsweep-ray-*"):
+        owner = folder.name.split("-")[2]
+        with contextlib.suppress(OSError):
+            if folder.stat().st_uid == os.getuid() and owner.isdigit() and identify(int(owner)) is None:
+                found.append(folder)
+    return found
+
+
 def leases_of(run_id: str) -> Iterator[RunLease]:
     """All leases of a run on this host, also those of actors that have ended."""
     for file in sorted((scratch_dir(run_id) / "leases").glob("*.json")):

@@ -6,7 +6,7 @@ import asyncio
 import os
 
 from actors.crash_loop import CrashLoops, Return
-from actors.evictions import evicted_here
+from actors.evictions import evictable, evicted_here
 from actors.gpu import gpu_states, wait_until_free
 from actors.gpu_holders import foreign_occupants, gpu_uses
 from actors.gpu_ledger import ledger_of
@@ -66,8 +66,11 @@ class SlotGpus:
     async def why_held(self) -> tuple[str, ...]:
         """Why the GPUs are not free: strangers, ours that do not go, or memory that nobody holds. Never empty."""
         told = await self.foreign() or ("an earlier server of this run still holds GPU memory",)
-        returns = await asyncio.to_thread(self._returns)
-        return (*told, *map(str, returns))
+        if returns := await asyncio.to_thread(self._returns):
+            return (*told, *map(str, returns))
+        others = await asyncio.to_thread(evictable, self._run_id, list(self._ids))
+        can_go = any(holder.run_id is None for holder in others)
+        return (*told, "end it, or let `specsweep run --evict` end it") if can_go else told
 
     def _returns(self) -> tuple[Return, ...]:
         """Strangers there that run the command of one that was evicted for this run, and began after that."""

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from actors.run_lease import dead_ray_folders
 from orchestrator.errors import BadInput, ClusterRefusal
 from orchestrator.host_match import GpuPlace, HostFacts, SlotPlace, place_slots
 from orchestrator.ray_slot import CALL_S, RaySlot
@@ -97,11 +98,8 @@ def _probe(address: str) -> None:
 
 def _own_folder() -> Path:
     """Logs, sockets and token of an embedded cluster; removed at our end, where Ray would leave them for good."""
-    parent = Path(tempfile.gettempdir())
-    for left in parent.glob("specsweep-ray-*"):
-        owner = left.name.split("-")[2]
-        if left.owner() == Path.home().owner() and owner.isdigit() and not Path("/proc", owner).exists():
-            shutil.rmtree(left, ignore_errors=True)
+    for left in dead_ray_folders():
+        shutil.rmtree(left, ignore_errors=True)
     folder = Path(tempfile.mkdtemp(prefix=f"specsweep-ray-{os.getpid()}-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder

@@ -6,7 +6,9 @@ import os
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from actors.gpu import GpuProcess, gpu_capability, gpu_states
-from actors.gpu_ledger import LEDGER_VARIABLE, GpuLedger, GpuMemoryFull
+from actors.gpu_ledger import LEDGER_VARIABLE, GpuLedger, GpuMemoryFull, LedgerGpu
 from actors.process_identity import ProcessIdentity, boot_id, identify
 from tests.fakes.gpu_holder import end_holder, start_holder
 
@@ -61,6 +63,26 @@ def test_what_is_not_there_cannot_be_taken_and_it_is_told_who_has_it(
     ledger.hold(holder.pid, 1, 60.0)
     ledger.hold(os.getpid(), 1, 20.0)
     assert ledger.gpus()[1].free_gib == 0.0
+
+
+def test_whoever_takes_memory_takes_it_alone(ledger: GpuLedger, monkeypatch: pytest.MonkeyPatch) -> None:
+    inside: list[int] = []
+    most = 0
+    look = GpuLedger.gpus
+
+    def slow_look(self: GpuLedger) -> tuple[LedgerGpu, ...]:
+        nonlocal most
+        inside.append(1)
+        most = max(most, len(inside))
+        found = look(self)
+        time.sleep(0.02)
+        inside.pop()
+        return found
+
+    monkeypatch.setattr(GpuLedger, "gpus", slow_look)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda gib: ledger.hold(os.getpid(), 0, gib), [1.0, 2.0, 3.0, 4.0]))
+    assert most == 1
 
 
 def test_memory_that_never_comes_back_stays_used_by_nobody(ledger: GpuLedger) -> None:

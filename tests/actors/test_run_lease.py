@@ -14,10 +14,11 @@ from actors.guard import GUARD_MARK, RUN_MARK, Guarded
 from actors.host_cleanup import clean_host, end_leftovers, prepare_host
 from actors.leftovers import host_marks, orphans
 from actors.process_identity import ProcessIdentity, boot_id, identify, pid_namespace
-from actors.run_lease import LeaseHolder, RunLease, RunLife, leases_of, run_life, scratch_dir
+from actors.run_lease import LeaseHolder, RunLease, RunLife, dead_ray_folders, leases_of, run_life, scratch_dir
 from tests.fakes.gpu_holder import end_holder, start_holder
 
 ALIVE, DEAD, UNKNOWN = RunLife.ALIVE, RunLife.DEAD, RunLife.UNKNOWN
+PATH = {"PATH": os.environ["PATH"]}
 HERE, ELSEWHERE = pid_namespace(), "pid:[1]"
 ME = ProcessIdentity(7, 100, boot_id())
 EARLIER_BOOT = ProcessIdentity(7, 100, "another")
@@ -111,7 +112,7 @@ def test_a_server_below_a_living_guard_is_no_orphan_even_if_its_run_is_dead(tmp_
     owner = start_holder()
     claim(run_id, owner.pid)
     end_holder(owner)
-    env = {RUN_MARK: run_id, "PATH": os.environ["PATH"]}
+    env = {RUN_MARK: run_id, **PATH}
     held = Guarded.start(["sleep", "600"], env=env, log_path=tmp_path / "log")
     marks = host_marks()
     assert marks.guards[run_id] == (held.guard_pid,)
@@ -119,6 +120,21 @@ def test_a_server_below_a_living_guard_is_no_orphan_even_if_its_run_is_dead(tmp_
     assert [p.guarded for p in marks.processes if p.run_id == run_id] == [True]
     assert not [p for p in orphans(marks, unclaimed=True) if p.run_id == run_id]
     assert GUARD_MARK.encode() in Path(f"/proc/{held.guard_pid}/environ").read_bytes()
+    held.stop(5.0)
+
+
+def test_a_server_below_a_guard_of_an_earlier_release_is_no_orphan(tmp_path: Path) -> None:
+    """Such a guard has no mark of its own and its run no lease; its command is known."""
+    run_id = run_named("before")
+    command = ["env", f"{RUN_MARK}={run_id}", "sleep", "600"]
+    held = Guarded.start(command, env=PATH, log_path=tmp_path / "log")
+    while not (found := [p for p in host_marks().processes if p.run_id == run_id]):
+        assert held.poll(0.02) is None
+    marks = host_marks()
+    assert run_id not in marks.guards
+    assert found[0].guarded
+    assert marks.life_of(run_id) is UNKNOWN
+    assert not [p for p in orphans(marks, unclaimed=True) if p.run_id == run_id]
     held.stop(5.0)
 
 
@@ -170,6 +186,13 @@ def test_what_no_run_claims_is_ended_by_a_clean_but_its_young_folder_is_kept(
     os.utime(scratch_dir(run_id), (1.0, 1.0))
     assert clean_host(only_run=run_id)["remaining"] == []
     assert not scratch_dir(run_id).exists()
+
+
+def test_folders_of_embedded_clusters_are_dead_with_their_driver(tmp_path: Path) -> None:
+    names = [f"specsweep-ray-{os.getpid()}-a", "specsweep-ray-4194305-b", "specsweep-ray-x-c"]
+    for name in names:
+        (tmp_path / name).mkdir()
+    assert dead_ray_folders() == [tmp_path / names[1]]
 
 
 def test_a_leftover_is_told_without_its_secrets(server_of: Callable[[str], subprocess.Popen[bytes]]) -> None:
