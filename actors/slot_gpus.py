@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 
+from actors.container import container_runtime
 from actors.crash_loop import CrashLoops, Return
 from actors.evictions import evictable, evicted_here
 from actors.gpu import gpu_states, wait_until_free
@@ -28,6 +29,7 @@ class SlotGpus:
     def __init__(self, spec: LaunchSpec, gpu_ids: tuple[str, ...]) -> None:
         self._ids = gpu_ids
         self._run_id = spec.run_id
+        self._contained = bool(container_runtime(spec.command))
         emulated = spec.engine == "emulator" and ledger_of(os.environ) is not None
         self.watched = bool(gpu_ids) and (emulated or spec.engine in {"sglang", "command"})
 
@@ -90,7 +92,7 @@ class SlotGpus:
 
     async def newcomers(self, since_ticks: int) -> tuple[str, ...]:
         """Strangers on these GPUs that started after that moment (ticks since boot): our server was not alone."""
-        if not self.watched:
+        if not self.watched or self._contained:  # whose a process in a container is cannot always be seen
             return ()
         uses = await asyncio.to_thread(gpu_uses, self._ids) or ()
         late = {
