@@ -42,6 +42,18 @@ def sweep_containers(runtime: Sequence[str], run_id: str) -> list[str]:
         return []
 
 
+def run_containers(runtime: Sequence[str]) -> list[tuple[str, str]]:
+    """(name, run id) of every container with our label; nothing where the runtime does not answer."""
+    env = server_environment(os.environ)
+    listed = '{{.Names}}\t{{.Label "' + RUN_LABEL + '"}}'
+    try:
+        code, said = _ask([*runtime, "ps", "-a", "--filter", f"label={RUN_LABEL}", "--format", listed], env)
+    except (OSError, subprocess.SubprocessError):
+        return []
+    pairs = [line.split("\t") for line in said.splitlines()] if code == 0 else []
+    return [(pair[0], pair[1]) for pair in pairs if len(pair) == 2 and pair[1]]
+
+
 def _ask(command: Sequence[str], env: Mapping[str, str]) -> tuple[int, str]:
     done = subprocess.run(
         command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_LIMIT_S, check=False

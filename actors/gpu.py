@@ -1,16 +1,17 @@
-"""Who holds how much memory on which GPU of this host, by NVML. A host without NVML is a fact, not an error."""
+"""Who holds how much memory on which GPU of this host, by NVML or a ledger. A host without either is no error."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
-from actors.guard import carries_mark, process_command
+from actors.gpu_ledger import GpuLedger, ledger_of
+from actors.process_facts import command_of, user_of
 
 GIB = 2**30
 # An idle card shows up to this much used: driver, display, monitoring.
@@ -62,7 +63,9 @@ def _installed_nvml() -> Any | None:
 
 
 def gpu_states(nvml: Any | None = None) -> tuple[GpuState, ...] | None:
-    """All GPUs of the host; None if NVML is absent or stopped answering."""
+    """All GPUs of the host, by NVML or the ledger that stands in for it; None if neither is there or answers."""
+    if nvml is None and (ledger := ledger_of(os.environ)) is not None:
+        return _ledger_states(ledger)
     nvml = nvml or _installed_nvml()
     if nvml is None:
         return None
@@ -74,6 +77,8 @@ def gpu_states(nvml: Any | None = None) -> tuple[GpuState, ...] | None:
 
 def gpu_capability(gpu_ids: Sequence[str], nvml: Any | None = None) -> tuple[int, int] | None:
     """CUDA compute capability of these GPUs (index or UUID); None without NVML, if one is missing, or they differ."""
+    if nvml is None and (ledger := ledger_of(os.environ)) is not None:
+        return ledger.traits.capability
     nvml = nvml or _installed_nvml()
     if nvml is None:
         return None
@@ -87,6 +92,29 @@ def gpu_capability(gpu_ids: Sequence[str], nvml: Any | None = None) -> tuple[int
     except nvml.NVMLError:
         return None
     return next(iter(found.values())) if len(found) == len(set(gpu_ids)) and len(set(found.values())) == 1 else None
+
+
+def _ledger_states(ledger: GpuLedger) -> tuple[GpuState, ...] | None:
+    try:
+        traits, gpus = ledger.traits, ledger.gpus()
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+    return tuple(
+        GpuState(
+            index=gpu.index,
+            uuid=f"GPU-ledger-{gpu.index}",
+            name=traits.name,
+            total_gib=gpu.total_gib,
+            used_gib=gpu.used_gib,
+            free_gib=gpu.free_gib,
+            processes=tuple(
+                _process(pid, int(gib * GIB) if traits.tells_gib else None)
+                for pid, gib in sorted(gpu.holders.items(), key=lambda holder: -holder[1])
+                if traits.lists_pids
+            ),
+        )
+        for gpu in gpus
+    )
 
 
 def _state(nvml: Any, index: int) -> GpuState:
@@ -106,14 +134,7 @@ def _state(nvml: Any, index: int) -> GpuState:
 
 
 def _process(pid: int, used_bytes: int | None) -> GpuProcess:
-    return GpuProcess(pid, _user(pid), process_command(pid), (used_bytes or 0) / GIB)
-
-
-def _user(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}").owner()
-    except (OSError, KeyError):
-        return "?"
+    return GpuProcess(pid, user_of(pid), command_of(pid), (used_bytes or 0) / GIB)
 
 
 def _text(value: str | bytes) -> str:
@@ -145,26 +166,3 @@ async def wait_until_free(
         if time.monotonic() >= deadline:
             return False
         await asyncio.sleep(poll_s)
-
-
-def foreign_occupants(
-    gpu_ids: Sequence[str],
-    run_id: str,
-    *,
-    limit_gib: float = IDLE_GIB,
-    read: Callable[[], tuple[GpuState, ...] | None] = gpu_states,
-) -> tuple[str, ...]:
-    """One sentence for each process without the run's mark, of `limit_gib` or more, on these GPUs.
-
-    A GPU whose used memory no visible process explains (a container, another PID namespace) gets a sentence too.
-    """
-    told: list[str] = []
-    for state in read() or ():
-        if not state.is_one_of(gpu_ids):
-            continue
-        big = [p for p in state.processes if p.gib >= limit_gib and not carries_mark(p.pid, run_id)]
-        told += [f"GPU {state.index} ({state.name}): {process}" for process in big]
-        hidden = state.used_gib - sum(process.gib for process in state.processes)
-        if hidden >= limit_gib and not big:
-            told.append(f"GPU {state.index} ({state.name}): {hidden:.1f} GiB used by no process that can be seen")
-    return tuple(told)

@@ -2,8 +2,8 @@
 
 However this process ends (exit, SIGKILL, out of memory, a dying raylet), the pipe to the guard closes and the guard
 ends the server with all its descendants. Only the SIGKILL of the guard itself can leave any behind; the server then
-dies by its parent-death signal, its container by the holder of the guard, and `sweep_leftovers` and `sweep_containers`
-find the rest by the mark in their environment and by their label.
+dies by its parent-death signal, its container by the holder of the guard, and `actors.leftovers` finds the rest by the
+mark in their environment, `actors.container_end` by their label.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from __future__ import annotations
 import json
 import os
 import select
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from actors.guard_orders import Surroundings
-from actors.guard_process import descendants, process_table, send_signal
 
 RUN_MARK = "SPECSWEEP_RUN_ID"
 TRIAL_MARK = "SPECSWEEP_TRIAL_ID"
+# In the environment of the guard itself, which is no server: as long as one works, its run is being ended in order.
+GUARD_MARK = "SPECSWEEP_GUARD_OF"
 
 _SCRIPT = Path(__file__).with_name("guard_process.py")
 _START_TIMEOUT_S = 30.0
@@ -222,13 +222,15 @@ def _boot(orders: dict[str, Any], life: int, control: int) -> None:
 
     A fresh interpreter rather than a bare fork: a Ray worker has threads that hold locks.
     """
+    inherited = {k: v for k, v in os.environ.items() if k == "LD_LIBRARY_PATH"}  # some interpreters need it to start
+    mark = {GUARD_MARK: orders["env"][RUN_MARK]} if RUN_MARK in orders["env"] else {}
     boot = subprocess.Popen(
         [sys.executable, "-I", "-S", str(_SCRIPT), str(life), str(control)],
         pass_fds=(life, control),
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        env={k: v for k, v in os.environ.items() if k == "LD_LIBRARY_PATH"},  # some interpreters need it to start
+        env={**inherited, **mark},
         start_new_session=True,
     )
     try:
@@ -236,71 +238,3 @@ def _boot(orders: dict[str, Any], life: int, control: int) -> None:
     except subprocess.TimeoutExpired:
         boot.kill()
         boot.wait()
-
-
-@dataclass(frozen=True, slots=True)
-class EndedProcess:
-    """A process that an earlier start of the run had left on this host."""
-
-    pid: int
-    command: str
-
-
-def sweep_leftovers(run_id: str, *, spare_guards: Iterable[int] = (), grace_s: float = 5.0) -> list[EndedProcess]:
-    """End every process of this user that carries the run's mark: SIGTERM, after the grace SIGKILL.
-
-    Spared: this process, its ancestors, and what lives below the guards named.
-    """
-    spared = {os.getpid(), *_ancestors(os.getpid())}
-    for guard in spare_guards:
-        spared.update((guard, *descendants(guard)))
-    ended: dict[int, EndedProcess] = {}
-    deadline = time.monotonic() + grace_s
-    while marked := [pid for pid in _marked(run_id) if pid not in spared]:
-        late = time.monotonic() >= deadline
-        for pid in marked:
-            if pid not in ended or late:
-                ended.setdefault(pid, EndedProcess(pid, process_command(pid)))
-                send_signal(pid, signal.SIGKILL if late else signal.SIGTERM)
-        if time.monotonic() > deadline + _REPORT_S:
-            break
-        time.sleep(0.05)
-    return sorted(ended.values(), key=lambda process: process.pid)
-
-
-def carries_mark(pid: int, run_id: str) -> bool:
-    """Whether a process was started, at any remove, as a server of this run."""
-    try:
-        environment = Path(f"/proc/{pid}/environ").read_bytes()
-    except OSError:
-        return False
-    return f"{RUN_MARK}={run_id}".encode() in environment.split(b"\0")
-
-
-def process_command(pid: int) -> str:
-    """The command line of a process in one line, '?' if it cannot be read."""
-    try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except OSError:
-        return "?"
-    return b" ".join(words).decode(errors="replace").strip() or "?"
-
-
-def _marked(run_id: str) -> Iterator[int]:
-    for pid, (_, state) in process_table().items():
-        if state != "Z" and _is_ours(pid) and carries_mark(pid, run_id):
-            yield pid
-
-
-def _is_ours(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}").stat().st_uid == os.getuid()
-    except OSError:
-        return False
-
-
-def _ancestors(pid: int) -> Iterator[int]:
-    table = process_table()
-    while pid in table and (parent := table[pid][0]) > 0:
-        yield parent
-        pid = parent

@@ -132,6 +132,11 @@ def redact(argv: Sequence[str]) -> tuple[str, ...]:
     return tuple(shown)
 
 
+def shown_command(command: str) -> str:
+    """A command line in one line, the values of secret flags hidden."""
+    return " ".join(redact(command.split()))
+
+
 def secret_values(argv: Sequence[str], env: Mapping[str, str]) -> frozenset[str]:
     """Every value that must not reach a log or a dataset: of secret flags, and of variables named like secrets."""
     values = {value for name, value in env.items() if SECRET_NAME.search(name)}

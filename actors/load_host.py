@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from actors.loadgen import LoadGenerator
-from actors.slot_host import scratch_dir
+from actors.run_lease import LeaseHolder, scratch_dir
 from actors.spool import read_spool
 from orchestrator.trial import Point
 
@@ -19,9 +19,12 @@ class LoadHost:
         self._run_id = run_id
         self._engine = engine
         self._running: LoadGenerator | None = None
+        # Before anything is spooled: what we keep here is of a run that lives.
+        self._claim = LeaseHolder(run_id, "load")
 
     async def run_point(self, url: str, point: Point, attempt: int, api_key: str | None = None) -> AsyncIterator[Any]:
         """Arrow record batches of request records, at last one ClientReport."""
+        self._claim.hold()
         spool = spool_file(self._run_id, point.point_id, attempt)
         spool.parent.mkdir(parents=True, exist_ok=True)
         load = self._running = LoadGenerator(

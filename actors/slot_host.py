@@ -3,61 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import shutil
 import socket
-import tempfile
 import time
 from collections.abc import AsyncIterator
-from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
-from actors.container_end import sweep_containers
-from actors.gpu import GpuState, gpu_states
-from actors.guard import sweep_leftovers
-from actors.launch import free_port, redact
+from actors.container import container_runtime
+from actors.launch import free_port, shown_command
+from actors.process_identity import ticks_now
+from actors.run_lease import LeaseHolder, scratch_dir
 from actors.server import Server
+from actors.slot_gpus import SlotGpus
 from orchestrator.errors import ClusterRefusal
 from orchestrator.outcome import Diagnosis, Label, Phase
 from orchestrator.server_start import LaunchSpec, ServerDied, StartEvent
 
 # Without a sign of the driver for this long the server is ended (a partition, or a driver that hangs).
 LEASE_S = 180.0
-
-
-def scratch_dir(run_id: str) -> Path:
-    """Where a host keeps the logs and spools of a run; they are fetched by the driver and then removed."""
-    return Path(tempfile.gettempdir()) / f"specsweep-{os.getuid()}" / run_id
-
-
-def end_leftovers(run_id: str, runtime: tuple[str, ...] = ()) -> list[tuple[int, str]]:
-    """End what an earlier start of this run left on this host; (pid, command) of each process ended.
-
-    `runtime` are the words that call the container runtime, if the run uses one; a container counts as pid 0.
-    """
-    ended = [(process.pid, _shown(process.command)) for process in sweep_leftovers(run_id)]
-    return ended + [(0, name) for name in (sweep_containers(runtime, run_id) if runtime else ())]
-
-
-def remove_scratch(run_id: str) -> None:
-    """Remove what a run left in this host's temporary folder; the driver has fetched it."""
-    shutil.rmtree(scratch_dir(run_id), ignore_errors=True)
-
-
-def gpu_states_json() -> list[dict[str, Any]] | None:
-    """This host's GPUs and who holds their memory; None where no NVIDIA driver answers."""
-    states = gpu_states()
-    return None if states is None else [asdict(_showable(state)) for state in states]
-
-
-def _showable(state: GpuState) -> GpuState:
-    return replace(state, processes=tuple(replace(p, command=_shown(p.command)) for p in state.processes))
-
-
-def _shown(command: str) -> str:
-    """A command line in one line, the values of secret flags hidden."""
-    return " ".join(redact(command.split()))
 
 
 class SlotHost:
@@ -79,6 +41,11 @@ class SlotHost:
         self._log = b""
         self._driver_seen = time.monotonic()
         self._lease: asyncio.Task[None] | None = None
+        self._claim = LeaseHolder(run_id, f"slot-{number}")
+        self._gpus: SlotGpus | None = None
+        self._began_ticks = 0
+        # Why this slot takes no more servers; its GPUs are not given back.
+        self._refused: str | None = None
 
     async def hostname(self) -> str:
         return socket.gethostname()
@@ -86,14 +53,20 @@ class SlotHost:
     async def heartbeat(self) -> None:
         """The driver is alive."""
         self._driver_seen = time.monotonic()
+        await asyncio.to_thread(self._claim.hold, seen=True)
 
     async def launch(self, spec: LaunchSpec) -> AsyncIterator[StartEvent]:
         """Start a server; the last event is ServerReady or ServerDied."""
         self._driver_seen = time.monotonic()
         if self._lease is None:
             self._lease = asyncio.create_task(self._watch_lease())
+        await asyncio.to_thread(self._claim.hold, seen=True, runtime=container_runtime(spec.command))
         await self.stop(spec.stop_grace_s)
         self._log = b""
+        if self._refused is not None:
+            yield ServerDied(spec.trial_id, Diagnosis(Label.GPU_OCCUPIED, Phase.LAUNCH, self._refused), (), 0.0)
+            return
+        self._gpus, self._began_ticks = SlotGpus(spec, self._gpu_ids), ticks_now()
         server = self._server = Server()
         log = self._scratch / spec.trial_id / "server.log"
         refused: Diagnosis | None = None
@@ -109,6 +82,8 @@ class SlotHost:
             yield ServerDied(spec.trial_id, refused, (), 0.0)
             return
         async for event in server.start(spec, gpu_ids=self._gpu_ids, host=self._address, port=port, log_path=log):
+            if isinstance(event, ServerDied) and _is_refusal(event.diagnosis):
+                self._refused = event.diagnosis.evidence
             yield event
 
     async def died(self) -> ServerDied | None:
@@ -116,18 +91,25 @@ class SlotHost:
         return await self._server.died() if self._server is not None else None
 
     async def stop(self, grace_s: float) -> dict[str, object]:
-        """End the server and all it started; keeps its log for `server_log`. Does nothing if there is none."""
+        """End the server and all it started; keeps its log for `server_log`. Does nothing if there is none.
+
+        `gpus`: [index, GiB before, GiB after] of each GPU, where that can be seen. `refused`: why the slot takes no
+        more servers, None if it does.
+        """
         server, self._server = self._server, None
         if server is None:
-            return {"exit_code": None, "seconds": 0.0, "gpu_free": None, "notes": ()}
+            return _stopped(None, 0.0, None, (), [], self._refused)
+        gpus = self._gpus
+        before = await gpus.used_gib() if gpus else {}
+        late = await gpus.newcomers(self._began_ticks) if gpus and server.is_ready else ()
         report = await server.stop(grace_s)
+        after = await gpus.used_gib() if gpus else {}
+        notes = (*report.notes, *late)
+        if report.gpu_free is False and gpus is not None:
+            self._refused = _not_back(before, after, await gpus.why_held())
         self._log = await asyncio.to_thread(server.log_bytes)
-        return {
-            "exit_code": report.exit_code,
-            "seconds": report.seconds,
-            "gpu_free": report.gpu_free,
-            "notes": report.notes,
-        }
+        memory = [[index, gib, after[index]] for index, gib in before.items() if index in after]
+        return _stopped(report.exit_code, report.seconds, report.gpu_free, notes, memory, self._refused)
 
     async def server_log(self) -> bytes:
         """The log of the server that was stopped last, zstd-compressed."""
@@ -139,6 +121,7 @@ class SlotHost:
         await self.stop(grace_s)
         if self._lease is not None:
             self._lease.cancel()
+        await asyncio.to_thread(self._claim.release)
 
     async def _watch_lease(self) -> None:
         while True:
@@ -153,3 +136,34 @@ def _make_way(log: Path) -> None:
     """The folder of a log, without an earlier log of that name."""
     log.parent.mkdir(parents=True, exist_ok=True)
     log.unlink(missing_ok=True)
+
+
+def _stopped(
+    exit_code: int | None,
+    seconds: float,
+    gpu_free: bool | None,
+    notes: tuple[str, ...],
+    gpus: list[list[float]],
+    refused: str | None,
+) -> dict[str, object]:
+    return {
+        "exit_code": exit_code,
+        "seconds": seconds,
+        "gpu_free": gpu_free,
+        "notes": notes,
+        "gpus": gpus,
+        "refused": refused,
+    }
+
+
+def _is_refusal(diagnosis: Diagnosis) -> bool:
+    """Whether the GPUs were not free before anything was started on them."""
+    return diagnosis.label is Label.GPU_OCCUPIED and diagnosis.phase is Phase.LAUNCH
+
+
+def _not_back(before: dict[int, float], after: dict[int, float], held: tuple[str, ...]) -> str:
+    """Why a slot is not used again, GPU by GPU."""
+    gpus = ", ".join(
+        f"GPU {i}: {gib:.1f} GiB before the stop, {after.get(i, gib):.1f} after" for i, gib in before.items()
+    )
+    return shown_command(f"GPU memory did not come back ({gpus}); {'; '.join(held)}")

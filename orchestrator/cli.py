@@ -53,14 +53,14 @@ def _console() -> Console:
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key, e.g. measure.repeats=3.")
 @click.option("--run-dir", type=SCENARIO, help="Where the run goes; default runs/<name>-<time>/.")
 @click.option("--resume", type=SCENARIO, metavar="RUN", help="Continue a run: only what is missing is done.")
-def run(
-    scenario: Path | None, address: str | None, overrides: tuple[str, ...], run_dir: Path | None, resume: Path | None
-) -> None:
+@click.option("--evict", is_flag=True, help="End processes that are not ours and hold the slots' GPUs; asks before.")
+@click.option("--yes", is_flag=True, help="With --evict: do not ask.")
+def run(scenario: Path | None, **options: Any) -> None:
     """Sweep SCENARIO over the cluster's slots, measure, and rank."""
     from orchestrator.run_command import RunRequest
     from orchestrator.run_command import run as run_scenario
 
-    run_scenario(RunRequest(scenario, address, overrides, run_dir, resume), _console())
+    run_scenario(RunRequest(scenario, **options), _console())
 
 
 @main.command()
@@ -83,6 +83,22 @@ def hosts(address: str | None, as_json: bool) -> None:
     from orchestrator.hosts_command import show_hosts
 
     show_hosts(address, as_json=as_json, console=_console())
+
+
+@main.command()
+@click.option("--address", metavar="auto|local|HOST:PORT", help="Ray cluster; default: a running one, else this host.")
+@click.option("--dry-run", is_flag=True, help="Only list what is there.")
+@click.option("--run", "run_id", metavar="RUN_ID", help="Only what is left of this run (the name of its directory).")
+@click.option("--evict", is_flag=True, help="Also end processes that are not ours and hold GPU memory; asks before.")
+@click.option("--yes", is_flag=True, help="With --evict: do not ask.")
+@click.option("--json", "as_json", is_flag=True, help="For machines.")
+def clean(**options: Any) -> None:
+    """End what dead runs left on the hosts, and tell who holds their GPUs; exit code 1 if something remains."""
+    from orchestrator.clean_command import CleanRequest
+    from orchestrator.clean_command import clean as clean_hosts
+
+    if not clean_hosts(CleanRequest(**options), _console()):
+        sys.exit(1)
 
 
 @main.command()

@@ -10,13 +10,15 @@ import shutil
 import socket
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from actors.run_lease import dead_ray_folders
 from orchestrator.errors import BadInput, ClusterRefusal
-from orchestrator.host_match import HostFacts, SlotPlace, place_slots
+from orchestrator.host_match import GpuPlace, HostFacts, SlotPlace, place_slots
 from orchestrator.ray_slot import CALL_S, RaySlot
 from orchestrator.scenario import Slots
 from orchestrator.slot_port import SlotFacts
@@ -96,11 +98,8 @@ def _probe(address: str) -> None:
 
 def _own_folder() -> Path:
     """Logs, sockets and token of an embedded cluster; removed at our end, where Ray would leave them for good."""
-    parent = Path(tempfile.gettempdir())
-    for left in parent.glob("specsweep-ray-*"):
-        owner = left.name.split("-")[2]
-        if left.owner() == Path.home().owner() and owner.isdigit() and not Path("/proc", owner).exists():
-            shutil.rmtree(left, ignore_errors=True)
+    for left in dead_ray_folders():
+        shutil.rmtree(left, ignore_errors=True)
     folder = Path(tempfile.mkdtemp(prefix=f"specsweep-ray-{os.getpid()}-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
@@ -157,6 +156,8 @@ class Cluster:
         self._nodes: set[str] = set()
         self._group: Any = None
         self._closing = threading.Event()
+        # What hosts had of dead runs when the slots were granted, and was ended; a line for each.
+        self.leftovers: list[str] = []
 
     def hosts(self) -> list[HostFacts]:
         """Living hosts with their resources and labels."""
@@ -178,12 +179,9 @@ class Cluster:
 
     def gpu_states(self, host: HostFacts) -> list[dict[str, Any]] | None:
         """GPUs of a host and the processes on them, asked there; None where no NVIDIA driver answers."""
-        import ray
+        from actors.host_cleanup import gpu_states_json
 
-        from actors.slot_host import gpu_states_json
-
-        call = ray.remote(gpu_states_json).options(num_cpus=0, label_selector={"ray.io/node-id": host.node_id}).remote()
-        states: list[dict[str, Any]] | None = ray.get(call, timeout=CALL_S)
+        states: list[dict[str, Any]] | None = self._ask_one(host.node_id, gpu_states_json)
         return states
 
     def grant_slots(self, slots: Slots, engine: str, timeout_s: float, runtime: tuple[str, ...] = ()) -> list[RaySlot]:
@@ -206,10 +204,25 @@ class Cluster:
         except ray.exceptions.GetTimeoutError:
             raise ClusterRefusal(self._busy(slots, places, timeout_s)) from None
         self._nodes = set(nodes)
-        self._end_leftovers(runtime)
+        self.leftovers = self._prepare_hosts(runtime)
         self._slots = [self._start_slot(slots, place, i, len(places) + i, engine) for i, place in enumerate(places)]
         threading.Thread(target=self._beat, daemon=True).start()
         return self._slots
+
+    def host_places(self) -> list[GpuPlace]:
+        """Every living host with all its GPUs."""
+        return [GpuPlace(h.hostname or h.address, None, partial(self._ask_one, h.node_id)) for h in self.hosts()]
+
+    def slot_places(self) -> list[GpuPlace]:
+        """The GPUs of the granted slots, host by host."""
+        gpus: dict[str, list[str]] = {}
+        for slot in self._slots:
+            gpus.setdefault(slot.facts.host, []).extend(slot.facts.gpu_ids)
+        return [replace(p, gpu_ids=gpus[p.host]) for p in self.host_places() if gpus.get(p.host)]
+
+    def _ask_one(self, node: str, task: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        ((_, answer),) = self.ask_hosts(task, *arguments, nodes={node}, **named)
+        return answer
 
     def _busy(self, slots: Slots, places: list[SlotPlace], timeout_s: float) -> str:
         import ray
@@ -221,30 +234,34 @@ class Cluster:
             f"{free.get('CPU', 0):g} CPUs (others may hold the rest; `specsweep hosts` shows who)."
         )
 
-    def _end_leftovers(self, runtime: tuple[str, ...]) -> None:
-        """Before the first launch: no process of an earlier start of this run may hold a GPU."""
-        from actors.slot_host import end_leftovers
+    def _prepare_hosts(self, runtime: tuple[str, ...]) -> list[str]:
+        """Before the first launch: no process of an earlier start of this run, nor of a dead one, may hold a GPU."""
+        from actors.host_cleanup import prepare_host
 
-        self._on_each_host(end_leftovers, runtime)
+        answers = self.ask_hosts(prepare_host, self._run_id, runtime, nodes=self._nodes)
+        return [f"{host.hostname or host.address}: {line}" for host, lines in answers for line in lines or ()]
 
     def _remove_scratch(self) -> None:
         import ray
 
-        from actors.slot_host import remove_scratch
+        from actors.run_lease import remove_scratch
 
         with contextlib.suppress(ray.exceptions.RayError):
-            self._on_each_host(remove_scratch)
+            self.ask_hosts(remove_scratch, self._run_id, nodes=self._nodes)
 
-    def _on_each_host(self, task: Callable[..., Any], *arguments: Any) -> None:
-        """Run a function of the run id on every host that we use."""
+    def ask_hosts(
+        self, task: Callable[..., Any], *arguments: Any, nodes: Collection[str] | None = None, **named: Any
+    ) -> list[tuple[HostFacts, Any]]:
+        """Run a function on these hosts (None: all) at the same time; what each answered."""
         import ray
 
         remote = ray.remote(task)
+        asked = [host for host in self.hosts() if nodes is None or host.node_id in nodes]
         calls = [
-            remote.options(num_cpus=0, label_selector={"ray.io/node-id": node}).remote(self._run_id, *arguments)
-            for node in self._nodes
+            remote.options(num_cpus=0, label_selector={"ray.io/node-id": host.node_id}).remote(*arguments, **named)
+            for host in asked
         ]
-        ray.get(calls, timeout=CALL_S * 2)
+        return list(zip(asked, ray.get(calls, timeout=CALL_S * 4), strict=True))
 
     def _start_slot(self, slots: Slots, place: SlotPlace, bundle: int, load_bundle: int, engine: str) -> RaySlot:
         import ray

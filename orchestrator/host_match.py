@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from orchestrator.errors import ClusterRefusal
 from orchestrator.scenario import Slots
@@ -36,6 +37,15 @@ class SlotPlace:
     def bind_address(self) -> str:
         """Loopback where the load comes from the same host, else the address that the cluster knows."""
         return "127.0.0.1" if self.load_host.node_id == self.host.node_id else self.host.address
+
+
+@dataclass(frozen=True, slots=True)
+class GpuPlace:
+    """GPUs of one host (None: all of them). `ask` runs a function there, with the arguments behind it."""
+
+    host: str
+    gpu_ids: list[str] | None
+    ask: Callable[..., Any]
 
 
 def place_slots(slots: Slots, hosts: list[HostFacts]) -> list[SlotPlace]:

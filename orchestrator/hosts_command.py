@@ -54,3 +54,13 @@ def _print_gpus(host: HostFacts, gpus: list[dict[str, Any]] | None, console: Con
         for process in gpu["processes"]:
             told = f"  pid {process['pid']} {process['user']} {process['gib']:.1f} GiB: {process['command']}"
             console.print(escape(told))
+            if process.get("restart"):
+                console.print(escape(f"    {restart_warning(process)}"), soft_wrap=True)
+
+
+def restart_warning(process: dict[str, Any]) -> str:
+    """That a holder of a GPU would come back as often as it ends, and what to do."""
+    return (
+        f"{process['unit']} restarts it (Restart={process['restart']}), also in the middle of a run: "
+        f"{process['stop']}, before a run on this GPU"
+    )

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.config_label import config_labels
-from orchestrator.outcome import Failed, Infeasible, Outcome, Phase
+from orchestrator.outcome import Failed, Infeasible, Phase
 from orchestrator.planner import Plan
 from orchestrator.resolved_settings import setting_changes
 from orchestrator.server_start import ServerReady, StartProgress
@@ -90,14 +90,15 @@ class Progress:
             case TrialEnded():
                 for note in happening.notes:
                     self._say(slot, f"{view.config}: {note}")
-                self._trial_ended(slot, view, happening.outcome)
+                self._trial_ended(slot, view, happening)
             case _:
                 pass
 
     def _doing(self, view: _SlotView, what: str) -> None:
         view.doing, view.since = what, self._clock()
 
-    def _trial_ended(self, slot: str, view: _SlotView, outcome: Outcome) -> None:
+    def _trial_ended(self, slot: str, view: _SlotView, ended: TrialEnded) -> None:
+        outcome = ended.outcome
         self._counts.trials += 1
         told: str = outcome.kind
         if isinstance(outcome, Infeasible | Failed):
@@ -109,6 +110,9 @@ class Progress:
         self._say(slot, f"{view.config}: {told}")
         view.config, view.free_gib = "-", None
         self._doing(view, "waiting")
+        if ended.refused is not None:
+            self._say(slot, f"this slot is not used any more: {ended.refused}")
+            self._doing(view, "not used any more")
 
     def _say(self, slot: str, text: str) -> None:
         minutes, seconds = divmod(int(self._clock() - self._counts.started), 60)

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from orchestrator.server_start import LaunchSpec, ServerDied, StartEvent
+from orchestrator.server_start import GPU_RETURN_S, LaunchSpec, ServerDied, StartEvent
 from orchestrator.slot_port import SlotFacts, SlotLost, StopFacts, TrialBroken
 from orchestrator.trial import Point, PointSpec
 
@@ -43,7 +43,7 @@ class RaySlot:
         self._grace_s, self._aside_s = spec.stop_grace_s, spec.aside_s
         self._api_key = request_key((*spec.command, *spec.extra_args), {**os.environ, **dict(spec.env)})
         stream = self._slot.launch.options(num_returns="streaming").remote(spec)
-        yield from self._items(stream, spec.start_timeout_s + spec.stop_grace_s + spec.aside_s + CALL_S)
+        yield from self._items(stream, spec.start_timeout_s + spec.stop_grace_s + spec.aside_s + GPU_RETURN_S + CALL_S)
 
     def run_point(self, url: str, point: Point, attempt: int) -> Iterator[Any]:
         stream = self._load.run_point.options(num_returns="streaming", _generator_backpressure_num_objects=64).remote(
@@ -115,8 +115,17 @@ class RaySlot:
         self._slot.interrupt.remote(self._grace_s)
 
     def stop(self) -> StopFacts:
-        report = self._call(self._slot.stop.remote(self._grace_s), self._grace_s * 2 + self._aside_s + CALL_S * 2)
-        return StopFacts(report["exit_code"], report["seconds"], report["gpu_free"], tuple(report["notes"]))
+        limit_s = self._grace_s * 2 + self._aside_s + GPU_RETURN_S + CALL_S * 2
+        report = self._call(self._slot.stop.remote(self._grace_s), limit_s)
+        gpus = tuple((int(index), before, after) for index, before, after in report["gpus"])
+        return StopFacts(
+            report["exit_code"],
+            report["seconds"],
+            report["gpu_free"],
+            tuple(report["notes"]),
+            gpus,
+            report["refused"],
+        )
 
     def server_log(self) -> bytes:
         log: bytes = self._call(self._slot.server_log.remote(), CALL_S)
@@ -130,7 +139,7 @@ class RaySlot:
 
     def end_close(self) -> None:
         with contextlib.suppress(SlotLost, TrialBroken):
-            self._call(self._closing, self._grace_s + self._aside_s + CALL_S)
+            self._call(self._closing, self._grace_s + self._aside_s + GPU_RETURN_S + CALL_S)
 
 
 def _cause(error: Any) -> str:

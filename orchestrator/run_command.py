@@ -19,6 +19,7 @@ from actors.container import container_runtime
 from orchestrator.cluster import Cluster, Connection, connect
 from orchestrator.command_template import render
 from orchestrator.errors import BadInput, ClusterRefusal, RunInterrupted, SpecsweepError
+from orchestrator.eviction_command import evict_strangers
 from orchestrator.journal import finished_work
 from orchestrator.launch_check import limits_of
 from orchestrator.options import SettingsFault
@@ -48,6 +49,8 @@ class RunRequest:
     overrides: tuple[str, ...] = ()
     run_dir: Path | None = None
     resume: Path | None = None
+    evict: bool = False
+    yes: bool = False
 
 
 def run(request: RunRequest, console: Console) -> Path:
@@ -185,6 +188,10 @@ def _sweep(
             scenario.timeouts.cluster_s,
             container_runtime(scenario.engine.command),
         )
+        for line in cluster.leftovers:
+            console.print(line, soft_wrap=True, markup=False)
+        if request.evict:
+            evict_strangers(cluster.slot_places(), directory.run_id, yes=request.yes, console=console)
         plan = make_plan(scenario, len(slots), done)
         console.print(plan_line(plan))
         with Progress(plan, [s.facts.name for s in slots], console) as progress:

@@ -21,7 +21,7 @@ from orchestrator.paths import RunPaths, write_whole
 from orchestrator.planner import make_plan
 from orchestrator.provenance import driver_facts, utc_now
 from orchestrator.redaction import storable
-from orchestrator.run_tables import Place, RunFacts, load_row, server_from_json, trial_row
+from orchestrator.run_tables import NO_NOTES, EndNotes, Place, RunFacts, load_row, server_from_json, trial_row
 from orchestrator.scenario import Scenario
 from orchestrator.server_start import ServerDied, ServerReady
 from orchestrator.trial import ClientReport, Point, Trial
@@ -141,10 +141,11 @@ class RunDirectory:
         outcome: Outcome,
         server: ServerReady | ServerDied | None,
         place: Place,
+        notes: EndNotes = NO_NOTES,
     ) -> None:
         """Record how a trial ended, in the dataset and in the journal."""
         measured = sum(p.point_id in self.state.done_points for p in trial.points)
-        row = trial_row(self._run_facts, trial, attempt, outcome, server, place, measured)
+        row = trial_row(self._run_facts, trial, attempt, outcome, server, place, measured) | notes.columns()
         dataset.write_trial(self.paths, row)
         told = {k: row[k] for k in ("label", "phase", "evidence", "exit_code")}
         self._journal.append(

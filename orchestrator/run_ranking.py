@@ -126,7 +126,7 @@ def _assemble(
         rankings=rank_objectives(scenario, rankable, values),
         infeasible=infeasible,
         failed=failed,
-        notes=(*damage, *_notes(scenario, configs, points), *_open_notes(configs)),
+        notes=(*damage, *_refused_slots(trials), *_notes(scenario, configs, points), *_open_notes(configs)),
         changes={config_id: changes for config_id in rankable if (changes := configs[config_id].changes)},
         merged={config_id: into for config_id, into in standing.items() if into != config_id},
     )
@@ -155,6 +155,12 @@ def _damage(missing: list[str]) -> tuple[str, ...]:
     return (
         f"{len(missing)} measured points are gone from dataset/ or damaged ({names}): --resume measures them again",
     )
+
+
+def _refused_slots(trials: list[dict[str, Any]]) -> list[str]:
+    """Slots that went out of use in the middle of the run: fewer hosts measured the rest."""
+    refused = {trial["slot"]: trial["slot_refused"] for trial in trials if trial.get("slot_refused")}
+    return [f"slot {slot} was not used any more: {why}" for slot, why in sorted(refused.items())]
 
 
 def _notes(scenario: Scenario, configs: dict[str, RunConfig], points: list[MeasuredPoint]) -> tuple[str, ...]:

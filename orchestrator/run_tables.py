@@ -34,6 +34,21 @@ class Place:
         return cls(told["slot"], told["host"], tuple(told["gpu_ids"]), told["began_at"])
 
 
+@dataclass(frozen=True, slots=True)
+class EndNotes:
+    """What went wrong besides when a server was stopped, and why its slot takes no more servers (None if it does)."""
+
+    notes: tuple[str, ...] = ()
+    slot_refused: str | None = None
+
+    def columns(self) -> dict[str, Any]:
+        """As the row of the trial has them."""
+        return {"notes": list(self.notes), "slot_refused": self.slot_refused}
+
+
+NO_NOTES = EndNotes()
+
+
 def server_from_json(told: dict[str, Any] | None) -> ServerReady | None:
     """A ServerReady from the journal."""
     if told is None:

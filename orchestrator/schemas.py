@@ -111,6 +111,8 @@ def trials_schema() -> Any:
             ("line_number", count),
             ("exit_code", count),
             ("points", count),
+            ("notes", pa.list_(text)),  # files of earlier releases lack it and the next
+            ("slot_refused", text),
         ],
         metadata={"specsweep_schema": str(SCHEMA_VERSION), "table": "trials"},
     )

@@ -10,6 +10,8 @@ from orchestrator.trial import Settings
 
 # A container runtime may take this long to end a container, besides the container's own grace.
 CONTAINER_END_S = 60.0
+# Proof that GPU memory is back may take this long: a minute, then what is left of ours is ended, and a little again.
+GPU_RETURN_S = 90.0
 # Left in a rendered command line: only the host where the server starts knows them.
 HOST_WORD, PORT_WORD = "{host}", "{port}"
 

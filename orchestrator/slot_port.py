@@ -21,12 +21,18 @@ class SlotFacts:
 
 @dataclass(frozen=True, slots=True)
 class StopFacts:
-    """How a server was stopped. `notes` tell what went wrong besides."""
+    """How a server was stopped. `notes` tell what went wrong besides.
+
+    `gpus`: index, GiB used before and after the stop, of each GPU where that can be seen. `refused`: why the slot takes
+    no more servers; None if it does.
+    """
 
     exit_code: int | None
     seconds: float
     gpu_free: bool | None
     notes: tuple[str, ...] = ()
+    gpus: tuple[tuple[int, float, float], ...] = ()
+    refused: str | None = None
 
 
 class SlotLost(Exception):

@@ -11,7 +11,7 @@ from typing import Protocol
 from orchestrator.outcome import Outcome
 from orchestrator.planner import Plan
 from orchestrator.run_directory import RunDirectory
-from orchestrator.run_tables import Place
+from orchestrator.run_tables import EndNotes, Place
 from orchestrator.server_start import LaunchSpec, ServerReady
 from orchestrator.slot_port import SlotFacts, SlotPort
 from orchestrator.trial import Trial
@@ -133,6 +133,7 @@ class Sweep:
         self._result = SweepResult()
         self._earlier = dict(run.state.attempts)
         self._tries: dict[str, int] = {}
+        self._refusals: dict[str, int] = {}
         self._faults: list[Exception] = []
 
     def run(self) -> SweepResult:
@@ -189,7 +190,10 @@ class Sweep:
         try:
             for happening in work.run():
                 self._happenings.put((i, happening))
-            if tries < MOST_ATTEMPTS and not self._cancelled.is_set():
+            if work.refused is not None:  # says nothing about the trial
+                self._refusals[trial.trial_id] = self._refusals.get(trial.trial_id, 0) + 1
+            counted = tries - self._refusals.get(trial.trial_id, 0)
+            if counted < MOST_ATTEMPTS and not self._cancelled.is_set():
                 again = work.rest
         finally:
             self._trials.done(i, again)
@@ -219,7 +223,8 @@ class Sweep:
         place = place_of(self._slots[i].facts, ended.began_at)
         if ended.log:
             self._run.keep_log(ended.trial, ended.attempt, ended.log)
-        self._run.end_trial(ended.trial, ended.attempt, ended.outcome, ended.server, place)
+        aside = EndNotes(ended.notes, ended.refused)
+        self._run.end_trial(ended.trial, ended.attempt, ended.outcome, ended.server, place, aside)
         self._result.outcomes[ended.trial.trial_id] = ended.outcome
 
 

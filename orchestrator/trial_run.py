@@ -60,7 +60,10 @@ class PointBroke:
 
 @dataclass(frozen=True, slots=True)
 class TrialEnded:
-    """The server is stopped and its log is here. `notes` tell what went wrong in the end, and cost nothing."""
+    """The server is stopped and its log is here. `notes` tell what went wrong in the end, and cost nothing.
+
+    `refused`: why the slot takes no more servers; None if it does.
+    """
 
     trial: Trial
     attempt: int
@@ -69,6 +72,7 @@ class TrialEnded:
     began_at: str
     log: bytes
     notes: tuple[str, ...] = ()
+    refused: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +121,8 @@ class _Answers:
 class TrialRun:
     """Drives one slot through one trial.
 
-    Afterwards `lost` tells that the slot cannot be used any more, and `rest` is what a second attempt would have to
-    do, if the trial broke.
+    Afterwards `lost` tells that the slot cannot be used any more, `refused` that it says so itself and why, and `rest`
+    is what a second attempt would have to do, if the trial broke.
     """
 
     def __init__(
@@ -132,6 +136,7 @@ class TrialRun:
         self._server: ServerReady | ServerDied | None = None
         self._measured: set[str] = set()
         self.lost = False
+        self.refused: str | None = None
         self.rest: Trial | None = None
 
     def run(self) -> Iterator[Happening]:
@@ -151,7 +156,7 @@ class TrialRun:
         if isinstance(outcome, Failed):
             left = tuple(p for p in self._trial.points if p.point_id not in self._measured)
             self.rest = replace(self._trial, points=left)
-        yield TrialEnded(self._trial, self._attempt, outcome, self._server, began_at, log, notes)
+        yield TrialEnded(self._trial, self._attempt, outcome, self._server, began_at, log, notes, self.refused)
 
     def _run_server(self) -> Generator[Happening, None, Outcome]:
         for event in self._slot.launch(self._spec):
@@ -223,7 +228,9 @@ class TrialRun:
         """Stop the server and fetch its log; a lost slot has neither."""
         notes: tuple[str, ...] = ()
         try:
-            notes = self._slot.stop().notes
+            stopped = self._slot.stop()
+            notes, self.refused = stopped.notes, stopped.refused
+            self.lost = self.lost or self.refused is not None
             return self._slot.server_log(), notes
         except SlotLost:
             self.lost = True

@@ -7,17 +7,20 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from actors.emulator.flags import EmulatorFlags, parse_flags
+from actors.emulator.held_memory import HeldMemory, OutOfGpuMemory, held_memory
 from actors.emulator.log import LogWriter
-from actors.emulator.memory import MemoryPlan, plan_memory
+from actors.emulator.memory import Death, MemoryPlan, plan_memory
 from actors.emulator.processes import ProcessTree, kill_self, scheduler_titles
 from actors.emulator.profiles import PROFILES, Profile, profile_for
 from actors.emulator.resolution import Settings, resolve
 from actors.emulator.startup import (
     Event,
+    Hold,
     Pause,
     Raw,
     Say,
@@ -53,11 +56,19 @@ def main(argv: list[str] | None = None) -> None:
     tree = ProcessTree(scheduler_titles(settings.tp))
     if faults:
         faults.own(tree)
+    held = held_memory(settings, profile, tree, os.environ)
+    profile = held.profile if held else profile
     plan = plan_memory(settings, profile)
-    for event in timeline(settings, plan, profile):
-        _play(event, log, flags)
-    if plan.death is not None:
-        _die(plan, log)
+    if held and (unbalanced := held.unbalanced()):
+        plan = replace(plan, death=unbalanced)
+    death = plan.death
+    try:
+        for event in timeline(settings, plan, profile):
+            _play(event, log, flags, held)
+    except OutOfGpuMemory as found:
+        death = found.death
+    if death is not None:
+        _die(death, log)
     log.rank(ready_line(settings, plan))
     for line in cache_lines(settings, plan):
         log.rank(line)
@@ -95,8 +106,11 @@ def _shown(settings: Settings) -> dict[str, object]:
     return public_args(settings.args)
 
 
-def _play(event: Event, log: LogWriter, flags: EmulatorFlags) -> None:
-    if isinstance(event, Pause):
+def _play(event: Event, log: LogWriter, flags: EmulatorFlags, held: HeldMemory | None) -> None:
+    if isinstance(event, Hold):
+        if held:
+            held.hold(event.taken_gib, event.phase, event.graph)
+    elif isinstance(event, Pause):
         time.sleep(event.seconds / flags.start_speedup)
     elif isinstance(event, Raw):
         log.raw(event.text)
@@ -104,10 +118,9 @@ def _play(event: Event, log: LogWriter, flags: EmulatorFlags) -> None:
         {"main": log.say, "first": log.rank, "all": log.every_rank}[event.who](event.text)
 
 
-def _die(plan: MemoryPlan, log: LogWriter) -> NoReturn:
+def _die(death: Death, log: LogWriter) -> NoReturn:
     """The scheduler prints its exception and signals its parent, which kills the tree and itself."""
-    if plan.death is not None:
-        log.rank(f"Scheduler hit an exception: {scheduler_traceback(plan.death)}", plan.death.gpu or 0)
+    log.rank(f"Scheduler hit an exception: {scheduler_traceback(death)}", death.gpu or 0)
     log.say("Received sigquit from a child process. It usually means the child failed.")
     log.say(f"kill_process_tree called: parent_pid={os.getpid()}, include_parent=True, pid={os.getpid()}")
     kill_self()

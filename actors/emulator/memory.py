@@ -19,7 +19,7 @@ CONTEXT_GIB = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """Why a start dies. `phase`: load, draft_load, kv, or graph; `gpu` is set where one card ran out."""
+    """Why a start dies. `phase`: init, load, draft_load, kv, or graph; `gpu` is set where one card ran out."""
 
     phase: str
     error: str
@@ -107,12 +107,14 @@ class MemoryPlan:
 
 def out_of_memory(profile: Profile, wanted_gib: float, free_gib: float, gpu: int) -> str:
     """PyTorch's words for an allocation that failed."""
-    used = profile.gpu.total_gib - free_gib
+    used = profile.gpu.total_gib - free_gib - sum(gib for _, gib in profile.gpu.others)
+    strangers = "".join(f"Process {pid} has {gib:.2f} GiB memory in use. " for pid, gib in profile.gpu.others)
     by_torch = max(0.0, used - 1.9)
     return (
         f"CUDA out of memory. Tried to allocate {wanted_gib:.2f} GiB. GPU {gpu} has a total capacity of "
-        f"{profile.gpu.total_gib:.2f} GiB of which {free_gib:.2f} GiB is free. Including non-PyTorch memory, this "
-        f"process has {used:.2f} GiB memory in use. Of the allocated memory {by_torch:.2f} GiB is allocated by "
+        f"{profile.gpu.total_gib:.2f} GiB of which {free_gib:.2f} GiB is free. {strangers}"
+        f"Including non-PyTorch memory, this process has {used:.2f} GiB memory in use. "
+        f"Of the allocated memory {by_torch:.2f} GiB is allocated by "
         f"PyTorch, and 0.94 GiB is reserved by PyTorch but unallocated. If reserved but unallocated memory is large "
         f"try setting PYTORCH_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  See documentation for "
         f"Memory Management  (https://pytorch.org/docs/stable/notes/cuda.html#environment-variables)"

@@ -53,6 +53,11 @@ class ProcessTree:
     def scheduler_pid(self) -> int:
         return self._children[1][1].pid
 
+    @property
+    def scheduler_pids(self) -> list[int]:
+        """Of each rank in turn."""
+        return [child.pid for _, child in self._children[1:-1]]
+
     def end_rank(self, rank: int, number: int) -> None:
         """A scheduler ends by this signal, as if it were its own doing."""
         self._children[1 + min(rank, len(self._children) - 3)][1].send_signal(number)

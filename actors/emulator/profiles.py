@@ -13,10 +13,11 @@ from actors.emulator.speed import DepthSpeed, SpeedModel
 
 @dataclass(frozen=True, slots=True)
 class GpuMemory:
-    """One card: total and free-before-load GiB."""
+    """One card: total and free-before-load GiB. `others` are strangers that hold memory there: (pid, GiB)."""
 
     total_gib: float
     free_gib: float
+    others: tuple[tuple[int, float], ...] = ()
 
     @property
     def total_mib(self) -> int:

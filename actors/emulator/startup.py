@@ -36,7 +36,16 @@ class Pause:
     seconds: float
 
 
-Event = Say | Raw | Pause
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """From here on every rank holds so much GPU memory besides its context. `phase` and `graph` as in Death."""
+
+    taken_gib: float
+    phase: str
+    graph: str | None = None
+
+
+Event = Say | Raw | Pause | Hold
 
 
 def timeline(settings: Settings, plan: MemoryPlan, profile: Profile) -> Iterator[Event]:
@@ -46,6 +55,8 @@ def timeline(settings: Settings, plan: MemoryPlan, profile: Profile) -> Iterator
     yield Pause(profile.times.init_s)
     yield Say(f"Init parallel ends. elapsed={profile.times.init_s:.2f} s")
     yield _baseline(plan, profile)
+    if dead_in == "init":
+        return
     yield from _loading(settings, plan, profile)
     if dead_in in {"load", "draft_load"}:
         return
@@ -69,6 +80,7 @@ def _loading(settings: Settings, plan: MemoryPlan, profile: Profile) -> Iterator
     )
     if dead_in == "load":
         return
+    yield Hold(plan.weights_gib, "load")
     left = plan.free_gib - plan.weights_gib
     yield Say(
         f"Load weight end. elapsed={profile.times.load_s:.2f} s, type={profile.architecture}, {quant}"
@@ -83,6 +95,7 @@ def _loading(settings: Settings, plan: MemoryPlan, profile: Profile) -> Iterator
     yield Pause(profile.times.draft_load_s)
     if dead_in == "draft_load":
         return
+    yield Hold(plan.weights_gib + plan.draft_gib, "draft_load")
     yield Say(
         f"Load weight end. elapsed={profile.times.draft_load_s:.2f} s, type={profile.draft_architecture}, {quant}"
         f"avail mem={plan.loaded_gib:.2f} GB, mem usage={plan.draft_gib:.2f} GB."
@@ -106,6 +119,7 @@ def _pools(settings: Settings, plan: MemoryPlan, profile: Profile) -> Iterator[E
     for warning in plan.warnings:
         yield Say(warning)
     yield Pause(profile.times.kv_s)
+    yield Hold(plan.free_gib - plan.pooled_gib, "kv")
     if plan.state is not None:
         yield Say(_state_line(settings, plan))
     yield Say(_kv_line(profile, plan.kv_tokens, plan.kv_gib))
@@ -145,7 +159,7 @@ def _captures(plan: MemoryPlan, profile: Profile) -> Iterator[Event]:
             )
     for index, graph in enumerate(plan.graphs):
         fatal = plan.death is not None and index == len(plan.graphs) - 1
-        yield from _capture(graph, profile, fatal)
+        yield from _capture(graph, profile, fatal, plan.free_gib)
 
 
 def capture_seconds(graph: GraphPlan, profile: Profile) -> float:
@@ -154,7 +168,7 @@ def capture_seconds(graph: GraphPlan, profile: Profile) -> float:
     return profile.times.first_capture_s + each * (len(graph.sizes) - 1)
 
 
-def _capture(graph: GraphPlan, profile: Profile, fatal: bool) -> Iterator[Event]:
+def _capture(graph: GraphPlan, profile: Profile, fatal: bool, plan_free_gib: float) -> Iterator[Event]:
     head = f"Capture {graph.name} CUDA graph"
     sizes = list(graph.sizes[::-1])
     backend = "breakable" if graph.metric == "prefill" else "full"
@@ -165,6 +179,7 @@ def _capture(graph: GraphPlan, profile: Profile, fatal: bool) -> Iterator[Event]
     yield from _bar(graph, profile, fatal)
     if fatal:
         return
+    yield Hold(plan_free_gib - graph.end_gib, "graph", graph.name)
     listed = f"bs={sizes}, " if graph.metric in {"decode", "target_verify"} else ""
     yield Say(
         f"{head} end. {listed}elapsed={capture_seconds(graph, profile):.2f} s, "

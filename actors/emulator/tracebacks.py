@@ -17,6 +17,12 @@ _LOAD = (
     ("model_executor/model_runner.py", 903, "load_model", "self.model = get_model("),
     ("model_loader/loader.py", 742, "load_model", "model = _initialize_model("),
 )
+_BALANCE = (
+    *_INIT,
+    ("managers/scheduler.py", 1131, "init_model_worker", "self.init_tp_model_worker()"),
+    ("managers/tp_worker.py", 286, "__init__", "self._init_model_runner()"),
+    ("distributed/bootstrap.py", 450, "_check_tp_memory_balance", "raise RuntimeError(msg)"),
+)
 _KV = (
     *_INIT,
     ("managers/scheduler.py", 1137, "init_model_worker", "self.init_memory_pools()"),
@@ -45,6 +51,7 @@ _KV_FRACTION = (
     *_KV,
     ("mem_cache/kv_cache_configurator.py", 3050, "_profile_available_bytes", "raise ValueError("),
 )
+_KV_FRAMES = {"ValueError": _KV_FRACTION, "RuntimeError": _KV_TOKENS}
 _GRAPH_FILES = {
     "target decode": "model_executor/runner/decode_cuda_graph_runner.py",
     "target verify": "model_executor/runner/decode_cuda_graph_runner.py",
@@ -71,10 +78,12 @@ def _traceback(frames: tuple[Frame, ...], error: str) -> str:
 def scheduler_traceback(death: Death) -> str:
     """The text after `Scheduler hit an exception: `."""
     error = f"{death.error}: {death.message}"
+    if death.phase == "init":
+        return _traceback(_BALANCE, error) + "\n"
     if death.phase in {"load", "draft_load"}:
         return _traceback(_LOAD, error) + "\n"
     if death.phase == "kv":
-        return _traceback(_KV_FRACTION if death.error == "ValueError" else _KV_TOKENS, error) + "\n"
+        return _traceback(_KV_FRAMES.get(death.error, _KV), error) + "\n"
     file = _GRAPH_FILES[death.graph or "target decode"]
     inner = _traceback(
         ((file, 412, "__init__", "self.capture()"), (file, 520, "capture", "self.capture_one_batch_size(bs)")), error

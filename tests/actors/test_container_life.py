@@ -19,8 +19,8 @@ import actors.guard_steps
 from actors.container import container_name
 from actors.container_end import remove_container
 from actors.guard_orders import Container
+from actors.host_cleanup import end_leftovers
 from actors.server import Server, StopReport
-from actors.slot_host import end_leftovers
 from orchestrator.outcome import Label, Phase
 from orchestrator.server_start import LaunchSpec, ServerDied, ServerReady, StartEvent
 from tests.actors.test_guard import eventually as soon

@@ -12,7 +12,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from actors.gpu import GIB, GpuProcess, GpuState, foreign_occupants, gpu_states, wait_until_free
+from actors.gpu import GIB, GpuProcess, GpuState, gpu_states, wait_until_free
+from actors.gpu_holders import foreign_occupants
 from actors.guard import RUN_MARK
 
 # Above every pid that Linux gives out: never in /proc, like the processes of another PID namespace.
@@ -93,9 +94,22 @@ def test_a_process_without_the_mark_is_foreign_and_one_with_it_is_not(marked: in
     assert foreign_occupants(["1"], "run-7", read=read) == ()
 
 
-def test_memory_that_no_visible_process_explains_is_told() -> None:
+@pytest.mark.parametrize(
+    ("contained", "where"),
+    [
+        (True, "this is a container, look on the container host: nvidia-smi, fuser -v /dev/nvidia*"),
+        (
+            False,
+            "look in other containers and as root: nvidia-smi, fuser -v /dev/nvidia*; else the driver did not free it",
+        ),
+    ],
+)
+def test_memory_that_no_visible_process_explains_is_told(
+    contained: bool, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("actors.gpu_holders.is_contained", lambda: contained)
     occupants = foreign_occupants(["0"], "run-7", read=lambda: gpu_states(FakeNvml(60.0, {})))
-    assert occupants == ("GPU 0 (RTX PRO 6000): 60.0 GiB used by no process that can be seen",)
+    assert occupants == (f"GPU 0 (RTX PRO 6000): 60.0 GiB used by no process that can be seen; {where}",)
 
 
 def test_waiting_ends_when_the_memory_is_back() -> None:

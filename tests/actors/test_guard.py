@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from actors.guard import RUN_MARK, EndedProcess, Guarded, ServerExit, ServerNotStarted, sweep_leftovers
+from actors.guard import RUN_MARK, Guarded, ServerExit, ServerNotStarted
 from actors.guard_process import process_table
+from actors.leftovers import end_run_processes
 
 # Ignores SIGTERM in a session of its own, with a parent that has exited: nothing but the guard knows it.
 DAEMON = """
@@ -186,11 +187,12 @@ def test_the_sweep_ends_only_what_carries_the_mark_of_the_run(
     marked, longer, unmarked = sleepers(run), sleepers(run + "1"), sleepers("")
     env = {**os.environ, RUN_MARK: run}
     held = Guarded.start([sys.executable, "-c", "import time; time.sleep(600)"], env=env, log_path=tmp_path / "log")
-    ended = sweep_leftovers(run, spare_guards=[held.guard_pid], grace_s=0.2)
-    assert [process.pid for process in ended] == [marked.pid]
+    ended = end_run_processes(run, spare=[held.guard_pid], grace_s=0.2)
+    assert [found.process.pid for found in ended] == [marked.pid]
     assert ended[0].command.startswith(f"{sys.executable} -c import signal")
     assert marked.wait(10) == -9
     assert [longer.poll(), unmarked.poll(), held.poll()] == [None, None, None]
     command = f"{sys.executable} -c import time; time.sleep(600)"
-    assert sweep_leftovers(run, grace_s=5.0) == [EndedProcess(held.pid, command)]
+    (last,) = end_run_processes(run, grace_s=5.0)
+    assert (last.process.pid, last.command, last.guarded) == (held.pid, command, True)
     assert held.poll(20) == ServerExit(-15)

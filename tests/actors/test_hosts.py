@@ -13,11 +13,13 @@ from typing import Any
 import pytest
 import zstandard
 
-import actors.slot_host
+import actors.host_cleanup
 from actors.gpu import GpuProcess, GpuState
+from actors.host_cleanup import end_leftovers, gpu_states_json
 from actors.load_host import LoadHost, spool_file, spooled_batches
 from actors.record_batch import records_of
-from actors.slot_host import SlotHost, end_leftovers, gpu_states_json, remove_scratch, scratch_dir
+from actors.run_lease import remove_scratch, scratch_dir
+from actors.slot_host import SlotHost
 from orchestrator.outcome import Diagnosis, Label, Phase
 from orchestrator.server_start import LaunchSpec, ServerDied, ServerReady, StartEvent
 from orchestrator.trial import ClientReport
@@ -26,7 +28,14 @@ from tests.fakes.scripted_endpoint import ScriptedEndpoint, native_answer
 from tests.fakes.scripted_server import SLOT, START, diagnosis_of, eventually, is_alive, spec_for
 
 RUN = "run-7"
-NO_STOP = {"exit_code": None, "seconds": 0.0, "gpu_free": None, "notes": ()}
+NO_STOP: dict[str, Any] = {
+    "exit_code": None,
+    "seconds": 0.0,
+    "gpu_free": None,
+    "notes": (),
+    "gpus": [],
+    "refused": None,
+}
 
 
 @pytest.fixture(autouse=True)
@@ -169,11 +178,11 @@ def test_leftovers_are_told_without_their_secrets() -> None:
 def test_holders_of_gpus_are_told_without_their_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     holder = GpuProcess(7, "bob", "serve --api-key sk-of-bob --port 1", 60.0)
     states = (GpuState(0, "GPU-1", "RTX", 96.0, 60.0, 36.0, (holder,)),)
-    monkeypatch.setattr(actors.slot_host, "gpu_states", lambda: states)
+    monkeypatch.setattr(actors.host_cleanup, "gpu_states", lambda: states)
     told = gpu_states_json()
     assert told is not None
     assert told[0]["processes"][0]["command"] == "serve --api-key *** --port 1"
-    monkeypatch.setattr(actors.slot_host, "gpu_states", lambda: None)
+    monkeypatch.setattr(actors.host_cleanup, "gpu_states", lambda: None)
     assert gpu_states_json() is None
 
 

@@ -162,8 +162,14 @@ class Daemon:
         _say(stream, code=0)
 
     def ps(self, request: dict[str, Any], stream: Any) -> None:
-        names = [c.name for c in list(self.containers.values()) if request["label"] in (None, *c.run["labels"])]
-        _say(stream, out=base64.b64encode("".join(f"{n}\n" for n in names).encode()).decode(), code=0)
+        wanted = request["label"]
+        lines = ""
+        for container in list(self.containers.values()):
+            labels = container.run["labels"]
+            if wanted is None or wanted in labels or any(label.startswith(f"{wanted}=") for label in labels):
+                value = next((label.partition("=")[2] for label in labels if label.startswith("specsweep.run=")), "")
+                lines += f"{container.name}\t{value}\n" if ".Label " in request["format"] else f"{container.name}\n"
+        _say(stream, out=base64.b64encode(lines.encode()).decode(), code=0)
 
     def inspect(self, request: dict[str, Any], stream: Any) -> None:
         told = json.dumps(self.containers[request["name"]].run)
@@ -245,7 +251,8 @@ def main(words: list[str]) -> int:
             return ask({"op": "inspect", "name": name})
         case ["ps", "-a", *rest]:
             label = rest[1].removeprefix("label=") if "--filter" in rest else None
-            return ask({"op": "ps", "label": label})
+            form = rest[rest.index("--format") + 1] if "--format" in rest else ""
+            return ask({"op": "ps", "label": label, "format": form})
     sys.stderr.write(f"docker: '{' '.join(words)}' is not a docker command.\n")
     return 125
 

@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator, Coroutine, Iterator
 from typing import Any, Self, TypeVar
 
 from actors.load_host import LoadHost
-from actors.slot_host import SlotHost, remove_scratch
+from actors.run_lease import remove_scratch
+from actors.slot_host import SlotHost
 from orchestrator.server_start import LaunchSpec, ServerDied, StartEvent
 from orchestrator.slot_port import SlotFacts, StopFacts
 from orchestrator.trial import Point
@@ -21,12 +22,12 @@ _GRACE_S = 5.0
 class LocalSlot:
     """Use as a context; its server and its files are gone afterwards."""
 
-    def __init__(self, run_id: str, number: int) -> None:
-        self.facts = SlotFacts(f"local/{number}", "local", ())
+    def __init__(self, run_id: str, number: int, gpu_ids: tuple[str, ...] = ()) -> None:
+        self.facts = SlotFacts(f"local/{number}", "local", gpu_ids)
         self._run_id = run_id
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._host = SlotHost(run_id, number, (), "127.0.0.1")
+        self._host = SlotHost(run_id, number, gpu_ids, "127.0.0.1")
         self._load = LoadHost(run_id, "emulator")
 
     def __enter__(self) -> Self:
@@ -53,8 +54,9 @@ class LocalSlot:
         self._wait(self._load.interrupt())
 
     def stop(self) -> StopFacts:
-        self._wait(self._host.stop(_GRACE_S))
-        return StopFacts(None, 0.0, None)
+        told: dict[str, Any] = self._wait(self._host.stop(_GRACE_S))
+        gpus = tuple((int(i), before, after) for i, before, after in told["gpus"])
+        return StopFacts(None, 0.0, told["gpu_free"], told["notes"], gpus, told["refused"])
 
     def server_log(self) -> bytes:
         return self._wait(self._host.server_log())

@@ -81,6 +81,7 @@ class FakeSlot:
         self.lose_at: str | None = None
         self.lose_load_once_at: str | None = None
         self.lose_after_point_of: str | None = None
+        self.refuses: str | None = None
         self.on_point: Callable[[Point], None] = lambda point: None
 
     def launch(self, spec: LaunchSpec) -> Iterator[StartEvent]:
@@ -128,7 +129,7 @@ class FakeSlot:
 
     def stop(self) -> StopFacts:
         self.stops += 1
-        return StopFacts(0, 0.0, None)
+        return StopFacts(0, 0.0, None, refused=self.refuses)
 
     def server_log(self) -> bytes:
         return zstandard.compress(b"a server log\n")
