@@ -140,7 +140,9 @@ async def _lose_patience(server: Server, log: Path, mark: tuple[str, int] | None
         return
     while not await asyncio.to_thread(_says, log, *mark):  # noqa: ASYNC110 - a file tells
         await asyncio.sleep(0.05)
-    server._spec = replace(server._spec, phase_timeout_s=patience_s)
+    line = server._lifeline
+    assert line is not None
+    line.life = replace(line.life, rules=replace(line.life.rules, stuck_s=patience_s))
 
 
 def _says(log: Path, words: str, times: int) -> bool:
