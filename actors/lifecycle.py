@@ -143,7 +143,7 @@ def _stirs(life: Life, event: ActivitySeen) -> Step:
         return life, ()
     told = (
         f"silent in phase {life.signs.phase} for {quiet_s:.0f} s: no line in its log, {event.activity}; "
-        f"allowed are {budget.silent_s:.0f} s ({budget.source})"
+        f"allowed are {budget.silent_s:g} s ({budget.silent_source})"
     )
     return give_up(life, Cause.STALLED, told)
 
@@ -164,7 +164,8 @@ def _waited(life: Life) -> Step:
             return _noted(life, examined_s=now), (Examine(),)
     in_phase_s, budget = now - signs.phase_since_s, rules.budget(signs.phase)
     if budget is not None and in_phase_s >= signs.warn_s:
-        told = f"{signs.phase}: {in_phase_s:.0f} s by now, {budget.total_s:.0f} s were allowed for ({budget.source})"
+        expected = f"at most {budget.total_s:.0f} s were expected ({budget.source})"
+        told = f"{signs.phase}: {in_phase_s:.0f} s by now, {expected}; it goes on"
         return _noted(life, warn_s=2 * in_phase_s), (Warn(told),)
     return life, ()
 
@@ -208,7 +209,7 @@ def _maybe_hung(life: Life, event: ActivitySeen) -> Step:
         return life, ()
     why = (
         f"silent while serving for {quiet_s:.0f} s: no line about work in its log, {event.activity}; "
-        f"allowed are {budget.silent_s:.0f} s ({budget.source})"
+        f"allowed are {budget.silent_s:g} s ({budget.silent_source})"
     )
     limit_s = life.rules.suspect_s
     life = _noted(life, refusal="", health="")

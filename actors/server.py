@@ -9,7 +9,7 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -41,7 +41,7 @@ from actors.startup import StartupTimeline
 from actors.template_start import CoarseTimeline, TemplateStart
 from actors.tree_activity import TreeActivity
 from orchestrator.outcome import Diagnosis, Label, Phase
-from orchestrator.server_start import LaunchSpec, LoadSeen, ServerDied, StartEvent, StartProgress
+from orchestrator.server_start import LaunchSpec, LoadSeen, ServerDied, StartEvent
 
 _TELL_EVERY_S = 0.25
 _POLL_S = 0.05
@@ -49,7 +49,7 @@ _RETRY_S = 0.5
 _KILL_S = 15.0
 _BOOT_S = 30.0
 _START_POLL_S = 0.02
-_NOTHING_SEEN = LoadSeen()
+NOTHING_SEEN = LoadSeen()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class Server:
             if not line.life.is_ready:
                 line.rest()
 
-    async def died(self, load: LoadSeen = _NOTHING_SEEN) -> ServerDied | None:
+    async def died(self, load: LoadSeen = NOTHING_SEEN) -> ServerDied | None:
         """Whether a server that was ready has ended since, or hangs, and why. `load` saw it last."""
         line = self._lifeline
         if line is None:
@@ -252,16 +252,11 @@ class Server:
             moved_on = told_phase is not self._timeline.phase
             if line.warnings or moved_on or (untold and now - told_at >= _TELL_EVERY_S):
                 told_at, untold, told_phase = now, False, self._timeline.phase
-                for progress in self._progress(line):
-                    yield progress
+                notes, line.warnings = tuple(line.warnings), []
+                yield replace(self._timeline.progress(self._spec.trial_id, line.lived_s), notes=notes)
             if line.life.is_ready or (line.is_over and not has_ended()):
                 return
         await line.look()
-
-    def _progress(self, line: Lifeline) -> Iterator[StartProgress]:
-        notes, line.warnings = line.warnings or [""], []
-        for note in notes:
-            yield replace(self._timeline.progress(self._spec.trial_id, line.lived_s), note=note)
 
     async def _take(self, line: Lifeline, segments: list[Segment]) -> bool:
         """Whether these lines show progress; then the phase timeout begins anew."""

@@ -24,16 +24,17 @@ class UserCommand:
 
 @dataclass(frozen=True, slots=True)
 class PhaseBudget:
-    """What a phase of a server's life may take, and where that is known from (`source`, in words).
+    """What a phase of a server's life may take, and where that is known from, in words.
 
-    `total_s` is only told when it is over; `silent_s` ends the server: so long without a line in its log and without
-    any CPU time, disk traffic or GPU activity. Of serving only `silent_s` counts.
+    When `total_s` is over, that is told. `silent_s` ends the server: so long without a line in its log and without any
+    CPU time, disk traffic or GPU activity. Of serving only `silent_s` counts.
     """
 
     phase: Phase
     total_s: float
     silent_s: float
     source: str
+    silent_source: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ class LaunchSpec:
 class StartProgress:
     """A sign of life from a starting server: the phase it is in, n of m graph captures, GiB free.
 
-    `note` is something worth telling the user once, e.g. that a phase takes longer than it ever did.
+    `notes` are worth telling the user once, e.g. that a phase takes longer than it ever did.
     """
 
     trial_id: str
@@ -101,7 +102,7 @@ class StartProgress:
     done: int | None = None
     total: int | None = None
     free_gib: float | None = None
-    note: str = ""
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import zstandard
 
 from orchestrator.outcome import Diagnosis, Label, Phase, PhaseFact
 from orchestrator.schemas import request_schema
-from orchestrator.server_start import LaunchSpec, ServerDied, ServerReady, StartEvent, StartProgress
+from orchestrator.server_start import LaunchSpec, LoadSeen, ServerDied, ServerReady, StartEvent, StartProgress
 from orchestrator.slot_port import SlotFacts, SlotLost, StopFacts, TrialBroken
 from orchestrator.trial import ClientReport, Point
 
@@ -118,7 +118,8 @@ class FakeSlot:
         if self._pause_s:
             self._pause.wait(self._pause_s)
 
-    def died(self) -> ServerDied | None:
+    def died(self, load: LoadSeen) -> ServerDied | None:
+        del load
         if self.lose_after_point_of == self._last:
             raise SlotLost(f"{self.facts.name}: host is gone")
         return None
