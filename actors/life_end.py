@@ -28,9 +28,11 @@ def go_on_stopping(life: Life, state: Stopping, event: Event) -> Step:
             return over(life, replace(state.verdict, exit_code=event.exit_code))
         case LaunchRefused():
             return over(life, replace(state.verdict, refused=event.diagnosis))
-        case ServerRuns():  # the order to end it came before it ran
-            signs = replace(life.signs, began_s=life.now_s, aside_s=event.aside_s)
-            return _terminate(replace(life, signs=signs), state)
+        case ServerRuns() if state.stage == "terminating":  # the order to end it came before it ran
+            more_s = max(0.0, event.aside_s - life.signs.aside_s)
+            signs = replace(life.signs, began_s=life.now_s, aside_s=life.signs.aside_s + more_s)
+            state = replace(state, due_s=state.due_s + more_s)
+            return replace(life, signs=signs, state=state), (Terminate(state.grace_s),)
         case StopAsked() if state.stage == "dropping":
             return _terminate(life, replace(state, grace_s=min(state.grace_s, event.grace_s)))
         case StopAsked() if state.stage == "terminating" and _due_s(life, event.grace_s) < state.due_s:
