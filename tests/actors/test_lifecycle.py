@@ -78,7 +78,8 @@ READY = [
 
 def lived(rules: Rules, *events: Event) -> tuple[Life, list[Action]]:
     """The life after these events, and all that was to be done."""
-    life, done = Life.begin(rules, 0.0), []
+    done: list[Action] = []
+    life = Life.begin(rules, 0.0)
     for event in events:
         life, actions = step(life, event)
         done += actions
@@ -351,7 +352,9 @@ PREFIXES = st.sampled_from([[], READY[:2], READY[:4], READY[:5], READY, [*READY,
 @settings(max_examples=200, deadline=None)
 @given(RULES, PREFIXES, st.lists(EVENTS, max_size=25))
 def test_whatever_happens_a_life_is_consistent(rules: Rules, prefix: list[Event], events: list[Event]) -> None:
-    life, seen, done = Life.begin(rules, 0.0), [], []
+    seen: list[Event] = []
+    done: list[Action] = []
+    life = Life.begin(rules, 0.0)
     for event in [*prefix, *events]:
         was = life
         life, actions = step(life, event)
