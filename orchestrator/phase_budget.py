@@ -78,12 +78,15 @@ def phase_budgets(
     found = []
     for phase, default in DEFAULTS.items():
         given = OTHER_LAUNCH if other_engine and phase is Phase.LAUNCH else default
-        found.append(_budget(phase, given, _observed(phase, comparable, settings), limits))
+        # How long earlier servers served says nothing about how long this one may be silent.
+        observed = [] if phase is Phase.SERVING else _observed(phase, comparable, settings)
+        found.append(_budget(phase, given, observed, limits))
     return tuple(found)
 
 
 def _budget(phase: Phase, default: PhaseDefault, observed: list[float], limits: SilenceLimits) -> PhaseBudget:
-    total_s, silent_s, source = default.total_s, default.silent_s, NO_HISTORY
+    total_s, silent_s = default.total_s, default.silent_s
+    source = "default" if phase is Phase.SERVING else NO_HISTORY
     if observed:
         total_s, source = bound_s(observed), told(observed)
         silent_s = min(silent_s, max(LEAST_SILENCE_S, total_s))

@@ -104,6 +104,13 @@ def test_starts_on_as_many_gpus_count_and_others_only_where_there_are_none() -> 
     assert budget(Phase.WEIGHTS, [start(500.0, gpu_count=1)]).total_s == 2030.0
 
 
+def test_how_long_earlier_servers_served_says_nothing_about_silence() -> None:
+    phases = (PhaseFact(Phase.SERVING, 100.0, 103.0), PhaseFact(Phase.SHUTDOWN, 103.0))
+    past = [PastStart("host-a", 4, None, {}, phases, "measured")]
+
+    assert budget(Phase.SERVING, past) == PhaseBudget(Phase.SERVING, float("inf"), 120.0, "default", "default")
+
+
 def test_the_launch_of_another_kind_of_server_is_all_of_its_start() -> None:
     found = phase_budgets([], {}, SilenceLimits(), gpu_count=0, other_engine=True)
 
