@@ -108,8 +108,8 @@ def _starting(life: Life, event: Event) -> Step:
             return _stirs(life, event)
         case ProofRefused():
             life = _noted(life, refusal=event.told)
-            attached_too_long = life.rules.proof == "attached" and _lived_s(life) >= life.rules.start_s
-            return give_up(life, Cause.OVERDUE, "") if attached_too_long else (life, ())
+            too_long = life.rules.proof == "attached" and _lived_s(life) >= life.rules.start_s
+            return give_up(life, Cause.OVERDUE, "") if too_long and state == Proving() else (life, ())
         case ProofGiven() if state == Proving():
             return replace(_stirred(life), state=Proving(is_proven=True)), (AskAccount(),)
         case AccountGiven(fault=None) if state == Proving(is_proven=True):
