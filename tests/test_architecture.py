@@ -27,6 +27,8 @@ CORE = {
     "sglang_adjustments", "sglang_rules", "speculation_proof", "speculation_rules", "state_cache_rules", "sweep_check",
     "sweep_space", "trial", "yaml_tree",
 }  # fmt: skip
+# Decisions about a server on its host; whoever does what they say is elsewhere.
+DECISIONS = {"life_event", "life_state", "life_end", "lifecycle"}
 OUTSIDE = {"ray", "pyarrow", "aiohttp", "subprocess", "socket", "time", "threading", "rich"}
 
 
@@ -57,6 +59,15 @@ def test_actors_know_only_the_vocabulary_of_the_driver(path: Path) -> None:
 @pytest.mark.parametrize("name", sorted(CORE))
 def test_the_core_does_no_io_and_knows_neither_ray_nor_pyarrow_nor_a_clock(name: str) -> None:
     assert not roots(imports(ROOT / "orchestrator" / f"{name}.py")) & OUTSIDE
+
+
+@pytest.mark.parametrize("name", sorted(DECISIONS))
+def test_what_is_decided_about_a_server_does_no_io_and_knows_no_clock(name: str) -> None:
+    used = imports(ROOT / "actors" / f"{name}.py")
+
+    assert not roots(used) & (OUTSIDE | {"asyncio", "os", "pathlib", "signal"})
+    own = {u.split(".")[1] for u in used if u.startswith("actors.")}
+    assert own <= DECISIONS
 
 
 def test_ray_is_known_at_the_edges_only() -> None:
