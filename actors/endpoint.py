@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from actors.served_api import listed_models
@@ -10,12 +11,30 @@ from actors.served_api import listed_models
 _SERVED_TIMEOUT_S = 120.0
 _INFO_TIMEOUT_S = 30.0
 _ABORT_TIMEOUT_S = 3.0
+# Instead of a status: nobody listens there, or no answer came in time.
+NOBODY, LATE = 0, -1
 # What servers answer for a path that they do not have.
 _NO_SUCH_API = frozenset({404, 405, 501})
 _PROMPTS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("/v1/completions", {"prompt": "Hello"}),
     ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hello"}]}),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What a server answered instead of serving, in words; `status` is of HTTP, NOBODY, or LATE."""
+
+    status: int
+    told: str
+
+    @property
+    def reached(self) -> bool:
+        """Whether somebody listens there, even if no answer came in time."""
+        return self.status != NOBODY
+
+    def __str__(self) -> str:
+        return self.told
 
 
 class Endpoint:
@@ -25,14 +44,14 @@ class Endpoint:
         self.url = url.rstrip("/")
         self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
 
-    async def refusal(self) -> str | None:
+    async def refusal(self, timeout_s: float = _SERVED_TIMEOUT_S) -> Refusal | None:
         """None if the server generated a token for us just now, else what it answered instead."""
-        sampling = {"max_new_tokens": 1, "temperature": 0}
-        status, text = await self._ask("POST", "/generate", {"text": "Hello", "sampling_params": sampling})
+        body: dict[str, Any] = {"text": "Hello", "sampling_params": {"max_new_tokens": 1, "temperature": 0}}
+        status, text = await self._ask("POST", "/generate", body, timeout_s=timeout_s)
         if status == 404:
             request = {"model": "default", "prompt": "Hello", "max_tokens": 1, "temperature": 0}
-            status, text = await self._ask("POST", "/v1/completions", request)
-        return None if status == 200 else f"{status or 'no answer'}: {text[:200]}"
+            status, text = await self._ask("POST", "/v1/completions", request, timeout_s=timeout_s)
+        return None if status == 200 else Refusal(status, f"{status if status > 0 else 'no answer'}: {text[:200]}")
 
     async def info(self) -> dict[str, Any]:
         """The server's account of its resolved settings; empty if it gives none."""
@@ -60,7 +79,7 @@ class Endpoint:
     async def _ask(
         self, method: str, path: str, body: dict[str, Any] | None = None, *, timeout_s: float = _SERVED_TIMEOUT_S
     ) -> tuple[int, str]:
-        """Status and text of the answer; status 0 and the reason if none came."""
+        """Status and text of the answer; NOBODY or LATE and the reason if none came."""
         import aiohttp
 
         timeout = aiohttp.ClientTimeout(total=timeout_s)
@@ -71,9 +90,9 @@ class Endpoint:
             ):
                 return response.status, await response.text(errors="replace")
         except TimeoutError:
-            return 0, f"nothing within {timeout_s:g} s"
+            return LATE, f"nothing within {timeout_s:g} s"
         except (aiohttp.ClientError, OSError) as error:
-            return 0, str(error) or type(error).__name__
+            return NOBODY, str(error) or type(error).__name__
 
 
 class OpenAiEndpoint(Endpoint):
@@ -84,22 +103,22 @@ class OpenAiEndpoint(Endpoint):
         self._served_name = served_name
         self._model = served_name or ""
 
-    async def refusal(self) -> str | None:
+    async def refusal(self, timeout_s: float = _SERVED_TIMEOUT_S) -> Refusal | None:
         """None if the server generated a token for us just now, by completions or else by chat."""
         if not self._model:
             status, text = await self._ask("GET", "/v1/models", timeout_s=_INFO_TIMEOUT_S)
             names = listed_models(text) if status == 200 else []
             self._model = names[0] if names else ""
         request: dict[str, Any] = {"model": self._model or "default", "max_tokens": 1, "temperature": 0}
-        told = []
+        status, told = NOBODY, []
         for path, prompt in _PROMPTS:
-            status, text = await self._ask("POST", path, {**request, **prompt})
+            status, text = await self._ask("POST", path, {**request, **prompt}, timeout_s=timeout_s)
             if status == 200:
                 return None
             told.append(_told(path, status, text))
             if status not in _NO_SUCH_API:
                 break
-        return "; ".join(told)
+        return Refusal(status, "; ".join(told))
 
     async def info(self) -> dict[str, Any]:
         """The name of the model, and the version where `/version` tells it."""
@@ -113,7 +132,7 @@ class OpenAiEndpoint(Endpoint):
 
 
 def _told(path: str, status: int, text: str) -> str:
-    return f"{path} answered {status or 'nothing'}" + (f": {text[:200]}" if text else "")
+    return f"{path} answered {status if status > 0 else 'nothing'}" + (f": {text[:200]}" if text else "")
 
 
 def _json(text: str) -> Mapping[str, Any]:

@@ -93,11 +93,14 @@ def split_log(data: bytes) -> list[Segment]:
 
 
 class LogTail:
-    """The new part of a growing file, as segments; a file that shrank is read again from its start."""
+    """The new part of a growing file, as segments; a file that shrank is read again from its start.
 
-    def __init__(self, path: Path) -> None:
+    `position`: how many of its bytes are not new.
+    """
+
+    def __init__(self, path: Path, position: int = 0) -> None:
         self._path = path
-        self._position = 0
+        self._position = position
         self._splitter = LineSplitter()
         self._bar: Segment | None = None
         self.is_behind = False

@@ -12,11 +12,11 @@ from actors.container import container_runtime
 from actors.launch import free_port, shown_command
 from actors.process_identity import ticks_now
 from actors.run_lease import LeaseHolder, scratch_dir
-from actors.server import Server
+from actors.server import NOTHING_SEEN, Server
 from actors.slot_gpus import SlotGpus
 from orchestrator.errors import ClusterRefusal
 from orchestrator.outcome import Diagnosis, Label, Phase
-from orchestrator.server_start import LaunchSpec, ServerDied, StartEvent
+from orchestrator.server_start import LaunchSpec, LoadSeen, ServerDied, StartEvent
 
 # Without a sign of the driver for this long the server is ended (a partition, or a driver that hangs).
 LEASE_S = 180.0
@@ -86,9 +86,9 @@ class SlotHost:
                 self._refused = event.diagnosis.evidence
             yield event
 
-    async def died(self) -> ServerDied | None:
-        """Whether the server that was ready has ended since, and why."""
-        return await self._server.died() if self._server is not None else None
+    async def died(self, load: LoadSeen = NOTHING_SEEN) -> ServerDied | None:
+        """Whether the server that was ready has ended since, or hangs, and why."""
+        return await self._server.died(load) if self._server is not None else None
 
     async def stop(self, grace_s: float) -> dict[str, object]:
         """End the server and all it started; keeps its log for `server_log`. Does nothing if there is none.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from actors.endpoint import Endpoint
@@ -47,22 +47,21 @@ class CoarseTimeline:
 
 
 class TemplateStart:
-    """Asks the server until it has served a request; `refusal` is what it answered last instead."""
+    """Asks the server until it has served a request."""
 
     def __init__(self, endpoint: Endpoint, ready_path: str, timeline: CoarseTimeline, lived_s: Callable[[], float]):
         self._endpoint = endpoint
         self._ready_path = ready_path
         self._timeline = timeline
         self._lived_s = lived_s
-        self.refusal: str | None = None
 
-    async def answered(self) -> None:
-        """Return when the server has served a request."""
-        while (refusal := await self._endpoint.unready(self._ready_path, _ASK_TIMEOUT_S)) is not None:
-            self.refusal = refusal
+    async def answered(self, refused: Callable[[str], Awaitable[None]]) -> None:
+        """Return when the server has served a request; tells what it answers instead until then."""
+        while (unready := await self._endpoint.unready(self._ready_path, _ASK_TIMEOUT_S)) is not None:
+            await refused(unready)
             await asyncio.sleep(_RETRY_S)
         self._timeline.enter(Phase.WARMUP, self._lived_s())
         while (refusal := await self._endpoint.refusal()) is not None:
-            self.refusal = refusal
+            await refused(str(refusal))
             await asyncio.sleep(_RETRY_S)
         self._timeline.enter(Phase.READY, self._lived_s())

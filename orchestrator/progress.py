@@ -66,6 +66,9 @@ class Progress:
 
     def saw(self, slot: str, happening: Happening) -> None:
         view = self._views[slot]
+        notes: tuple[str, ...] = getattr(happening, "notes", ())
+        for note in notes:
+            self._say(slot, f"{view.config}: {note}")
         match happening:
             case TrialBegan(trial, attempt, _):
                 view.config, view.tokens = self._labels[trial.config.config_id], 0
@@ -88,8 +91,6 @@ class Progress:
                 self._counts.points += 1
                 self._say(slot, f"{view.config}: {point.spec.workload} {point.spec.level}: {report.requests} requests")
             case TrialEnded():
-                for note in happening.notes:
-                    self._say(slot, f"{view.config}: {note}")
                 self._trial_ended(slot, view, happening)
             case _:
                 pass

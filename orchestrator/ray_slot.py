@@ -7,11 +7,13 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from orchestrator.server_start import GPU_RETURN_S, LaunchSpec, ServerDied, StartEvent
+from orchestrator.server_start import GPU_RETURN_S, LaunchSpec, LoadSeen, ServerDied, StartEvent
 from orchestrator.slot_port import SlotFacts, SlotLost, StopFacts, TrialBroken
 from orchestrator.trial import Point, PointSpec
 
 CALL_S = 30.0
+# A server that may hang is asked for a token, twice.
+DIED_S = 90.0
 
 
 def longest_silence_s(spec: PointSpec) -> float:
@@ -106,8 +108,8 @@ class RaySlot:
         except ray.exceptions.RayTaskError as error:
             raise TrialBroken(_cause(error)) from error
 
-    def died(self) -> ServerDied | None:
-        found: ServerDied | None = self._call(self._slot.died.remote(), CALL_S)
+    def died(self, load: LoadSeen) -> ServerDied | None:
+        found: ServerDied | None = self._call(self._slot.died.remote(load), CALL_S + DIED_S)
         return found
 
     def interrupt(self) -> None:

@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -32,6 +32,7 @@ from orchestrator.run_ranking import rank_run
 from orchestrator.scenario import Scenario
 from orchestrator.scenario_file import load_scenario
 from orchestrator.server_start import LaunchSpec, UserCommand
+from orchestrator.start_memory import StartMemory
 from orchestrator.sweep import Sweep, SweepResult
 from orchestrator.sweep_space import expand
 from orchestrator.trial import Trial
@@ -195,7 +196,12 @@ def _sweep(
         plan = make_plan(scenario, len(slots), done)
         console.print(plan_line(plan))
         with Progress(plan, [s.facts.name for s in slots], console) as progress:
-            sweep = Sweep(plan, list(slots), directory, lambda t: launch_spec(scenario, directory.run_id, t), progress)
+            memory = StartMemory.beside(directory.paths.root, scenario, progress)
+
+            def spec(trial: Trial) -> LaunchSpec:
+                return replace(launch_spec(scenario, directory.run_id, trial), phase_budgets=memory.budgets(trial))
+
+            sweep = Sweep(plan, list(slots), directory, spec, memory)
             with _orderly_interrupt(sweep):
                 return sweep.run()
     finally:

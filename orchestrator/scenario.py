@@ -171,6 +171,11 @@ class Timeouts(Strict):
     phase_s: Positive = Field(
         900.0, description="Without any sign of progress inside one phase of a start (not kind `command`)."
     )
+    silent_s: Positive | None = Field(
+        None,
+        description="Without any sign of life in any phase of a start or while serving: no line in the log, no CPU "
+        "time, disk traffic or GPU activity of the server (docs/lifecycle.md). Default: by phase, from earlier starts.",
+    )
     request_s: Positive = Field(600.0, description="One request.")
     stop_s: Positive = Field(30.0, description="Grace between SIGTERM and SIGKILL.")
     cluster_s: Positive = Field(60.0, description="For the cluster to grant the slots.")

@@ -25,13 +25,37 @@ class UserCommand:
 
 
 @dataclass(frozen=True, slots=True)
+class PhaseBudget:
+    """What a phase of a server's life may take, and where that is known from, in words.
+
+    When `total_s` is over, that is told. `silent_s` ends the server: so long without a line in its log and without any
+    CPU time, disk traffic or GPU activity. Of serving only `silent_s` counts.
+    """
+
+    phase: Phase
+    total_s: float
+    silent_s: float
+    source: str
+    silent_source: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSeen:
+    """What the load of a point saw of its server: whether tokens came, and after how many quiet seconds it gave up."""
+
+    tokens_came: bool = False
+    hung_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class LaunchSpec:
     """What a slot needs to start one server. Times in seconds.
 
     `command` is the prefix before the flags, for engine `command` the whole line with HOST_WORD and PORT_WORD in it.
     `version` is the SGLang version that the scenario expects; None to take what the host has.
     `ulimits` are soft limits by name, -1 for unlimited. The maps by host hold (pattern, path): the first whose pattern
-    meets the name of the host replaces `model_path`, or `draft_path` wherever it stands in the settings.
+    meets the name of the host replaces `model_path`, or `draft_path` wherever it stands in the settings. Without
+    `phase_budgets` only `start_timeout_s` and `phase_timeout_s` limit a start, and nothing limits the silence after.
     """
 
     run_id: str
@@ -58,6 +82,7 @@ class LaunchSpec:
     draft_path: str | None = None
     model_path_by_host: tuple[tuple[str, str], ...] = ()
     draft_path_by_host: tuple[tuple[str, str], ...] = ()
+    phase_budgets: tuple[PhaseBudget, ...] = ()
 
     @property
     def aside_s(self) -> float:
@@ -68,7 +93,10 @@ class LaunchSpec:
 
 @dataclass(frozen=True, slots=True)
 class StartProgress:
-    """A sign of life from a starting server: the phase it is in, n of m graph captures, GiB free."""
+    """A sign of life from a starting server: the phase it is in, n of m graph captures, GiB free.
+
+    `notes` are worth telling the user once, e.g. that a phase takes longer than it ever did.
+    """
 
     trial_id: str
     phase: Phase
@@ -76,6 +104,7 @@ class StartProgress:
     done: int | None = None
     total: int | None = None
     free_gib: float | None = None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

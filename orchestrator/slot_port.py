@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from orchestrator.server_start import LaunchSpec, ServerDied, StartEvent
+from orchestrator.server_start import LaunchSpec, LoadSeen, ServerDied, StartEvent
 from orchestrator.trial import Point
 
 
@@ -54,8 +54,8 @@ class SlotPort(Protocol):
     def run_point(self, url: str, point: Point, attempt: int) -> Iterator[Any]:
         """Load the server: Arrow record batches, at last one ClientReport."""
 
-    def died(self) -> ServerDied | None:
-        """Whether the server that was ready has ended since, and why."""
+    def died(self, load: LoadSeen) -> ServerDied | None:
+        """Whether the server that was ready has ended since, or hangs, and why. `load` is what its load saw of it."""
 
     def interrupt(self) -> None:
         """End the running launch or point soon; its iterator then ends in the ordinary way."""

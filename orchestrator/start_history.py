@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from orchestrator.run_directory import read_manifest
 
 # The newest runs are the likeliest to be of today's hosts; more of them would only cost time to read.
 MOST_RUNS = 50
+MOST_STARTS = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +39,25 @@ class PastStart:
     resolved: dict[str, Any] = field(default_factory=dict)
 
 
-def past_starts(parent: Path, *, model: str, engine: str, most_runs: int = MOST_RUNS) -> tuple[PastStart, ...]:
-    """Starts of this model and kind of engine in the run directories of a folder, those of the newest run first."""
-    roots = [manifest.parent for manifest in parent.glob("*/manifest.json")]
-    roots.sort(key=lambda root: root.stat().st_mtime, reverse=True)
-    return tuple(start for root in roots[:most_runs] for start in _starts_of(root, model, engine))
+def past_starts(
+    parent: Path, *, model: str, engine: str, most_runs: int = MOST_RUNS, most_starts: int = MOST_STARTS
+) -> tuple[PastStart, ...]:
+    """Starts of this model and kind of engine in the run directories of a folder, those of the newest run first.
+
+    What cannot be read is left out: an old run must not keep a new one from starting.
+    """
+    ages = {manifest.parent: age for manifest in parent.glob("*/manifest.json") if (age := _changed(manifest.parent))}
+    roots = sorted(ages, key=lambda root: ages[root], reverse=True)
+    found = (start for root in roots[:most_runs] for start in _starts_of(root, model, engine))
+    return tuple(islice(found, most_starts))
+
+
+def _changed(root: Path) -> float | None:
+    """When a folder was changed last; None if it is gone by now."""
+    try:
+        return root.stat().st_mtime
+    except OSError:
+        return None
 
 
 def _starts_of(root: Path, model: str, engine: str) -> Iterator[PastStart]:
@@ -48,10 +65,12 @@ def _starts_of(root: Path, model: str, engine: str) -> Iterator[PastStart]:
         scenario = read_manifest(root)["scenario"]
         if scenario["model"]["path"] != model or scenario.get("engine", {}).get("kind") != engine:
             return
-    except (BadInput, KeyError, TypeError):  # another program's folder, or a manifest that is being written
+        rows = dataset.read_rows(RunPaths(root), "trials")
+    except (BadInput, OSError, KeyError, TypeError, AttributeError):  # another program's folder, or half a manifest
         return
-    for row in dataset.read_rows(RunPaths(root), "trials"):
-        yield past_start(row)
+    for row in rows:
+        with contextlib.suppress(KeyError, TypeError, ValueError):  # a row of another release
+            yield past_start(row)
 
 
 def past_start(row: dict[str, Any]) -> PastStart:

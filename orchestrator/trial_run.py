@@ -11,7 +11,7 @@ import zstandard
 
 from orchestrator.outcome import Cancelled, Diagnosis, Failed, Label, Measured, Outcome, Phase, outcome_from_diagnosis
 from orchestrator.provenance import utc_now
-from orchestrator.server_start import LaunchSpec, ServerDied, ServerReady, StartProgress
+from orchestrator.server_start import LaunchSpec, LoadSeen, ServerDied, ServerReady, StartProgress
 from orchestrator.slot_port import SlotLost, SlotPort, TrialBroken
 from orchestrator.trial import ClientReport, Point, Trial
 
@@ -110,6 +110,11 @@ class _Answers:
                 self._failed += not warmup
                 self._first = self._first or f"{status} {http_status or ''} {error or ''}"[:300]
 
+    def load(self, point: Point, report: ClientReport | None) -> LoadSeen:
+        """What is told to whoever judges the server. A load gives up after as long as one request may take."""
+        hung = report is not None and report.stopped_by == "hung"
+        return LoadSeen(self._ok > 0, point.spec.request_timeout_s if hung else None)
+
     def verdict(self, point: Point) -> Failed | None:
         """A point without a single success is not a measurement of the config."""
         if self._ok or not self._failed:
@@ -193,7 +198,7 @@ class TrialRun:
                 else:
                     seen.count(item)
                     yield BatchArrived(point, self._attempt, item)
-            died = self._slot.died()
+            died = self._slot.died(seen.load(point, report))
         except SlotLost:
             yield PointBroke(point)
             raise

@@ -21,12 +21,14 @@ CORE = {
     "acceptance", "attention_rules", "auto_choices", "block_draft_rules", "capacity_rules", "command_check",
     "command_template", "config_env", "config_label", "dialect", "errors", "extra_body", "faked_check",
     "faked_results", "gpu_arch", "host_match", "launch_check", "limits", "metric_names", "metrics", "model_fault",
-    "options", "outcome", "planner", "point_metrics", "point_validity", "ranking", "records", "request_columns",
-    "resolved_settings", "rule_terms", "run_configs", "scenario", "scenario_check", "scenario_engine", "server_start",
-    "settings",
+    "options", "outcome", "phase_budget", "planner", "point_metrics", "point_validity", "ranking", "records",
+    "request_columns", "resolved_settings", "rule_terms", "run_configs", "scenario", "scenario_check",
+    "scenario_engine", "server_start", "settings",
     "sglang_adjustments", "sglang_rules", "speculation_proof", "speculation_rules", "state_cache_rules", "sweep_check",
     "sweep_space", "trial", "yaml_tree",
 }  # fmt: skip
+# Decisions about a server on its host; whoever does what they say is elsewhere.
+DECISIONS = {"life_event", "life_state", "life_end", "lifecycle"}
 OUTSIDE = {"ray", "pyarrow", "aiohttp", "subprocess", "socket", "time", "threading", "rich"}
 
 
@@ -57,6 +59,15 @@ def test_actors_know_only_the_vocabulary_of_the_driver(path: Path) -> None:
 @pytest.mark.parametrize("name", sorted(CORE))
 def test_the_core_does_no_io_and_knows_neither_ray_nor_pyarrow_nor_a_clock(name: str) -> None:
     assert not roots(imports(ROOT / "orchestrator" / f"{name}.py")) & OUTSIDE
+
+
+@pytest.mark.parametrize("name", sorted(DECISIONS))
+def test_what_is_decided_about_a_server_does_no_io_and_knows_no_clock(name: str) -> None:
+    used = imports(ROOT / "actors" / f"{name}.py")
+
+    assert not roots(used) & (OUTSIDE | {"asyncio", "os", "pathlib", "signal"})
+    own = {u.split(".")[1] for u in used if u.startswith("actors.")}
+    assert own <= DECISIONS
 
 
 def test_ray_is_known_at_the_edges_only() -> None:

@@ -12,6 +12,7 @@ import yaml
 from click.testing import CliRunner
 
 from orchestrator.cli import main
+from orchestrator.lifecycle_page import lifecycle_page
 from orchestrator.reference_pages import faults_page, metrics_page, rules_page, scenario_page
 from orchestrator.scenario import json_schema
 from orchestrator.scenario_file import load_scenario
@@ -70,3 +71,7 @@ def test_the_metrics_page_is_what_the_code_says() -> None:
 
 def test_the_page_of_faults_is_what_the_models_say() -> None:
     assert (ROOT / "docs/emulator-faults.md").read_text(encoding="utf-8") == faults_page()
+
+
+def test_the_page_of_a_servers_life_is_what_the_state_machine_does() -> None:
+    assert (ROOT / "docs/lifecycle.md").read_text(encoding="utf-8") == lifecycle_page()

@@ -28,11 +28,18 @@ def end_with(code: int) -> NoReturn:
     os._exit(max(code, 0))
 
 
-def hang_for_ever(*, ignore_sigterm: bool = False) -> NoReturn:
+def hang_for_ever(*, ignore_sigterm: bool = False, busy: bool = False) -> NoReturn:
     """Silence, until SIGTERM or SIGKILL."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN if ignore_sigterm else signal.SIG_DFL)
     while True:
-        time.sleep(3600)
+        (spin if busy else time.sleep)(3600)
+
+
+def spin(seconds: float) -> None:
+    """Use a CPU."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        pass
 
 
 @dataclass

@@ -54,6 +54,7 @@ class HangingStart(Fault):
     """Silence for ever."""
 
     hang: Phase = Field(description="In which phase.")
+    busy: bool = Field(False, description="It uses a CPU meanwhile, as ranks do that wait for each other.")
     ignore_sigterm: bool = Field(False, description="Then only SIGKILL ends it.")
 
 
@@ -63,6 +64,7 @@ class SlowStart(Fault):
     slow: Phase = Field(description="Which phase.")
     seconds: Seconds = Field(description="How much longer; the start speed-up does not shorten it.")
     bars: bool = Field(True, description="A progress bar moves meanwhile; otherwise silence.")
+    busy: bool = Field(False, description="It uses a CPU meanwhile, as a compiler does; otherwise it sleeps.")
 
 
 class FloodedStart(Fault):

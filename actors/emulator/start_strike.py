@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import NoReturn
 
-from actors.emulator.deathbed import Deathbed, end_with, hang_for_ever
+from actors.emulator.deathbed import Deathbed, end_with, hang_for_ever, spin
 from actors.emulator.fault import Fault
 from actors.emulator.last_words import words_of
 from actors.emulator.log import LogWriter, progress_bar
@@ -72,7 +72,7 @@ class StartStrike:
         elif isinstance(fault, SilentEnd):
             end_with(fault.exit_code)
         elif isinstance(fault, HangingStart):
-            hang_for_ever(ignore_sigterm=fault.ignore_sigterm)
+            hang_for_ever(ignore_sigterm=fault.ignore_sigterm, busy=fault.busy)
         elif isinstance(fault, SlowStart):
             self._dawdle(fault)
         elif isinstance(fault, FloodedStart):
@@ -116,7 +116,7 @@ class StartStrike:
             if fault.bars:
                 label = "Loading safetensors checkpoint shards"
                 self._log.raw("\r" + progress_bar(label, done, _BAR_STATES, done * each, each))
-            time.sleep(each)
+            (spin if fault.busy else time.sleep)(each)
         if fault.bars:
             self._log.raw("\n")
 

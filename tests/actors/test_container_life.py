@@ -160,8 +160,9 @@ def test_a_guard_that_is_killed_leaves_the_container_to_the_stop(host: DockerHos
     async def run() -> tuple[str, StopReport]:
         async with started(emulated(), tmp_path) as (server, _):
             (name,) = host.names()
-            assert server._guarded is not None
-            os.kill(server._guarded.guard_pid, signal.SIGKILL)
+            assert server._lifeline is not None
+            assert server._lifeline.guarded is not None
+            os.kill(server._lifeline.guarded.guard_pid, signal.SIGKILL)
             return name, await server.stop(5.0)
 
     name, report = asyncio.run(run())

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import actors.server
+import actors.lifeline
 from actors.guard import Guarded
+from actors.life_state import rules_of
 from orchestrator.outcome import Diagnosis, Label, Phase
 from orchestrator.server_start import ServerReady, StartEvent, StartProgress
 from tests.fakes.scripted_server import (
@@ -185,7 +187,7 @@ def test_a_server_that_says_ready_but_does_not_serve_is_not_ready(tmp_path: Path
 def test_a_server_that_names_a_cause_but_lingers_is_ended_with_that_cause(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(actors.server, "_LINGER_S", 0.3)
+    monkeypatch.setattr(actors.lifeline, "rules_of", lambda spec: replace(rules_of(spec), linger_s=0.3))
     bind = f"{STAMP} ERROR:    [Errno 98] error while attempting to bind on address ('127.0.0.1', 1): address in use"
 
     async def run() -> StartEvent:

@@ -148,6 +148,7 @@ def test_attaching_asks_a_server_that_runs_and_never_ends_it(tmp_path: Path) -> 
                 assert (ready.url, ready.pid, ready.phases[0].phase) == (running.url, None, Phase.LAUNCH)
                 assert ready.resolved["version"] == "0.5.23"
                 assert (await guest.stop(1.0)).exit_code is None
+            async with started(spec, tmp_path / "other") as (guest, _):
                 assert await guest.died() is None
                 await server.stop(5.0)
                 gone = await guest.died()

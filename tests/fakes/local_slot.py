@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar
 from actors.load_host import LoadHost
 from actors.run_lease import remove_scratch
 from actors.slot_host import SlotHost
-from orchestrator.server_start import LaunchSpec, ServerDied, StartEvent
+from orchestrator.server_start import LaunchSpec, LoadSeen, ServerDied, StartEvent
 from orchestrator.slot_port import SlotFacts, StopFacts
 from orchestrator.trial import Point
 
@@ -47,8 +47,8 @@ class LocalSlot:
     def run_point(self, url: str, point: Point, attempt: int) -> Iterator[Any]:
         yield from self._each(self._load.run_point(url, point, attempt))
 
-    def died(self) -> ServerDied | None:
-        return self._wait(self._host.died())
+    def died(self, load: LoadSeen) -> ServerDied | None:
+        return self._wait(self._host.died(load))
 
     def interrupt(self) -> None:
         self._wait(self._load.interrupt())

@@ -11,7 +11,7 @@ import zstandard
 
 from orchestrator.outcome import Diagnosis, Label, Phase, PhaseFact
 from orchestrator.schemas import request_schema
-from orchestrator.server_start import LaunchSpec, ServerDied, ServerReady, StartEvent, StartProgress
+from orchestrator.server_start import LaunchSpec, LoadSeen, ServerDied, ServerReady, StartEvent, StartProgress
 from orchestrator.slot_port import SlotFacts, SlotLost, StopFacts, TrialBroken
 from orchestrator.trial import ClientReport, Point
 
@@ -76,6 +76,8 @@ class FakeSlot:
         self.launched: list[str] = []
         self.measured: list[str] = []
         self.stops = 0
+        self.loads_seen: list[LoadSeen] = []
+        self.stopped_by: Any = "requests"
         self._last = ""
         self.interrupted = threading.Event()
         self.lose_at: str | None = None
@@ -113,13 +115,14 @@ class FakeSlot:
                 yield report(point, i * 5, "cancelled")
                 return
             yield request_batch(point, attempt, i * 5, 5, speculates=self._speculates)
-        yield report(point, self._batches * 5)
+        yield report(point, self._batches * 5, self.stopped_by)
 
     def _wait(self) -> None:
         if self._pause_s:
             self._pause.wait(self._pause_s)
 
-    def died(self) -> ServerDied | None:
+    def died(self, load: LoadSeen) -> ServerDied | None:
+        self.loads_seen.append(load)
         if self.lose_after_point_of == self._last:
             raise SlotLost(f"{self.facts.name}: host is gone")
         return None

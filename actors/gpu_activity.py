@@ -1,0 +1,36 @@
+"""How busy GPUs are, by NVML. A host without NVML is a fact, not an error."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+
+@cache
+def _installed_nvml() -> Any | None:
+    """The NVML binding, initialised; None on a host without the library, a driver or a GPU."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+    except ImportError:
+        return None
+    except pynvml.NVMLError:
+        return None
+    return pynvml
+
+
+def busiest_gpu_percent(gpu_ids: Sequence[str], nvml: Any | None = None) -> int | None:
+    """How much of the last moment the busiest of these GPUs (index or UUID) computed; None if one cannot be seen."""
+    nvml = nvml or _installed_nvml()
+    if nvml is None or not gpu_ids:
+        return None
+    try:
+        return max(int(nvml.nvmlDeviceGetUtilizationRates(_handle(nvml, name)).gpu) for name in gpu_ids)
+    except nvml.NVMLError:  # MIG slices and some cards do not tell
+        return None
+
+
+def _handle(nvml: Any, name: str) -> Any:
+    return nvml.nvmlDeviceGetHandleByIndex(int(name)) if name.isdigit() else nvml.nvmlDeviceGetHandleByUUID(name)
