@@ -47,6 +47,8 @@ _TELL_EVERY_S = 0.25
 _POLL_S = 0.05
 _RETRY_S = 0.5
 _KILL_S = 15.0
+# Nobody wants the answers of a server whose holder is gone, but its load may go on and keep it draining for ever.
+_ORPHAN_GRACE_S = 5.0
 _BOOT_S = 30.0
 _START_POLL_S = 0.02
 NOTHING_SEEN = LoadSeen()
@@ -227,7 +229,7 @@ class Server:
             if self._stop_asked:
                 return Diagnosis(Label.STOP_REQUESTED, Phase.LAUNCH, "stopped before it was launched")
             self._evidence.oom_kills_before = oom_kills()
-            grace_s = min(spec.stop_grace_s, _KILL_S)
+            grace_s = min(spec.stop_grace_s, _ORPHAN_GRACE_S)
             try:
                 line.guarded = await asyncio.to_thread(boot, command, spec, log_path, grace_s)
             except OSError as error:
