@@ -68,7 +68,7 @@ def model_shape(config: Config) -> ModelShape:
         state=state,
         window_layers=window_layers,
         window_attention=_window_attention(text) if window_layers else None,
-        window=_int(text, "sliding_window") if window_layers or _compressed(text) else 0,
+        window=(_int(text, "sliding_window", "window_size") or 128) if window_layers or _compressed(text) else 0,
         window_pool=window_layers > 0,
         dense_width=dense_width,
         dense_layers=dense_layers,

@@ -1,0 +1,105 @@
+"""Scratch of CUDA graph capture: how it grows with the captured tokens. Pure.
+
+SGLang has no formula for it (its reserve is a rule of thumb), so before any start of the model is known this is a wide
+guess from the logits of the largest captured batch and from logs; what counts is `memory_calibration`.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from orchestrator.estimate import GIB, ZERO, Estimate
+from orchestrator.memory_defaults import MemorySettings
+from orchestrator.model_shape import ModelShape
+
+# Between the pools and the first graph: workspaces of the attention backend. 0.5-0.66 GiB in eight logs.
+WORKSPACE = Estimate(0.6, 0.4)
+DECODE_BASE = Estimate(0.1, 0.3)
+PREFILL_BYTES = 72.0
+# Bytes per captured token and vocabulary entry: logits in bfloat16, gathered, and as float32.
+LOGIT_BYTES = 8.0
+# What logs show beyond the logits: up to 6 GiB with experts, and 20 GiB for compressed attention on SM120.
+GUESS_ERROR = {"dense": 1.0, "experts": 6.0, "compressed": 20.0}
+
+
+@dataclass(frozen=True, slots=True)
+class ScratchLaw:
+    """GiB of one family of graphs against the tokens of its largest captured batch.
+
+    Before any start: a base and so much per token. `points` are (tokens, GiB) of starts; one point cannot tell a base
+    from growth, so between them lies the guess for any other size. From `least_at` tokens on at least `least_gib` are
+    needed: a capture that died showed it.
+    """
+
+    base_gib: float
+    gib_per_token: float
+    error_gib: float
+    points: tuple[tuple[int, float], ...] = ()
+    point_error_gib: float = 0.1
+    least_gib: float = 0.0
+    least_at: int = 0
+
+    def at(self, tokens: int) -> Estimate:
+        """GiB for the largest captured batch x tokens per request."""
+        guess = self._guess(tokens)
+        if not self.least_at or guess.gib - guess.error_gib >= self.least_gib:
+            return guess
+        beyond = 0.02 * self.least_gib + 0.05
+        if tokens >= self.least_at:  # as much as the dead capture needed, and a little; how much more is not known
+            return Estimate(max(guess.gib, self.least_gib + beyond), max(beyond, guess.gib - self.least_gib))
+        shared = self.least_gib * tokens / self.least_at
+        return Estimate(max(guess.gib, shared), max(guess.error_gib, self.least_gib + beyond - shared, shared))
+
+    def _guess(self, tokens: int) -> Estimate:
+        sizes = sorted({size for size, _ in self.points})
+        if not sizes:
+            grown = self.gib_per_token * tokens
+            return Estimate(self.base_gib + grown, self.error_gib + grown)
+        if len(sizes) == 1:
+            gib = statistics.median(y for _, y in self.points)
+            grown = gib * tokens / sizes[0]
+            return Estimate((gib + grown) / 2, abs(grown - gib) / 2 + self._spread(lambda _: gib))
+        slope, base = self._line()
+        outside = max(0, sizes[0] - tokens, tokens - sizes[-1])
+        return Estimate(base + slope * tokens, self._spread(lambda x: base + slope * x) + 0.5 * slope * outside)
+
+    def _line(self) -> tuple[float, float]:
+        """The median of the slopes between points, which one odd start does not bend; graphs never shrink."""
+        slopes = [
+            (y2 - y1) / (x2 - x1) for i, (x1, y1) in enumerate(self.points) for x2, y2 in self.points[:i] if x1 != x2
+        ]
+        slope = max(0.0, statistics.median(slopes))
+        return slope, statistics.median(y - slope * x for x, y in self.points)
+
+    def _spread(self, line: Callable[[int], float]) -> float:
+        return self.point_error_gib + max(abs(y - line(x)) for x, y in self.points)
+
+
+def guessed_laws(shape: ModelShape | None, vocab: int = 150_000) -> tuple[ScratchLaw, ScratchLaw]:
+    """Of target and draft, before any start is known."""
+    kind = "dense" if shape is None else "compressed" if shape.compressed else "experts" if shape.experts else "dense"
+    per_token = (shape.vocab if shape else vocab) * LOGIT_BYTES / 2**30
+    workspace = WORKSPACE + DECODE_BASE
+    target = ScratchLaw(workspace.gib, per_token, workspace.error_gib + GUESS_ERROR[kind])
+    draft = ScratchLaw(DECODE_BASE.gib, per_token, DECODE_BASE.error_gib + GUESS_ERROR[kind] / 2)
+    return target, draft
+
+
+def captured_batch(ask: MemorySettings, running: int) -> int:
+    """The largest batch that is captured once the pool of requests is known; 0 without graphs."""
+    return min(max(ask.decode_sizes, default=0), max(running, 1)) if ask.decode_sizes else 0
+
+
+def captured_tokens(ask: MemorySettings, running: int) -> int:
+    """Tokens of the largest captured decode or verify graph."""
+    return captured_batch(ask, running) * (ask.draft_tokens if ask.speculating else 1)
+
+
+def prefill_scratch(ask: MemorySettings, shape_hidden: int) -> Estimate:
+    """Of the graphs for prefill: 2.84 GiB for 8192 tokens at width 5120 in the one log that tells it."""
+    if not ask.prefill_sizes or not ask.since("0.5.12"):
+        return ZERO
+    gib = ask.prefill_sizes[-1] * shape_hidden * PREFILL_BYTES / GIB
+    return Estimate(gib, gib + 0.3)
