@@ -9,10 +9,13 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from orchestrator.estimate import GIB, ZERO, Estimate
 from orchestrator.memory_defaults import MemorySettings
 from orchestrator.model_shape import ModelShape
+
+Kind = Literal["dense", "experts", "compressed"]
 
 # Between the pools and the first graph: workspaces of the attention backend. 0.5-0.66 GiB in eight logs.
 WORKSPACE = Estimate(0.6, 0.4)
@@ -21,7 +24,7 @@ PREFILL_BYTES = 72.0
 # Bytes per captured token and vocabulary entry: logits in bfloat16, gathered, and as float32.
 LOGIT_BYTES = 8.0
 # What logs show beyond the logits: up to 6 GiB with experts, and 20 GiB for compressed attention on SM120.
-GUESS_ERROR = {"dense": 1.0, "experts": 6.0, "compressed": 20.0}
+GUESS_ERROR: dict[Kind, float] = {"dense": 1.0, "experts": 5.0, "compressed": 20.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +80,17 @@ class ScratchLaw:
         return self.point_error_gib + max(abs(y - line(x)) for x, y in self.points)
 
 
-def guessed_laws(shape: ModelShape | None, vocab: int = 150_000) -> tuple[ScratchLaw, ScratchLaw]:
+def guessed_laws(kind: Kind, vocab: int) -> tuple[ScratchLaw, ScratchLaw]:
     """Of target and draft, before any start is known."""
-    kind = "dense" if shape is None else "compressed" if shape.compressed else "experts" if shape.experts else "dense"
-    per_token = (shape.vocab if shape else vocab) * LOGIT_BYTES / 2**30
-    workspace = WORKSPACE + DECODE_BASE
-    target = ScratchLaw(workspace.gib, per_token, workspace.error_gib + GUESS_ERROR[kind])
+    per_token = vocab * LOGIT_BYTES / GIB
+    target = ScratchLaw(WORKSPACE.gib + DECODE_BASE.gib, per_token, WORKSPACE.error_gib + GUESS_ERROR[kind])
     draft = ScratchLaw(DECODE_BASE.gib, per_token, DECODE_BASE.error_gib + GUESS_ERROR[kind] / 2)
     return target, draft
+
+
+def kind_of(shape: ModelShape) -> Kind:
+    """By which the guess is more or less wide."""
+    return "compressed" if shape.compressed else "experts" if shape.experts else "dense"
 
 
 def captured_batch(ask: MemorySettings, running: int) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 from orchestrator.cell_size import cell_size, state_bytes
 from orchestrator.estimate import ZERO, Estimate
-from orchestrator.graph_budget import ScratchLaw, guessed_laws, prefill_scratch
+from orchestrator.graph_budget import ScratchLaw, guessed_laws, kind_of, prefill_scratch
 from orchestrator.memory_defaults import MemorySettings, resolve_memory
 from orchestrator.model_shape import ModelShape
 from orchestrator.pool_budget import PoolModel, pool_model
@@ -69,7 +69,7 @@ def memory_model(facts: ModelFacts, settings: Mapping[str, Any], room: GpuRoom, 
     if separate is not None:  # a draft model of its own has the target's cell by SGLang's assumption
         layers = max(1, shape.full_layers)
         cell = replace(cell, draft=cell.full * separate.layers / layers)
-    target_law, draft_law = guessed_laws(shape)
+    target_law, draft_law = guessed_laws(kind_of(shape), shape.vocab)
     return MemoryModel(
         ask=ask,
         total_gib=room.total_gib,
