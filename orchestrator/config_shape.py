@@ -30,14 +30,28 @@ KNOWN_FAMILIES = (
     "SmolLM", "Seed", "Hunyuan", "Longcat", "Pixtral", "Dots", "MiMo", "Step3", "LFM2", "Lfm2", "Jamba", "Bamba",
 )  # fmt: skip
 _WINDOW_POOL = ("GptOss", "Llama4", "Gemma4", "MiMoV2", "Step3p", "DeepseekV4", "DiffusionGemma", "Laguna", "Mellum")
+_TELLING = ("vocab_size", "num_attention_heads")
+# What the classes of these models fill in where a config.json is silent.
+_DEFAULTS: Mapping[str, Config] = {
+    "gemma3_text": {
+        "vocab_size": 262208,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "head_dim": 256,
+        "tie_word_embeddings": True,
+        "max_position_embeddings": 131072,
+    },
+    "gemma2": {"tie_word_embeddings": True},
+    "gemma": {"tie_word_embeddings": True},
+}
 _NO_GATE = ("Falcon", "NemotronH", "GPTNeoX", "OPT", "Bloom")
 
 
 def model_shape(config: Config) -> ModelShape:
     """The shape that a config.json describes; BadInput if it is none of a language model."""
-    text = _text_part(config)
+    text = _with_defaults(_text_part(config))
     architecture = str((config.get("architectures") or text.get("architectures") or ["unknown"])[0])
-    missing = [name for name in ("hidden_size", "num_hidden_layers", "vocab_size") if not _int(text, name)]
+    missing = [name for name in ("hidden_size", "num_hidden_layers") if not _int(text, name)]
     if missing:
         raise BadInput(f"config.json: has no {', '.join(missing)}, so it is not the config of a language model")
     element = ELEMENT_BYTES.get(str(text.get("torch_dtype") or text.get("dtype") or config.get("torch_dtype")), 2.0)
@@ -49,6 +63,7 @@ def model_shape(config: Config) -> ModelShape:
     window_layers = kinds.count("window") if _has_window_pool(architecture) else 0
     dense_width, dense_layers, experts = _feed_forward(text, layers, kinds)
     unknown = [unclear] if unclear else []
+    unknown += [f"{name} (left to the model's own default)" for name in _TELLING if not _int(text, name)]
     if not any(word in architecture for word in KNOWN_FAMILIES):
         unknown.append(f"architecture {architecture} (read like a Llama)")
     return ModelShape(
@@ -57,7 +72,7 @@ def model_shape(config: Config) -> ModelShape:
         hidden=_int(text, "hidden_size"),
         layers=layers,
         vocab=_int(text, "vocab_size"),
-        tied=bool(config.get("tie_word_embeddings", text.get("tie_word_embeddings", False))),
+        tied=bool(text.get("tie_word_embeddings", config.get("tie_word_embeddings", False))),
         context_length=_int(text, "max_position_embeddings") or 4096,
         element_bytes=element,
         quantization=quantization,
@@ -87,6 +102,10 @@ def _text_part(config: Config) -> Config:
         if isinstance(inner, Mapping):
             return _text_part(inner)
     return config
+
+
+def _with_defaults(text: Config) -> Config:
+    return {**_DEFAULTS.get(str(text.get("model_type")), {}), **text}
 
 
 def _int(config: Config, *names: str) -> int:

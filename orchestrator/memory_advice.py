@@ -30,9 +30,13 @@ def _less_static(prediction: Prediction) -> tuple[str, ...]:
     lines = []
     kept = prediction.pools.kv_tokens - int(wanted * GIB / prediction.model.pools.cell.total)
     if lower > 0 and kept > 0:
-        lines.append(f"mem_fraction_static {lower:.2f} leaves {wanted:.1f} GiB more for graphs and {kept:,} KV tokens")
-    else:
+        sure = "" if prediction.limit.spare.gib < 0 else "to be sure: "
+        told = f"leaves {wanted:.1f} GiB more for graphs and {kept:,} KV tokens"
+        lines.append(f"{sure}mem_fraction_static {lower:.2f} {told}")
+    elif prediction.limit.spare.gib < 0:
         lines.append("no mem_fraction_static fits: the KV cache would have nothing left")
+    else:
+        lines.append("too little is known of the graphs of this model: a start will tell")
     batch = _batch_that_fits(prediction)
     if batch and batch < prediction.captured_batch:
         lines.append(f"or cuda_graph_max_bs_decode {batch} (of {prediction.captured_batch}) by this guess")
