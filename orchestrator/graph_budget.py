@@ -23,6 +23,8 @@ DECODE_BASE = Estimate(0.1, 0.3)
 PREFILL_BYTES = 72.0
 # Bytes per captured token and vocabulary entry: logits in bfloat16, gathered, and as float32.
 LOGIT_BYTES = 8.0
+# How far one point is trusted, and how much more than the least known a capture may need.
+SLOPE_FACTOR, MOST_GROWTH, UNSEEN_SHARE = 4.0, 3.0, 1.5
 # What logs show beyond the logits: up to 6 GiB with experts, and 20 GiB for compressed attention on SM120.
 GUESS_ERROR: dict[Kind, float] = {"dense": 1.0, "experts": 5.0, "compressed": 20.0}
 
@@ -49,11 +51,14 @@ class ScratchLaw:
         guess = self._guess(tokens)
         if not self.least_at or guess.gib - guess.error_gib >= self.least_gib:
             return guess
-        beyond = 0.02 * self.least_gib + 0.05
-        if tokens >= self.least_at:  # as much as the dead capture needed, and a little; how much more is not known
-            return Estimate(max(guess.gib, self.least_gib + beyond), max(beyond, guess.gib - self.least_gib))
-        shared = self.least_gib * tokens / self.least_at
-        return Estimate(max(guess.gib, shared), max(guess.error_gib, self.least_gib + beyond - shared, shared))
+        if self.points and tokens < self.least_at:  # captures that ended tell more of a smaller one than a dead one
+            return guess
+        low, high = guess.gib - guess.error_gib, guess.gib + guess.error_gib
+        if tokens >= self.least_at:
+            low = self.least_gib
+        # How much more than that it needs is not known; a smaller capture may need as much.
+        high = max(high, self.least_gib * (1.0 if self.points else UNSEEN_SHARE))
+        return Estimate((low + high) / 2, (high - low) / 2)
 
     def _guess(self, tokens: int) -> Estimate:
         sizes = sorted({size for size, _ in self.points})
@@ -62,11 +67,18 @@ class ScratchLaw:
             return Estimate(self.base_gib + grown, self.error_gib + grown)
         if len(sizes) == 1:
             gib = statistics.median(y for _, y in self.points)
-            grown = gib * tokens / sizes[0]
+            grown = self._grown(gib, sizes[0], tokens)
             return Estimate((gib + grown) / 2, abs(grown - gib) / 2 + self._spread(lambda _: gib))
         slope, base = self._line()
         outside = max(0, sizes[0] - tokens, tokens - sizes[-1])
         return Estimate(base + slope * tokens, self._spread(lambda x: base + slope * x) + 0.5 * slope * outside)
+
+    def _grown(self, gib: float, size: int, tokens: int) -> float:
+        """In proportion to the tokens, upwards up to three times, or by several times the guessed slope."""
+        if tokens <= size:
+            return gib * tokens / size
+        by_slope = gib + SLOPE_FACTOR * self.gib_per_token * (tokens - size)
+        return max(by_slope, gib * min(tokens / size, MOST_GROWTH))
 
     def _line(self) -> tuple[float, float]:
         """The median of the slopes between points, which one odd start does not bend; graphs never shrink."""

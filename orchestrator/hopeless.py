@@ -30,10 +30,10 @@ def hopeless(prediction: Prediction) -> Diagnosis | None:
 
 
 def evidence(prediction: Prediction) -> str:
-    """One sentence: what is short, by how much, how sure, and on what grounds."""
+    """One sentence: what is short, by how much at least, and on what grounds."""
     check, model = prediction.limit, prediction.model
     what = check.why or _WORDS.get(check.label, "not enough GPU memory")
-    short = f"short by {-check.spare.gib:.1f} GiB (error at most {check.spare.error_gib:.1f})"
+    short = f"short by at least {-check.spare.gib - check.spare.error_gib:.1f} GiB"
     grounds = "learnt from earlier starts: " + ", ".join(sorted(model.learnt)) if model.learnt else "by arithmetic"
     return f"predicted: {what}; {short}; {grounds}"
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from orchestrator.estimate import Estimate
-from orchestrator.graph_budget import ScratchLaw, captured_tokens
+from orchestrator.graph_budget import SLOPE_FACTOR, ScratchLaw, captured_tokens
 from orchestrator.memory_defaults import MemorySettings
 from orchestrator.memory_model import MemoryModel
 from orchestrator.outcome import Label, Phase
@@ -201,7 +201,7 @@ def _like_graphs(one: SeenStart, model: MemoryModel) -> bool:
 def _learn_law(law: ScratchLaw, seen: Sequence[SeenStart], edge: tuple[Phase, Phase], death: Label) -> ScratchLaw:
     """Points of captures that ended, and the least that one needed which died."""
     before, after = edge
-    points, deaths = [], []
+    points, deaths, doubt = [], [], law.point_error_gib
     for one in seen:
         tokens = captured_tokens(one.ask, _running(one))
         if not tokens or before not in one.free:
@@ -209,9 +209,11 @@ def _learn_law(law: ScratchLaw, seen: Sequence[SeenStart], edge: tuple[Phase, Ph
         prefill = one.guess.prefill_graphs.gib if after is Phase.GRAPH_TARGET else 0.0
         if after in one.free and one.start.label != death:
             points.append((tokens, one.free[before] - one.free[after] - prefill))
+            told = tokens if one.running is None else captured_tokens(one.ask, one.running)
+            doubt = max(doubt, SEEN_ERROR_GIB + SLOPE_FACTOR * law.gib_per_token * abs(told - tokens))
         elif one.start.label == death:
             deaths.append((tokens, _needed(one.free[before], one.start.evidence) - prefill))
-    law = replace(law, points=(*law.points, *points))
+    law = replace(law, points=(*law.points, *points), point_error_gib=doubt)
     if deaths:
         smallest = min(tokens for tokens, _ in deaths)
         law = replace(law, least_at=smallest, least_gib=max(gib for tokens, gib in deaths if tokens == smallest))

@@ -49,14 +49,15 @@ class Forecast:
             self._seen = (*self._seen, *found)
 
 
-def scenario_forecast(scenario: Scenario, *, gpu_gib: float | None = None, runs: Path = RUNS) -> Forecast:
+def scenario_forecast(scenario: Scenario, *, gpu_gib: float | None = None, runs: Path | None = None) -> Forecast:
     """The forecast for a scenario; NoForecast with the reason. `gpu_gib` is what the hosts themselves tell."""
+    folder = runs or RUNS
     engine = scenario.engine
     if engine.kind not in {"sglang", "emulator"}:
         raise NoForecast(f"memory is not predicted for engine.kind `{engine.kind}`")
     if engine.settings.get("device") == "cpu" or scenario.slots.gpus == 0:
         raise NoForecast("memory is predicted for GPUs only")
-    starts = past_starts(runs, model=scenario.model.path, engine=engine.kind) if runs.is_dir() else ()
+    starts = past_starts(folder, model=scenario.model.path, engine=engine.kind) if folder.is_dir() else ()
     if engine.kind == "emulator":
         return Forecast(_emulated(scenario), None, starts)
     facts = model_facts(scenario.model.path, scenario.model.config, scenario.model.draft_path)

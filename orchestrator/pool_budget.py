@@ -127,8 +127,7 @@ def plan_pools(pre_gib: float, loaded_gib: float, ask: MemorySettings, model: Po
     """`pre_gib` was free before any weights, `loaded_gib` is free now."""
     rest = loaded_gib - pre_gib * (1 - ask.fraction) - (MULTIMODAL_CACHE_GIB if model.multimodal else 0.0)
     if rest <= 0:
-        why = f"weights leave nothing under mem_fraction_static {ask.fraction:g} (needs more than "
-        return PoolPlan(rest, refusal=Refusal(Label.KV_BUDGET, f"{why}{1 - loaded_gib / pre_gib:.3f})", -rest))
+        return PoolPlan(rest, refusal=Refusal(Label.KV_BUDGET, _no_room(ask.fraction, 1 - loaded_gib / pre_gib), -rest))
     state, left, refusal = None, rest, None
     if model.state_bytes:
         state, left, refusal = _plan_states(rest, ask, model)
@@ -158,6 +157,13 @@ def plan_pools(pre_gib: float, loaded_gib: float, ask: MemorySettings, model: Po
         rest, tokens, tokens * cell.full / GIB, tokens * cell.draft / GIB, window_tokens,
         window_tokens * cell.window / GIB, state, table, running, capped,
     )  # fmt: skip
+
+
+def _no_room(fraction: float, needed: float) -> str:
+    """In words, with the smallest fraction that would leave anything."""
+    if needed >= 1:
+        return "weights leave nothing for the KV cache under any mem_fraction_static"
+    return f"weights leave nothing under mem_fraction_static {fraction:g} (needs more than {needed:.3f})"
 
 
 def running_requests(tokens: int, ask: MemorySettings, by_states: int | None) -> int:
