@@ -15,18 +15,18 @@ from orchestrator.estimate import GIB, ZERO, Estimate
 from orchestrator.memory_defaults import MemorySettings
 from orchestrator.model_shape import ModelShape
 
-Kind = Literal["dense", "experts", "compressed"]
+Kind = Literal["dense", "vision", "experts", "compressed"]
 
-# Between the pools and the first graph: workspaces of the attention backend. 0.5-0.66 GiB in eight logs.
-WORKSPACE = Estimate(0.6, 0.4)
+# Between the pools and the first graph: workspaces of the attention backend. 0.5-0.66 GiB in eight logs, 0.1 with fa3.
+WORKSPACE = Estimate(0.5, 0.4)
 DECODE_BASE = Estimate(0.1, 0.3)
-PREFILL_BYTES = 72.0
+PREFILL_GIB, PREFILL_BYTES = 0.5, 48.0
 # Bytes per captured token and vocabulary entry: logits in bfloat16, gathered, and as float32.
 LOGIT_BYTES = 8.0
 # How far one point is trusted, and how much more than the least known a capture may need.
 SLOPE_FACTOR, MOST_GROWTH, UNSEEN_SHARE = 4.0, 3.0, 1.5
-# What logs show beyond the logits: up to 6 GiB with experts, and 20 GiB for compressed attention on SM120.
-GUESS_ERROR: dict[Kind, float] = {"dense": 1.0, "experts": 5.0, "compressed": 20.0}
+# What logs show beyond the logits: 4 GiB with an image encoder, 6 with experts, 20 for compressed attention (SM120).
+GUESS_ERROR: dict[Kind, float] = {"dense": 1.0, "vision": 4.0, "experts": 5.0, "compressed": 20.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,9 @@ def guessed_laws(kind: Kind, vocab: int) -> tuple[ScratchLaw, ScratchLaw]:
 
 def kind_of(shape: ModelShape) -> Kind:
     """By which the guess is more or less wide."""
-    return "compressed" if shape.compressed else "experts" if shape.experts else "dense"
+    if shape.compressed:
+        return "compressed"
+    return "experts" if shape.experts else "vision" if shape.vision else "dense"
 
 
 def captured_batch(ask: MemorySettings, running: int) -> int:
@@ -116,8 +118,8 @@ def captured_tokens(ask: MemorySettings, running: int) -> int:
 
 
 def prefill_scratch(ask: MemorySettings, shape_hidden: int) -> Estimate:
-    """Of the graphs for prefill: 2.84 GiB for 8192 tokens at width 5120 in the one log that tells it."""
+    """Of the graphs for prefill. Logs of 8192 tokens: 1.4 GiB at width 4096, 1.7 at 2048, 2.8 at 5120."""
     if not ask.prefill_sizes or not ask.since("0.5.12"):
         return ZERO
-    gib = ask.prefill_sizes[-1] * shape_hidden * PREFILL_BYTES / GIB
-    return Estimate(gib, gib + 0.3)
+    gib = PREFILL_GIB + ask.prefill_sizes[-1] * shape_hidden * PREFILL_BYTES / GIB
+    return Estimate(gib, 0.5 + 0.5 * gib)

@@ -15,7 +15,8 @@ from orchestrator.outcome import Label, Phase
 from orchestrator.pool_budget import PoolPlan, plan_pools
 
 Verdict = Literal["fits", "does_not_fit", "unsure"]
-ROUNDING_GIB = 0.15
+# Fragments, pages and small tables that no formula has: up to 0.3 GiB in six logs.
+ROUNDING_GIB = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +130,8 @@ def predict(model: MemoryModel) -> Prediction:
         steps.append(Step(Phase.GRAPH_DRAFT, "graphs of the draft", scratch, steps[-1].free - scratch))
     checks = _checks(model, pools, steps, before)
     limit, verdict = _judge(checks)
-    error = int((before.error_gib + model.pre.error_gib * (1 - ask.fraction)) * GIB / model.pools.cell.total)
+    rest_error = before.error_gib + model.pre.error_gib * (1 - ask.fraction) + ROUNDING_GIB
+    error = int(rest_error * GIB / model.pools.cell.total)
     error += int(model.pools.cell.error * pools.kv_tokens)
     if verdict == "does_not_fit":  # nothing comes after a death
         steps = steps[: 1 + next(i for i, step in enumerate(steps) if step.phase is limit.phase)]

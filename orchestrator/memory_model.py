@@ -15,8 +15,9 @@ from orchestrator.pool_budget import PoolModel, pool_model
 from orchestrator.quantization import online_quantization
 from orchestrator.weight_budget import Checkpoint, bundled_draft_estimate, weights_estimate
 
-# What a process takes before it loads: context, driver, kernels; with several GPUs communicators besides.
-CONTEXT, COMMUNICATORS = Estimate(1.1, 0.6), Estimate(0.9, 0.8)
+# What a process takes before it loads: context, driver, kernels (0.8-1.4 GiB in logs of one GPU); with several GPUs
+# communicators besides (3.1 GiB in all on eight H200, 3.7 on four B200).
+CONTEXT, COMMUNICATORS = Estimate(1.1, 0.6), Estimate(1.4, 1.4)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,8 @@ from orchestrator.model_shape import Attention, ModelShape, RecurrentState
 LOADED_BESIDES_GIB = 0.08
 # A config's arithmetic leaves out biases and small tensors; a checkpoint's size includes what is not loaded.
 SHAPE_ERROR, CHECKPOINT_ERROR, UNKNOWN_ERROR = 0.03, 0.015, 0.25
+# DeepSeek-V4 in one log: 20.45 GiB on each of eight ranks, where the arithmetic gives 19.9.
+COMPRESSED_ERROR = 0.06
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,7 @@ def weights_estimate(shape: ModelShape, parallel: Parallel, checkpoint: Checkpoi
     """GiB of the target's weights on the fullest rank."""
     parts = weight_parts(shape, parallel)
     whole, rank = sum(p.total_bytes for p in parts), sum(p.rank_bytes for p in parts) / parallel.pp
-    error = UNKNOWN_ERROR if shape.unknown else SHAPE_ERROR
+    error = UNKNOWN_ERROR if shape.unknown else COMPRESSED_ERROR if shape.compressed else SHAPE_ERROR
     if checkpoint is not None:
         draft = checkpoint.draft_bytes
         if draft is None:
@@ -129,9 +131,11 @@ def _attention_parts(shape: ModelShape, layers: int, attn_tp: int) -> list[Part]
         sharded, replicated = _compressed_elements(shape)
     else:
         return _head_parts(shape, layers, attn_tp)
+    # DeepSeek-V4's compressors and indexer stay in the model's own type.
+    on_each = shape.element_bytes if shape.compressed else each
     return [
         Part("attention", layers * sharded * each, 1 / attn_tp),
-        Part("attention, on every rank", layers * replicated * each, 1.0),
+        Part("attention, on every rank", layers * replicated * on_each, 1.0),
     ]
 
 
