@@ -2,6 +2,7 @@
 
     python -m benchmarks.memory_error            # the table, as in RESULTS.md
     python -m benchmarks.memory_error --detail   # every comparison from the files alone
+    python -m benchmarks.memory_error --campaign # emulated starts, each predicted from those before it
 
 `memory_starts.json` has the figures: config.json of the model, settings, and what the log said. Three predictions of
 each: from the files alone ("cold"), with what was free before the load known ("host known"), and with the weights known
@@ -18,11 +19,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from actors.emulator.profiles import DEEPSEEK_V4_FLASH
 from orchestrator.config_shape import model_shape
+from orchestrator.emulated_memory import emulated_memory_model
 from orchestrator.estimate import Estimate
 from orchestrator.memory_budget import Prediction, predict
+from orchestrator.memory_forecast import Forecast
 from orchestrator.memory_model import GpuRoom, MemoryModel, ModelFacts, memory_model
 from orchestrator.outcome import Phase
+from tests.fakes.emulated_start import emulated_start
 
 FILE = Path(__file__).with_name("memory_starts.json")
 
@@ -115,12 +120,32 @@ def detail(rows: list[tuple[str, Row]]) -> Iterator[str]:
             yield f"| {row.start} | {row.what} | {row.predicted:{form}} | ± {row.error:{form}} | {row.logged:{form}} |"
 
 
+def campaign() -> Iterator[str]:
+    """The field report's campaign on the emulator: what each start was predicted to leave free, and what it left."""
+    base = {"tp_size": 4, "speculative_algorithm": "EAGLE", "speculative_num_steps": 1, "speculative_eagle_topk": 1,
+            "speculative_num_draft_tokens": 2, "max_running_requests": 256}  # fmt: skip
+    small = {"cuda_graph_max_bs_decode": 16}
+    steps = (("0.70", {}), ("0.60", small), ("0.62", small), ("0.70", small), ("0.63", small))
+    forecast = Forecast(lambda settings, version: emulated_memory_model(DEEPSEEK_V4_FLASH, settings, version), None)
+    yield "| start | fraction | captured | predicted free | bound | verdict | really free | outcome |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for number, (fraction, more) in enumerate(steps, 1):
+        settings = {**base, **more, "mem_fraction_static": float(fraction)}
+        told, truth = forecast.of(settings), emulated_start(DEEPSEEK_V4_FLASH, settings)
+        forecast.learn(truth.past)
+        captured = more.get("cuda_graph_max_bs_decode", "default")
+        free = f"{told.free.gib:.2f} | ± {told.free.error_gib:.2f} | {told.verdict}"
+        left, end = f"{truth.plan.available_gib:.2f}", truth.past.label or "ready"
+        yield f"| {number} | {fraction} | {captured} | {free} | {left} | {end} |"
+
+
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--detail", action="store_true", help="every comparison from the files alone")
-    rows = all_rows()
-    for line in detail(rows) if parser.parse_args().detail else summary(rows):
+    parser.add_argument("--campaign", action="store_true", help="emulated starts, each predicted from those before it")
+    asked, rows = parser.parse_args(), all_rows()
+    for line in campaign() if asked.campaign else detail(rows) if asked.detail else summary(rows):
         print(line)  # noqa: T201
 
 

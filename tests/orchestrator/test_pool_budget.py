@@ -52,6 +52,16 @@ def test_a_hybrid_divides_between_states_and_tokens_as_its_log_tells() -> None:
     assert plan.running == 25  # 125 slots, 5 of them for a request
 
 
+def test_360_slots_of_state_take_what_the_log_tells_and_serve_72_requests() -> None:
+    settings = {"mem_fraction_static": 0.7, "max_mamba_cache_size": 360, "max_running_requests": 200}
+    plan = planned(models.QWEN_27B_FP8, {**settings, "kv_cache_dtype": "fp8_e4m3"}, pre=115.0, loaded=95.0)
+
+    assert plan.state is not None
+    assert plan.state.gib == pytest.approx(0.99 + 50.77, abs=0.02)
+    assert plan.running == 72
+    assert plan.kv_gib / plan.kv_tokens == pytest.approx(6.98 / 228520, rel=0.001)
+
+
 @pytest.mark.parametrize(
     ("config", "settings", "full", "draft"),
     [
