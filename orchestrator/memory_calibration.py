@@ -22,6 +22,7 @@ from orchestrator.start_history import PastStart
 
 # Logs give two digits, and two starts of one config differ by some tens of MiB.
 SEEN_ERROR_GIB = 0.1
+OTHER_GPU_GIB = 2.0
 CELL_ERROR = 0.01
 _TOKENS = re.compile(r"(\d+) tokens")
 _RUNNING = re.compile(r"(\d+) running requests")
@@ -60,6 +61,19 @@ class SeenStart:
     @property
     def ask(self) -> MemorySettings:
         return self.guess.ask
+
+    @property
+    def same_gpu(self) -> bool:
+        """Whether what was free before the load is what this kind of GPU leaves: scratch of graphs differs between
+        kinds, and so does what a process finds. Another kind, or a GPU that others used, still tells of the weights.
+        """
+        pre, guess = self.free.get(Phase.DIST_INIT), self.guess.pre
+        if pre is None:
+            loaded = self.free.get(Phase.WEIGHTS)
+            if loaded is None:
+                return False
+            pre = loaded + self.guess.weights.gib
+        return abs(pre - guess.gib) <= OTHER_GPU_GIB + guess.error_gib
 
     @property
     def loaded_gib(self) -> float | None:
@@ -107,7 +121,8 @@ def _gpus(ask: MemorySettings) -> int:
 
 
 def _learn_pre(model: MemoryModel, seen: Sequence[SeenStart]) -> MemoryModel:
-    same = [s.free[Phase.DIST_INIT] for s in seen if Phase.DIST_INIT in s.free and _gpus(s.ask) == _gpus(model.ask)]
+    told = [s for s in seen if Phase.DIST_INIT in s.free and s.same_gpu]
+    same = [s.free[Phase.DIST_INIT] for s in told if _gpus(s.ask) == _gpus(model.ask)]
     return _learnt(model, "free before the load", pre=_middle(same)) if same else model
 
 
@@ -195,7 +210,7 @@ def _learn_draft_graphs(model: MemoryModel, seen: Sequence[SeenStart]) -> Memory
 
 
 def _like_graphs(one: SeenStart, model: MemoryModel) -> bool:
-    return one.ask.speculating == model.ask.speculating and _like(one.ask, model.ask, _GRAPHS)
+    return one.same_gpu and one.ask.speculating == model.ask.speculating and _like(one.ask, model.ask, _GRAPHS)
 
 
 def _learn_law(law: ScratchLaw, seen: Sequence[SeenStart], edge: tuple[Phase, Phase], death: Label) -> ScratchLaw:

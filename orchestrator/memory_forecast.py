@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,10 @@ class Forecast:
         self._model_for = model_for
         self._version = version
         self._lock = threading.Lock()
-        self._seen: tuple[SeenStart, ...] = seen_starts(starts, model_for)
+        self._seen: tuple[SeenStart, ...] = ()
+        told = tuple(starts)
+        for start in sorted(told, key=lambda start: start.version is None):  # the newest that tells a release first
+            self.learn(start)
 
     @property
     def starts(self) -> int:
@@ -39,12 +43,15 @@ class Forecast:
     def of(self, settings: Mapping[str, Any]) -> Prediction:
         """The prediction for these settings, by today's names."""
         with self._lock:
-            seen = self._seen
-        return predict(calibrated(self._model_for(settings, self._version), seen))
+            seen, version = self._seen, self._version
+        return predict(calibrated(self._model_for(settings, version), seen))
 
     def learn(self, start: PastStart) -> None:
-        """Take in a start."""
-        found = seen_starts((start,), self._model_for)
+        """Take in a start. One that died tells no release: it had that of the others."""
+        with self._lock:
+            self._version = self._version or start.version
+            version = self._version
+        found = seen_starts((replace(start, version=start.version or version),), self._model_for)
         with self._lock:
             self._seen = (*self._seen, *found)
 

@@ -116,7 +116,7 @@ def slots_per_request(ask: MemorySettings, *, is_gdn: bool) -> int:
     strategy = ask.given.get("mamba_radix_cache_strategy") or "auto"
     if strategy == "auto":
         overlaps = not ask.given.get("disable_overlap_schedule")
-        strategy = "extra_buffer" if ask.since("0.5.19") and is_gdn and overlaps else "no_buffer"
+        strategy = "extra_buffer" if ask.since("0.5.15") and is_gdn and overlaps else "no_buffer"
     extra = {"extra_buffer": EXTRA_BUFFER_SLOTS, "extra_buffer_lazy": 1}.get(str(strategy), 0)
     if extra == EXTRA_BUFFER_SLOTS and ask.given.get("disable_overlap_schedule"):
         extra = 1

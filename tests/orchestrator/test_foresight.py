@@ -15,14 +15,18 @@ from orchestrator.foresight import Foresight, run_foresight
 from orchestrator.hopeless import hopeless
 from orchestrator.memory_forecast import Forecast
 from orchestrator.memory_model import GpuRoom, ModelFacts, memory_model
-from orchestrator.outcome import Label, Phase
+from orchestrator.outcome import Label, Measured, Phase
 from orchestrator.paths import RunPaths
 from orchestrator.planner import make_plan
 from orchestrator.run_command import launch_spec
 from orchestrator.run_directory import RunDirectory
 from orchestrator.run_ranking import rank_run
+from orchestrator.server_start import ServerReady
+from orchestrator.slot_port import SlotFacts
 from orchestrator.start_history import PastStart
 from orchestrator.sweep import Sweep
+from orchestrator.trial import EngineConfig, Trial, freeze_settings
+from orchestrator.trial_run import TrialEnded
 from orchestrator.weight_budget import Checkpoint
 from tests.fakes.emulated_start import emulated_start
 from tests.fakes.killable_sweep import Silent
@@ -83,6 +87,24 @@ def test_graphs_are_hopeless_only_once_starts_showed_their_scratch() -> None:
     assert death.label is Label.OOM_GRAPH_DRAFT
     assert "graphs of the draft do not fit; short by at least 4." in death.evidence
     assert "learnt from earlier starts: KV cache, draft weights, free before the load" in death.evidence
+
+
+def test_a_start_earlier_in_the_same_run_counts_for_the_next() -> None:
+    foresight = Foresight(Forecast(lambda s, v: emulated_memory_model(DEEPSEEK_V4_FLASH, s, v), None))
+    slot = SlotFacts("a/0", "gpu-a", ("0", "1", "2", "3"))
+
+    def trial(settings: dict[str, Any]) -> Trial:
+        return Trial("t-r0", EngineConfig(freeze_settings(settings)), 0, (), 1.0)
+
+    begun, wanted = trial(v4(0.6, cuda_graph_max_bs_decode=16)), trial(v4(0.7, cuda_graph_max_bs_decode=16))
+    phases = emulated_start(DEEPSEEK_V4_FLASH, begun.config.as_dict()).past.phases
+    server = ServerReady("t-r0", "http://127.0.0.1:1", 1, 1.0, phases, {"version": "0.5.23"})
+
+    assert foresight.death_of(wanted, 1) is None
+    foresight.saw(slot, TrialEnded(begun, 1, Measured(2), server, "now", b""))
+    foreseen = foresight.death_of(wanted, 1)
+    assert foreseen is not None
+    assert foreseen.diagnosis.label is Label.OOM_GRAPH_DRAFT
 
 
 def swept(tmp_path: Path, depths: list[int], **sweep: Any) -> tuple[FakeSlot, Path]:

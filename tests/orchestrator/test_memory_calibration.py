@@ -97,7 +97,8 @@ def test_depth_10_is_short_by_what_the_emulator_lacks_too() -> None:
 
 def start(settings: dict[str, Any], phases: list[tuple[Phase, float, str]], **more: Any) -> PastStart:
     facts = tuple(PhaseFact(phase, 0.0, 1.0, gib, detail) for phase, gib, detail in phases)
-    return PastStart("gpu-a", 1, "0.5.23", settings, facts, **{"outcome": "measured", **more})
+    told = {"host": "gpu-a", "gpu_count": 1, "version": "0.5.23", "outcome": "measured", **more}
+    return PastStart(settings=settings, phases=facts, **told)
 
 
 def llama_forecast(*starts: PastStart) -> Forecast:
@@ -134,6 +135,25 @@ def test_weights_of_other_settings_are_scaled_by_how_far_the_guess_was_off() -> 
     files = llama_forecast().of({"mem_fraction_static": 0.85, "quantization": "fp8"}).model.weights
     assert other.model.weights.gib == pytest.approx(files.gib * 15.5 / 15.04, rel=0.001)
     assert other.model.weights.error_gib > 0.3
+
+
+def test_a_start_on_another_kind_of_gpu_tells_of_the_weights_alone() -> None:
+    settings = {"mem_fraction_static": 0.85}
+    bigger = [(p, gib + 16.0 if p in {Phase.DIST_INIT, Phase.WEIGHTS} else gib, d) for p, gib, d in SEEN]
+
+    learnt = llama_forecast(start(settings, bigger)).of(settings)
+
+    assert learnt.model.weights == Estimate(15.5, 0.1)
+    assert learnt.model.pre.gib == pytest.approx(78.55)
+    assert not learnt.model.target_graphs.points
+
+
+def test_the_release_is_that_of_the_starts_where_the_scenario_leaves_it_open() -> None:
+    facts = ModelFacts(model_shape(models.LLAMA_8B))
+    old = start({}, SEEN, version="0.5.9")
+    forecast = Forecast(lambda s, v: memory_model(facts, s, GpuRoom(79.65), v), None, (old,))
+
+    assert forecast.of({}).model.ask.release == "0.5.9"
 
 
 def test_two_starts_that_differ_widen_the_error() -> None:
