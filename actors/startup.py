@@ -150,10 +150,14 @@ class StartupTimeline:
         self.free_gib = free if free is not None else self.free_gib
 
     def _load_begins(self, message: str, rank: str, at_s: float) -> None:
-        """The second load of a rank is the draft's."""
+        """The second load of a rank is the draft's. What is free before the first is what is free after the init."""
         self._ranks.setdefault(rank, _Rank()).loads += 1
         self._enter(self._weights_phase(rank), rank, at_s)
         self.free_gib = _free(message)
+        before = self._facts.get(Phase.DIST_INIT)
+        if self._ranks[rank].loads == 1 and before is not None and self.free_gib is not None:
+            least = min(self.free_gib, self.free_gib if before.free_gib is None else before.free_gib)
+            self._facts[Phase.DIST_INIT] = replace(before, free_gib=least)
 
     def _weights_phase(self, rank: str) -> Phase:
         state = self._ranks.get(rank, _Rank())

@@ -76,6 +76,25 @@ def plan(scenario: Path, overrides: tuple[str, ...], slots: int | None, as_json:
 
 
 @main.command()
+@click.argument("scenario", type=SCENARIO, required=False)
+@click.option(
+    "--set", "overrides", multiple=True, metavar="KEY=VALUE",
+    help="Override a key of the scenario; with --model: a server setting, e.g. tp_size=4.",
+)  # fmt: skip
+@click.option("--config", metavar="N|ID", help="Which config of the scenario: its number in the plan, or its id.")
+@click.option("--model", metavar="PATH", help="Without a scenario: a model's folder, config.json or hub name.")
+@click.option("--draft", metavar="PATH", help="With --model: the draft model's folder or hub name.")
+@click.option("--gpu-gib", type=click.FloatRange(min=1), help="GiB of one GPU, as its driver counts them.")
+@click.option("--sglang", "version", metavar="VERSION", help="With --model: whose rules hold; default the newest.")
+@click.option("--json", "as_json", is_flag=True, help="For machines.")
+def memory(**options: Any) -> None:
+    """Predict the GPU memory of one server start, phase by phase; nothing is started."""
+    from orchestrator.memory_command import MemoryRequest, show_memory
+
+    show_memory(MemoryRequest(**options), _console())
+
+
+@main.command()
 @click.option("--address", metavar="auto|local|HOST:PORT", help="Ray cluster; default: a running one, else embedded.")
 @click.option("--json", "as_json", is_flag=True, help="For machines.")
 def hosts(address: str | None, as_json: bool) -> None:

@@ -15,6 +15,8 @@ from rich.table import Table
 from orchestrator.auto_choices import AutoChoice, auto_choices
 from orchestrator.config_label import config_labels
 from orchestrator.gpu_arch import arch_of_product
+from orchestrator.memory_forecast import NoForecast, check_model_config, scenario_forecast
+from orchestrator.memory_view import print_table
 from orchestrator.planner import Plan, make_plan, start_estimate_s
 from orchestrator.run_command import check_dataset_files, check_fault_script
 from orchestrator.scenario import Scenario
@@ -23,6 +25,7 @@ from orchestrator.sglang_adjustments import adjustments
 from orchestrator.sglang_rules import RULED_ENGINES
 
 SHOWN_TRIALS = 40
+SHOWN_CONFIGS = 40
 
 
 def show_plan(path: Path, overrides: tuple[str, ...], slots: int | None, *, as_json: bool, console: Console) -> None:
@@ -30,11 +33,13 @@ def show_plan(path: Path, overrides: tuple[str, ...], slots: int | None, *, as_j
     scenario = load_scenario(path, overrides)
     check_dataset_files(scenario)
     check_fault_script(scenario)
+    check_model_config(scenario)
     plan = make_plan(scenario, slots or planned_slots(scenario))
     if as_json:
         console.file.write(json.dumps(plan_json(scenario, plan), indent=1) + "\n")
     else:
         _print(scenario, plan, console)
+        _print_memory(scenario, plan, console)
 
 
 def planned_slots(scenario: Scenario) -> int:
@@ -56,6 +61,7 @@ def plan_json(scenario: Scenario, plan: Plan) -> dict[str, Any]:
         "points": plan.points,
         "left_on_auto": [{**asdict(choice), "configs": n} for choice, n in left_on_auto(scenario, plan).items()],
         "adjustments": [{"note": note, "configs": n} for note, n in adjusted(scenario, plan).items()],
+        "memory": memory_json(scenario, plan),
         "estimated_server_hours": round(plan.server_hours, 4),
         "estimated_makespan_s": round(plan.makespan_s, 1),
         "slots": [
@@ -71,6 +77,29 @@ def plan_json(scenario: Scenario, plan: Plan) -> dict[str, Any]:
             for slot in plan.slots
         ],
     }
+
+
+def memory_json(scenario: Scenario, plan: Plan) -> dict[str, Any]:
+    """Every config's predicted memory by config id, or why there is none."""
+    try:
+        forecast = scenario_forecast(scenario)
+    except NoForecast as why:
+        return {"why_not": str(why)}
+    return {c.config_id: forecast.of(c.as_dict()).as_json() for c in plan.configs}
+
+
+def _print_memory(scenario: Scenario, plan: Plan, console: Console) -> None:
+    try:
+        forecast = scenario_forecast(scenario)
+    except NoForecast as why:
+        console.print(escape(f"Memory: {why}"))
+        return
+    labels = config_labels({c.config_id: c.as_dict() for c in plan.configs})
+    shown = plan.configs[:SHOWN_CONFIGS]
+    console.print(f"Memory of one GPU in GiB, predicted (from {forecast.starts} earlier starts):")
+    print_table(((labels[c.config_id], forecast.of(c.as_dict())) for c in shown), console)
+    if len(plan.configs) > len(shown):
+        console.print(f"... and {len(plan.configs) - len(shown)} more configs (--json lists all)")
 
 
 def left_on_auto(scenario: Scenario, plan: Plan) -> Counter[AutoChoice]:

@@ -20,8 +20,11 @@ from orchestrator.cluster import Cluster, Connection, connect
 from orchestrator.command_template import render
 from orchestrator.errors import BadInput, ClusterRefusal, RunInterrupted, SpecsweepError
 from orchestrator.eviction_command import evict_strangers
+from orchestrator.foresight import run_foresight
+from orchestrator.host_match import matches
 from orchestrator.journal import finished_work
 from orchestrator.launch_check import limits_of
+from orchestrator.memory_forecast import check_model_config
 from orchestrator.options import SettingsFault
 from orchestrator.planner import Plan, dataset_files, make_plan
 from orchestrator.progress import Progress
@@ -59,6 +62,7 @@ def run(request: RunRequest, console: Console) -> Path:
     scenario = _scenario_of(request)
     check_dataset_files(scenario)
     check_fault_script(scenario)
+    check_model_config(scenario)
     directory = _open_run(request, scenario)
     done = finished_work(directory.state)
     result: SweepResult | None = None
@@ -197,15 +201,23 @@ def _sweep(
         console.print(plan_line(plan))
         with Progress(plan, [s.facts.name for s in slots], console) as progress:
             memory = StartMemory.beside(directory.paths.root, scenario, progress)
+            foresight = run_foresight(scenario, lambda: smallest_gpu_gib(cluster, scenario), console.print)
 
             def spec(trial: Trial) -> LaunchSpec:
                 return replace(launch_spec(scenario, directory.run_id, trial), phase_budgets=memory.budgets(trial))
 
-            sweep = Sweep(plan, list(slots), directory, spec, memory)
+            sweep = Sweep(plan, list(slots), directory, spec, memory, foresight)
             with _orderly_interrupt(sweep):
                 return sweep.run()
     finally:
         _close_quietly(cluster)
+
+
+def smallest_gpu_gib(cluster: Cluster, scenario: Scenario) -> float | None:
+    """GiB of the smallest GPU of the hosts that the scenario may use, by their drivers; None where none answers."""
+    hosts = [host for host in cluster.hosts() if host.gpus and matches(host, scenario.slots)]
+    sizes = [gpu["total_gib"] for host in hosts for gpu in cluster.gpu_states(host) or ()]
+    return min(sizes, default=None)
 
 
 def _close_quietly(cluster: Cluster) -> None:

@@ -47,6 +47,12 @@ class Sweep(Strict):
         description="Conditions; a config that meets all entries of one is left out. An entry is a value, a list of "
         'values, or a comparison such as ">= 8".',
     )
+    skip_hopeless: bool | None = Field(
+        None,
+        description="Do not start a server that is sure to run out of GPU memory by arithmetic or by earlier starts "
+        "(memory.md): it is listed as infeasible, its evidence begins with `predicted:`. Default: true for `sglang`, "
+        "where such a start costs minutes; false for the emulator, which is there to show it.",
+    )
 
 
 class Slots(Strict):
@@ -60,6 +66,11 @@ class Slots(Strict):
         default_factory=dict, description="Ray node labels that a host must have, e.g. `role: gpu`; `!x` means not x."
     )
     accelerator: str | None = Field(None, description="Ray accelerator type, e.g. `RTX-PRO-6000` or `B200`.")
+    gpu_memory_gib: Positive | None = Field(
+        None,
+        description="GiB of the smallest GPU as the driver counts them, for predicting memory; default: by "
+        "`accelerator`, in a run by what the hosts tell.",
+    )
     emulated_gpus: int = Field(
         0, ge=0, description="GPUs that an embedded Ray pretends to have (`emulator` on `--address local` only)."
     )

@@ -32,6 +32,12 @@ class Model(Strict):
     bundled_draft: bool = Field(
         False, description="The model carries its own draft (MTP / NEXTN layer), so EAGLE needs no draft_path."
     )
+    config: str | None = Field(
+        None,
+        min_length=1,
+        description="The model's config.json (or its folder) on this machine, for predicting memory; default: `path` "
+        "where it is a folder here, else the hub's cache.",
+    )
     served_name: str | None = Field(
         None,
         min_length=1,

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from orchestrator.foresight import Foresight
 from orchestrator.outcome import Outcome
 from orchestrator.planner import Plan
 from orchestrator.run_directory import RunDirectory
@@ -122,11 +123,13 @@ class Sweep:
         run: RunDirectory,
         launch_spec: Callable[[Trial], LaunchSpec],
         watcher: Watcher,
+        foresight: Foresight | None = None,
     ) -> None:
         self._slots = slots
         self._run = run
         self._launch_spec = launch_spec
         self._watcher = watcher
+        self._foresight = foresight
         self._trials = TrialQueue(plan, len(slots))
         self._happenings: queue.Queue[tuple[int, Happening]] = queue.Queue(maxsize=256)
         self._cancelled = threading.Event()
@@ -185,10 +188,13 @@ class Sweep:
         """Returns whether the slot was lost."""
         tries = self._tries[trial.trial_id] = self._tries.get(trial.trial_id, 0) + 1
         attempt = self._earlier.get(trial.trial_id, 0) + tries
-        work = TrialRun(self._slots[i], trial, attempt, self._launch_spec(trial), self._cancelled)
+        foreseen = self._foresight.death_of(trial, attempt) if self._foresight else None
+        work = foreseen or TrialRun(self._slots[i], trial, attempt, self._launch_spec(trial), self._cancelled)
         again = None
         try:
             for happening in work.run():
+                if self._foresight:
+                    self._foresight.saw(self._slots[i].facts, happening)
                 self._happenings.put((i, happening))
             if work.refused is not None:  # says nothing about the trial
                 self._refusals[trial.trial_id] = self._refusals.get(trial.trial_id, 0) + 1

@@ -18,7 +18,10 @@ VOCABULARY = {
     "model_fault", "yaml_tree",
 }  # fmt: skip
 CORE = {
-    "acceptance", "attention_rules", "auto_choices", "block_draft_rules", "capacity_rules", "command_check",
+    "acceptance", "attention_rules", "auto_choices", "block_draft_rules", "capacity_rules", "cell_size",
+    "command_check", "config_shape", "emulated_memory", "estimate", "gpu_memory", "graph_budget", "hopeless",
+    "memory_advice", "memory_budget", "memory_calibration", "memory_defaults", "memory_model", "model_shape",
+    "pool_budget", "quantization", "weight_budget",
     "command_template", "config_env", "config_label", "dialect", "errors", "extra_body", "faked_check",
     "faked_results", "gpu_arch", "host_match", "launch_check", "limits", "metric_names", "metrics", "model_fault",
     "options", "outcome", "phase_budget", "planner", "point_metrics", "point_validity", "ranking", "records",

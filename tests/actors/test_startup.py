@@ -45,7 +45,7 @@ def test_a_start_with_a_draft_model() -> None:
     assert timeline.phases == (
         PhaseFact(Phase.LAUNCH, 0.0, 0.0),
         PhaseFact(Phase.ARGS, 0.0, 18.0),
-        PhaseFact(Phase.DIST_INIT, 18.0, 197.0),
+        PhaseFact(Phase.DIST_INIT, 18.0, 197.0, 17.63),
         PhaseFact(Phase.WEIGHTS, 197.0, 197.0, 17.61),
         PhaseFact(Phase.DRAFT_WEIGHTS, 198.0, 198.0, 17.6),
         PhaseFact(Phase.KV_POOL, 198.0, 201.0, 17.48, "4096 tokens"),

@@ -1,0 +1,89 @@
+"""Between sweep and forecast: starts that are sure to die end before they begin, the others are learnt from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from orchestrator.hopeless import hopeless
+from orchestrator.memory_forecast import Forecast, NoForecast, scenario_forecast
+from orchestrator.outcome import Diagnosis, Failed, Infeasible, Measured
+from orchestrator.provenance import utc_now
+from orchestrator.scenario import Scenario
+from orchestrator.server_start import ServerReady
+from orchestrator.slot_port import SlotFacts
+from orchestrator.start_history import PastStart
+from orchestrator.trial import Trial
+from orchestrator.trial_run import Happening, TrialBegan, TrialEnded
+
+
+@dataclass(frozen=True)
+class PredictedDeath:
+    """Stands for a TrialRun that is not run: the same happenings, without a server."""
+
+    trial: Trial
+    attempt: int
+    diagnosis: Diagnosis
+    lost: bool = False
+    rest: Trial | None = None
+
+    def run(self) -> Iterator[Happening]:
+        """Begin and end at once."""
+        began_at = utc_now()
+        yield TrialBegan(self.trial, self.attempt, began_at)
+        yield TrialEnded(self.trial, self.attempt, Infeasible(self.diagnosis), None, began_at, b"")
+
+
+class Foresight:
+    """Asked by every slot before a start, told of every end. Thread-safe."""
+
+    def __init__(self, forecast: Forecast) -> None:
+        self._forecast = forecast
+
+    def death_of(self, trial: Trial, attempt: int) -> PredictedDeath | None:
+        """The end of a trial whose server is sure to die; None where it is worth a start."""
+        diagnosis = hopeless(self._forecast.of(trial.config.as_dict()))
+        return None if diagnosis is None else PredictedDeath(trial, attempt, diagnosis)
+
+    def saw(self, slot: SlotFacts, happening: Happening) -> None:
+        """Learn from a trial that ended after a start."""
+        if isinstance(happening, TrialEnded) and happening.server is not None:
+            self._forecast.learn(_past_start(slot, happening))
+
+
+def _past_start(slot: SlotFacts, ended: TrialEnded) -> PastStart:
+    outcome, server = ended.outcome, ended.server
+    assert server is not None
+    diagnosis = outcome.diagnosis if isinstance(outcome, Infeasible | Failed) else None
+    return PastStart(
+        host=slot.host,
+        gpu_count=len(slot.gpu_ids),
+        version=_version(server) if isinstance(server, ServerReady) else None,
+        settings=ended.trial.config.as_dict(),
+        phases=server.phases,
+        outcome="measured" if isinstance(outcome, Measured) else outcome.kind,
+        label=diagnosis.label if diagnosis else None,
+        evidence=diagnosis.evidence if diagnosis else None,
+    )
+
+
+def _version(server: ServerReady) -> str | None:
+    told = server.resolved.get("version") or server.version
+    return str(told) if told else None
+
+
+def run_foresight(
+    scenario: Scenario, gpu_gib: Callable[[], float | None], say: Callable[[str], None]
+) -> Foresight | None:
+    """The foresight of a run, None if it is off or nothing can be predicted (which is said).
+
+    `gpu_gib` asks the hosts for the size of their smallest GPU.
+    """
+    wanted = scenario.sweep.skip_hopeless
+    if not (scenario.engine.kind == "sglang" if wanted is None else wanted):
+        return None
+    try:
+        return Foresight(scenario_forecast(scenario, gpu_gib=gpu_gib()))
+    except NoForecast as reason:
+        say(f"Hopeless starts are not skipped: {reason}")
+        return None
