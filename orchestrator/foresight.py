@@ -25,6 +25,7 @@ class PredictedDeath:
     attempt: int
     diagnosis: Diagnosis
     lost: bool = False
+    refused: str | None = None
     rest: Trial | None = None
 
     def run(self) -> Iterator[Happening]:
