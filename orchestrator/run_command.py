@@ -17,13 +17,11 @@ from rich.console import Console
 
 from actors.container import container_runtime
 from orchestrator.cluster import Cluster, Connection, connect
-from orchestrator.command_template import render
 from orchestrator.errors import BadInput, ClusterRefusal, RunInterrupted, SpecsweepError
 from orchestrator.eviction_command import evict_strangers
 from orchestrator.foresight import run_foresight
 from orchestrator.host_match import matches
 from orchestrator.journal import finished_work
-from orchestrator.launch_check import limits_of
 from orchestrator.memory_forecast import check_model_config
 from orchestrator.options import SettingsFault
 from orchestrator.planner import Plan, dataset_files, make_plan
@@ -34,11 +32,12 @@ from orchestrator.run_directory import RunDirectory, new_run_root, read_manifest
 from orchestrator.run_ranking import rank_run
 from orchestrator.scenario import Scenario
 from orchestrator.scenario_file import load_scenario
-from orchestrator.server_start import LaunchSpec, UserCommand
+from orchestrator.server_start import LaunchSpec
 from orchestrator.start_memory import StartMemory
 from orchestrator.sweep import Sweep, SweepResult
 from orchestrator.sweep_space import expand
 from orchestrator.trial import Trial
+from orchestrator.trial_launch import launch_spec
 
 # Ctrl-C, SIGTERM as ours, and SIGTERM as Ray handles it while it starts.
 STOPPED = (KeyboardInterrupt, SystemExit)
@@ -253,51 +252,6 @@ def plan_line(plan: Plan) -> str:
         f"{len(plan.configs)} configs, {len(plan.trials)} trials, {plan.points} points on {len(plan.slots)} slots; "
         f"about {plan.makespan_s / 60:.1f} min by estimate"
     )
-
-
-def launch_spec(scenario: Scenario, run_id: str, trial: Trial) -> LaunchSpec:
-    """What a slot needs for the server of a trial."""
-    engine, timeouts = scenario.engine, scenario.timeouts
-    extra = tuple(engine.extra_args)
-    if engine.kind == "emulator":
-        if engine.profile is not None:
-            extra += ("--emulator-profile", engine.profile)
-        extra += ("--emulator-start-speedup", f"{engine.start_speedup:g}", "--emulator-seed", str(scenario.seed))
-        if engine.faults is not None:
-            extra += ("--emulator-faults", str(Path(engine.faults).absolute()))
-    return LaunchSpec(
-        run_id=run_id,
-        trial_id=trial.trial_id,
-        engine=engine.kind,
-        command=_command(scenario, trial),
-        model_path=scenario.model.path,
-        settings=trial.config.settings,
-        env=trial.config.env,
-        extra_args=extra,
-        work_dir=engine.work_dir,
-        address_space_limit_gib=engine.address_space_limit_gib,
-        start_timeout_s=timeouts.start_s,
-        phase_timeout_s=timeouts.phase_s,
-        stop_grace_s=timeouts.stop_s,
-        url=engine.url,
-        version=engine.version,
-        before_start=tuple(UserCommand(tuple(c.command), c.timeout_s) for c in engine.before_start),
-        after_stop=tuple(UserCommand(tuple(c.command), c.timeout_s) for c in engine.after_stop),
-        ulimits=limits_of(engine.ulimits),
-        draft_path=scenario.model.draft_path,
-        model_path_by_host=tuple(scenario.model.path_by_host.items()),
-        draft_path_by_host=tuple(scenario.model.draft_path_by_host.items()),
-        ready_path=engine.ready,
-        served_name=scenario.model.served_name,
-        allow_faked=tuple(engine.allow_faked),
-    )
-
-
-def _command(scenario: Scenario, trial: Trial) -> tuple[str, ...]:
-    """The prefix before SGLang's flags, or the whole line of another server."""
-    if scenario.engine.kind == "command":
-        return render(scenario.engine, scenario.model, trial.config.as_dict())
-    return tuple(scenario.engine.command)
 
 
 @contextlib.contextmanager

@@ -21,9 +21,9 @@ from actors.launch import server_argv
 from orchestrator.dialect import dialect_of, spell
 from orchestrator.options import OWNED, RELEASES, Option, SettingsFault, known_options, options_of
 from orchestrator.planner import make_plan
-from orchestrator.run_command import launch_spec
 from orchestrator.scenario_file import load_scenario
 from orchestrator.settings import canonical_settings
+from orchestrator.trial_launch import launch_spec
 
 ROOT = Path(__file__).resolve().parents[2]
 UNPACKED = ROOT / ".sglang-dialects"

@@ -8,11 +8,11 @@ from pathlib import Path
 from orchestrator.journal import finished_work
 from orchestrator.outcome import Label
 from orchestrator.planner import make_plan
-from orchestrator.run_command import launch_spec
 from orchestrator.run_directory import RunDirectory
 from orchestrator.server_start import LaunchSpec
 from orchestrator.slot_port import SlotPort
 from orchestrator.sweep import Sweep
+from orchestrator.trial_launch import launch_spec
 from orchestrator.trial_run import Happening
 from tests.fakes.slot import FakeSlot
 from tests.orchestrator.scenarios import small_scenario

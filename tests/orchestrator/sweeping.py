@@ -6,10 +6,10 @@ from orchestrator import dataset
 from orchestrator.journal import finished_work
 from orchestrator.paths import RunPaths
 from orchestrator.planner import make_plan
-from orchestrator.run_command import launch_spec
 from orchestrator.run_directory import RunDirectory
 from orchestrator.scenario import Scenario
 from orchestrator.sweep import Sweep, SweepResult
+from orchestrator.trial_launch import launch_spec
 from tests.fakes.killable_sweep import Silent
 from tests.fakes.slot import FakeSlot
 

@@ -9,10 +9,10 @@ import pytest
 from orchestrator.command_template import command_settings, render, speculation_depth
 from orchestrator.options import SettingsFault
 from orchestrator.planner import make_plan, point_specs
-from orchestrator.run_command import launch_spec
 from orchestrator.scenario import Scenario
 from orchestrator.scenario_engine import Engine, Model
 from orchestrator.sweep_space import expand
+from orchestrator.trial_launch import launch_spec
 from tests.orchestrator.scenarios import small_scenario
 
 COMMAND = ["srv", "-m", "{model}", "--port={port}", "{flags}", "--last"]

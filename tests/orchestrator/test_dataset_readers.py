@@ -8,10 +8,10 @@ import pytest
 
 from orchestrator.journal import finished_work
 from orchestrator.planner import make_plan
-from orchestrator.run_command import launch_spec
 from orchestrator.run_directory import RunDirectory
 from orchestrator.run_ranking import rank_run
 from orchestrator.sweep import Sweep
+from orchestrator.trial_launch import launch_spec
 from tests.fakes.killable_sweep import Silent, script
 from tests.fakes.slot import FakeSlot
 from tests.orchestrator.scenarios import small_scenario

@@ -9,7 +9,7 @@ import pytest
 from orchestrator.faked_check import check_faked
 from orchestrator.faked_results import faked_in_account, faked_in_env, faked_in_words, is_faking
 from orchestrator.planner import make_plan
-from orchestrator.run_command import launch_spec
+from orchestrator.trial_launch import launch_spec
 from tests.orchestrator.scenarios import small_scenario
 
 LENGTH = "SGLANG_SIMULATE_ACC_LEN"

@@ -18,7 +18,6 @@ from orchestrator.memory_model import GpuRoom, ModelFacts, memory_model
 from orchestrator.outcome import Label, Measured, Phase
 from orchestrator.paths import RunPaths
 from orchestrator.planner import make_plan
-from orchestrator.run_command import launch_spec
 from orchestrator.run_directory import RunDirectory
 from orchestrator.run_ranking import rank_run
 from orchestrator.server_start import ServerReady
@@ -26,6 +25,7 @@ from orchestrator.slot_port import SlotFacts
 from orchestrator.start_history import PastStart
 from orchestrator.sweep import Sweep
 from orchestrator.trial import EngineConfig, Trial, freeze_settings
+from orchestrator.trial_launch import launch_spec
 from orchestrator.trial_run import TrialEnded
 from orchestrator.weight_budget import Checkpoint
 from tests.fakes.emulated_start import emulated_start

@@ -13,12 +13,12 @@ from orchestrator import dataset
 from orchestrator.journal import finished_work, read_events
 from orchestrator.outcome import Failed, Label
 from orchestrator.planner import make_plan
-from orchestrator.run_command import launch_spec
 from orchestrator.run_directory import RunDirectory
 from orchestrator.schemas import request_schema
 from orchestrator.server_start import LaunchSpec
 from orchestrator.sweep import Sweep
 from orchestrator.trial import Point
+from orchestrator.trial_launch import launch_spec
 from tests.fakes.killable_sweep import Silent
 from tests.fakes.slot import FakeSlot, Script, report, request_batch
 from tests.orchestrator.scenarios import small_scenario

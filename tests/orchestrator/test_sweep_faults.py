@@ -8,10 +8,11 @@ from typing import Any
 
 from orchestrator import dataset
 from orchestrator.planner import make_plan
-from orchestrator.run_command import check_fault_script, launch_spec
+from orchestrator.run_command import check_fault_script
 from orchestrator.run_directory import RunDirectory
 from orchestrator.scenario import Scenario
 from orchestrator.sweep import Sweep
+from orchestrator.trial_launch import launch_spec
 from tests.fakes.killable_sweep import Silent
 from tests.fakes.local_slot import LocalSlot
 from tests.orchestrator.scenarios import small_scenario

@@ -11,8 +11,8 @@ from rich.console import Console
 from orchestrator.outcome import Phase
 from orchestrator.planner import make_plan
 from orchestrator.progress import Progress
-from orchestrator.run_command import launch_spec
 from orchestrator.server_start import LoadSeen, StartProgress
+from orchestrator.trial_launch import launch_spec
 from orchestrator.trial_run import TrialBegan, TrialEnded, TrialRun
 from tests.fakes.slot import FakeSlot
 from tests.orchestrator.scenarios import small_scenario
