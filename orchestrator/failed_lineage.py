@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 from orchestrator.failed_start import FailedStart
 from orchestrator.outcome import Label
@@ -17,7 +17,7 @@ MARGIN_SHARE, LEAST_MARGIN_GIB = 0.02, 0.5
 # Fractions closer than this have none between them that is worth a start.
 SQUEEZED_WITHIN = 0.0199
 
-KNOBS = (
+Knob = Literal[
     "mem_fraction_static",
     "cuda_graph_max_bs_decode",
     "max_running_requests",
@@ -27,7 +27,8 @@ KNOBS = (
     "max_mamba_cache_size",
     "mamba_full_memory_ratio",
     "swa_full_tokens_ratio",
-)
+]
+KNOBS: tuple[Knob, ...] = get_args(Knob)
 """Every setting that a repair may change. None of them decides how a server speculates."""
 
 # Deaths that want a larger fraction, and those that want a smaller one.
@@ -71,7 +72,7 @@ class Situation:
     settings: Mapping[str, Any]
     failed: FailedStart
     needs: Needs
-    may_change: frozenset[str] = frozenset(KNOBS)
+    may_change: frozenset[str] = frozenset[str](KNOBS)
     tries: tuple[Try, ...] = ()
 
     def may(self, name: str) -> bool:

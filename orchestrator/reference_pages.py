@@ -19,6 +19,7 @@ from orchestrator.scenario import (
     Measure,
     Objective,
     Profile,
+    Recovery,
     Scenario,
     Slo,
     Slots,
@@ -46,6 +47,7 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("objectives[].tie_breakers[]", Criterion),
     ("at", At),
     ("timeouts", Timeouts),
+    ("recovery", Recovery),
 )
 
 HEAD = """\

@@ -60,7 +60,7 @@ def run(request: RunRequest, console: Console) -> Path:
     result: SweepResult | None = None
     try:
         with _terminate_as_interrupt():
-            if make_plan(scenario, 1, done).trials:
+            if make_plan(scenario, 1, done, directory.lineages.stand_ins).trials:
                 result = _sweep(scenario, directory, done, request, console)
             else:
                 console.print(f"Nothing is missing in {directory.paths.root}")
@@ -185,7 +185,7 @@ def _sweep(
             scenario.timeouts.cluster_s,
             container_runtime(scenario.engine.command),
         )
-        plan = make_plan(scenario, len(slots), done)
+        plan = make_plan(scenario, len(slots), done, directory.lineages.stand_ins)
         console.print(plan_line(plan))
         with Progress(plan, [s.facts.name for s in slots], console) as progress:
             sweep = Sweep(plan, list(slots), directory, lambda t: launch_spec(scenario, directory.run_id, t), progress)
