@@ -80,6 +80,7 @@ class Lineages:
         self._dead: set[str] = set()
         self._served: set[str] = set()
         self._tries: dict[str, tuple[Try, ...]] = {}
+        self._decided: dict[str, Recovery] = {}
         for event in past:
             self._replay(event)
 
@@ -94,7 +95,8 @@ class Lineages:
             self._note(config_id, Recovery.of_json(told))
 
     def _note(self, config_id: str, recovery: Recovery) -> None:
-        """Keep a repair that is made: the new config and what led to it."""
+        """Keep what was decided; of a repair that is made, the new config and what led to it."""
+        self._decided[config_id] = recovery
         if not isinstance(recovery.decision, Repair) or not recovery.is_applied or recovery.into is None:
             return
         died, changes = self._configs[config_id], recovery.decision.changes
@@ -127,6 +129,22 @@ class Lineages:
         if seen in self._dead and seen not in self._served:
             return StandIn(None)
         return StandIn(self._configs[seen], self._repaired.get(seen))
+
+    def chain(self, config_id: str) -> tuple[str, ...]:
+        """The configs that stood in for this one, in order."""
+        seen = [config_id]
+        while seen[-1] in self._into:
+            seen.append(self._into[seen[-1]])
+        return tuple(seen[1:])
+
+    @property
+    def repaired(self) -> Mapping[str, Repaired]:
+        """Every repaired config of the run by id, with where it comes from."""
+        return self._repaired
+
+    def decided(self, config_id: str) -> Recovery | None:
+        """What was decided when a server of this config died last."""
+        return self._decided.get(config_id)
 
     @property
     def stand_ins(self) -> dict[str, StandIn]:

@@ -87,6 +87,6 @@ def apply_changes(settings: Mapping[str, Any], changes: tuple[Change, ...]) -> d
     return {**settings, **{change.name: change.now for change in changes}}
 
 
-def repair_text(changes: tuple[Change, ...] | list[Change]) -> str:
-    """`mem_fraction_static 0.7 asked, served at 0.62; ...`, for remarks and progress."""
-    return "; ".join(f"{c.name} {'open' if c.was is None else c.was} -> {c.now}" for c in changes)
+def repair_text(changes: tuple[Change, ...]) -> str:
+    """`mem_fraction_static 0.7 -> 0.62 (5.20 GiB short ...); ...`, for remarks and progress."""
+    return "; ".join(f"{c.name} {'open' if c.was is None else c.was} -> {c.now} ({c.why})" for c in changes)

@@ -142,8 +142,6 @@ class Sweep:
 
     def _decide(self, ended: TrialEnded, starts: int) -> TrialEnded:
         """What follows is decided before the end is told, so that the journal has both or neither."""
-        if self._cancelled.is_set():
-            return ended
         with self._deciding:
             recovery = self._run.lineages.after(ended.trial, ended.outcome, ended.failed, starts)
         return replace(ended, recovery=recovery)

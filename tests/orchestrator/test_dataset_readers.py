@@ -21,7 +21,7 @@ from tests.orchestrator.scenarios import small_scenario
 def run_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of 3 configs x 2 levels with 10 requests a point, and one infeasible config."""
     root = tmp_path_factory.mktemp("runs") / "small"
-    scenario = small_scenario(sweep={"axes": {"speculative_num_steps": [0, 1, 2, 9]}})
+    scenario = small_scenario(sweep={"axes": {"speculative_num_steps": [0, 1, 2, 9]}}, recovery={"mode": "off"})
     run = RunDirectory.create(root, scenario)
     plan = make_plan(scenario, 1, finished_work(run.state))
     Sweep(plan, [FakeSlot("a", script)], run, lambda t: launch_spec(scenario, "run", t), Silent()).run()
