@@ -12,6 +12,7 @@ from pydantic.fields import FieldInfo
 
 from orchestrator.gpu_arch import Arch
 from orchestrator.metric_names import METRICS
+from orchestrator.recovery_page import recovery_page
 from orchestrator.rule_terms import Rule
 from orchestrator.scenario import (
     At,
@@ -293,6 +294,7 @@ def write(folder: Path) -> None:
     (folder / "scenario.md").write_text(scenario_page(), encoding="utf-8")
     (folder / "metrics.md").write_text(metrics_page(), encoding="utf-8")
     (folder / "rules.md").write_text(rules_page(), encoding="utf-8")
+    (folder / "recovery.md").write_text(recovery_page(), encoding="utf-8")
     (folder / "emulator-faults.md").write_text(faults_page(), encoding="utf-8")
     (folder / "scenario.schema.json").write_text(json.dumps(json_schema(), indent=2) + "\n", encoding="utf-8")
 
