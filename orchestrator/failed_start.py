@@ -22,6 +22,7 @@ _FRACTION_TOLD = re.compile(r"(?:--mem-fraction-static=|mem_fraction_static=)(?P
 _SERVER_ARGS = re.compile(r"server_args=.*")
 _BEFORE_LOAD = re.compile(r"Load weight begin\. avail mem=(?P<gib>[\d.]+) GB")
 _GRAPH_BEGIN = re.compile(r"Capture [\w -]*?graph begin\b.*?avail mem=(?P<gib>[\d.]+) GB")
+_STATES = re.compile(r"Mamba Cache is allocated|Available mamba|mamba (?:num|usage):")
 _CAPTURING = re.compile(r"Capturing batches \(bs=(?P<batch>\d+)")
 _PER_UNIT = {"K": 1 / (1 << 20), "M": 1 / 1024, "G": 1.0}
 
@@ -34,6 +35,7 @@ class FailedStart:
     `before_load_gib`: free before any weights; what the fraction is a share of. `loaded_gib`: free once all weights
     were there. `graph_begin_gib`: free when the capture that failed began. `captured_batch`: largest batch with a
     graph. `least_fraction`: the smallest that SGLang says can work. `resolved`: other settings as they were in effect.
+    `has_states`: the model keeps recurrent states beside its KV cache.
     """
 
     label: Label
@@ -49,6 +51,7 @@ class FailedStart:
     captured_batch: int | None = None
     least_fraction: float | None = None
     resolved: Mapping[str, float] | None = None
+    has_states: bool = False
 
     @property
     def short_gib(self) -> float | None:
@@ -121,6 +124,7 @@ def read_failed_start(
         captured_batch=max(batches, default=None),
         least_fraction=_least(evidence),
         resolved=told or None,
+        has_states=_STATES.search(log) is not None,
     )
 
 

@@ -66,7 +66,8 @@ def decide(now: Situation, rights: Rights) -> Decision:
         return NoMove(fault, remedy.advice)
     if rights.tries_left < 1:
         return NoMove("all tries of recovery.tries are used", remedy.advice)
-    for move in remedy.moves:
+    deaths = sum(t.failed.label is now.failed.label for t in now.tries)
+    for move in remedy.moves_after(deaths):
         for allowed in (now.may_change - rights.swept, now.may_change):
             changes = move.changes(replace(now, may_change=allowed))
             if changes and not rights.refused(apply_changes(now.settings, changes)):

@@ -95,7 +95,7 @@ def fewer_requests_than_offered(now: Situation) -> Change | None:
 
 
 def fewer_requests_for_the_pool(now: Situation) -> Change | None:
-    """The same as soon as it is known that the pool was there and that caches of each request took it."""
+    """`max_running_requests` halved before the fraction is touched: the pool was there, caches per request took it."""
     pool = now.failed.pool_gib
     if pool is None or pool < POOL_WAS_THERE_GIB or now.failed.least_fraction is not None:
         return None
@@ -116,12 +116,12 @@ def _fewer_requests(now: Situation, least: int, why: str) -> Change | None:
 
 
 def cap_capture(now: Situation) -> Change | None:
-    """Graphs captured only for batches that the load can make."""
+    """`cuda_graph_max_bs_decode`: graphs only for batches that the load can make."""
     return _capture(now, now.needs.running, f"the load runs at most {now.needs.running} requests at once")
 
 
 def shrink_capture(now: Situation) -> Change | None:
-    """Graphs captured for the largest batch whose scratch fits by the log, else for half; larger ones run without."""
+    """`cuda_graph_max_bs_decode` down to what fits by the log, else halved; larger batches run without a graph."""
     batch = _captured(now)
     if batch is None:
         return None
@@ -210,7 +210,8 @@ def smaller_state_cache(now: Situation) -> Change | None:
 
 def larger_state_share(now: Situation) -> Change | None:
     """`mamba_full_memory_ratio` doubled, where the state cache was too small."""
-    pools = now.failed.label is Label.RUNTIME_POOL or "too small to serve" in now.failed.evidence
+    runs_out = now.failed.label is Label.RUNTIME_POOL and now.failed.has_states
+    pools = runs_out or "too small to serve" in now.failed.evidence
     ratio = float(now.effective("mamba_full_memory_ratio", 0.9))
     target = round(min(4.0, 2 * ratio), 2)
     if not now.may("mamba_full_memory_ratio") or not pools or target <= ratio:

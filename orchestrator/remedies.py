@@ -29,11 +29,6 @@ class Move:
     steps: tuple[Step, ...]
     leading: int
 
-    @property
-    def says(self) -> str:
-        """For the docs: what each step says of itself."""
-        return " and ".join((step.__doc__ or "").strip().rstrip(".") for step in self.steps)
-
     def changes(self, now: Situation) -> tuple[Change, ...]:
         """Empty where the leading steps can do nothing."""
         made = [step(now) for step in self.steps]
@@ -42,11 +37,20 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """What a label asks for: its moves in order, and what to tell the user where nothing can be done."""
+    """What a label asks for: its moves in order, and what to tell the user where nothing can be done.
+
+    `in_turn`: a move that did not help makes way for the next, rather than going further the same way.
+    """
 
     kind: Kind
     advice: str
     moves: tuple[Move, ...] = ()
+    in_turn: bool = False
+
+    def moves_after(self, deaths: int) -> tuple[Move, ...]:
+        """The moves in the order in which they are tried, after so many deaths by the same label."""
+        first = deaths % len(self.moves) if self.in_turn and self.moves else 0
+        return (*self.moves[first:], *self.moves[:first])
 
 
 def _any_of(*steps: Step) -> Move:
@@ -86,6 +90,7 @@ REMEDIES: Mapping[Label, Remedy] = {
         Kind.REPAIR,
         "see who else holds memory of this GPU (specsweep hosts)",
         (_any_of(moves.lower_fraction), _any_of(moves.cap_tokens), _FEWER),
+        in_turn=True,
     ),
     Label.STATE_POOL: Remedy(
         Kind.REPAIR,
@@ -97,6 +102,7 @@ REMEDIES: Mapping[Label, Remedy] = {
             _FEWER,
             _LAST,
         ),
+        in_turn=True,
     ),
     Label.OOM_GRAPH_TARGET: Remedy(
         Kind.REPAIR, "a shorter draft, more GPUs per server (tp_size), or decode without graphs", _GRAPHS
@@ -108,11 +114,13 @@ REMEDIES: Mapping[Label, Remedy] = {
         Kind.REPAIR,
         "fewer requests at once, shorter prompts, more GPUs per server (tp_size)",
         (_any_of(moves.lower_fraction), _any_of(moves.smaller_chunk), _FEWER, _LAST),
+        in_turn=True,
     ),
     Label.RUNTIME_POOL: Remedy(
         Kind.REPAIR,
         "fewer requests at once, or a larger pool for states or windows",
         (_FEWER, _any_of(moves.larger_state_share), _LAST),
+        in_turn=True,
     ),
     Label.OOM_WEIGHTS: Remedy(Kind.NOTHING, _FEWER_WEIGHTS),
     Label.OUT_OF_MEMORY: Remedy(Kind.NOTHING, "Specsweep does not know which settings of this server take memory"),
