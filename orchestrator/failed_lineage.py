@@ -67,13 +67,17 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """A config whose server died: what steps go by. `tries` are the earlier ones of its lineage, oldest first."""
+    """A config whose server died: what steps go by.
+
+    `tries` are the earlier starts of its lineage, oldest first; `siblings` died too and differ in memory settings only.
+    """
 
     settings: Mapping[str, Any]
     failed: FailedStart
     needs: Needs
     may_change: frozenset[str] = frozenset[str](KNOBS)
     tries: tuple[Try, ...] = ()
+    siblings: tuple[Try, ...] = ()
 
     def may(self, name: str) -> bool:
         return name in self.may_change
@@ -108,13 +112,33 @@ class Situation:
 
     def _deaths(self) -> list[tuple[float, FailedStart]]:
         """The fraction of each start, or SGLang's own minimum where it told one."""
-        same = [t for t in self.tries if t.settings.get("max_running_requests") == self.running]
+        known = (*self.tries, *self.siblings)
+        same = [t for t in known if t.settings.get("max_running_requests") == self.running]
         found = [(t.settings.get("mem_fraction_static") or t.failed.fraction, t.failed) for t in same]
         told = [(f, failed) for f, failed in found if f is not None] + [(self.fraction, self.failed)]
         return [(max(f, math.floor((failed.least_fraction or 0.0) * 100) / 100), failed) for f, failed in told]
+
+    @property
+    def last_step(self) -> float:
+        """By how much the last repair moved the fraction, in vain; 0 where it did not, or the death is another."""
+        if not self.tries or _family(self.tries[-1].failed.label) != _family(self.failed.label):
+            return 0.0
+        before = self.tries[-1].settings.get("mem_fraction_static") or self.tries[-1].failed.fraction
+        return 0.0 if before is None else abs(self.fraction - before)
+
+    @property
+    def halved_in_vain(self) -> bool:
+        """Whether the last repair was fewer requests, and the death is the same."""
+        same = bool(self.tries) and _family(self.tries[-1].failed.label) == _family(self.failed.label)
+        return same and self.tries[-1].settings.get("max_running_requests") != self.running
 
     @property
     def is_squeezed(self) -> bool:
         """No fraction is left between one too small for the pools and one too large for the rest."""
         low, high = self.too_small, self.too_large
         return low is not None and high is not None and high - low < SQUEEZED_WITHIN
+
+
+def _family(label: Label) -> str:
+    """Graphs of target and draft are one cause: after the one, the other is where the memory ends."""
+    return "graphs" if label in {Label.OOM_GRAPH_TARGET, Label.OOM_GRAPH_DRAFT} else label

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.failed_lineage import Change, Needs, Situation, Try
+from orchestrator.failed_lineage import KNOBS, Change, Needs, Situation, Try
 from orchestrator.failed_start import FailedStart
 from orchestrator.gpu_arch import arch_of_product
 from orchestrator.options import canonical_name
@@ -81,6 +81,7 @@ class Lineages:
         self._served: set[str] = set()
         self._tries: dict[str, tuple[Try, ...]] = {}
         self._decided: dict[str, Recovery] = {}
+        self._deaths: dict[str, Try] = {}
         for event in past:
             self._replay(event)
 
@@ -97,6 +98,7 @@ class Lineages:
     def _note(self, config_id: str, recovery: Recovery) -> None:
         """Keep what was decided; of a repair that is made, the new config and what led to it."""
         self._decided[config_id] = recovery
+        self._deaths[config_id] = Try(dict(self._configs[config_id].settings), recovery.failed)
         if not isinstance(recovery.decision, Repair) or not recovery.is_applied or recovery.into is None:
             return
         died, changes = self._configs[config_id], recovery.decision.changes
@@ -186,7 +188,7 @@ class Lineages:
         scenario, config = self._scenario, self._configs[config_id]
         tries = self._tries.get(config_id, ())
         may_change = frozenset[str](scenario.recovery.may_change)
-        now = Situation(dict(config.settings), failed, self._needs, may_change, tries)
+        now = Situation(dict(config.settings), failed, self._needs, may_change, tries, self._siblings(config))
         left = scenario.recovery.tries - len(tries)
         decision = decide(now, Rights(left, starts, lambda s: self._is_refused(config, s), self._swept))
         if not isinstance(decision, Repair):
@@ -202,6 +204,16 @@ class Lineages:
         into = EngineConfig(freeze_settings(changed), config.env).config_id
         applied = scenario.recovery.mode == "apply"
         return Recovery(decision, failed, applied, into if applied else None, applied and into in self._configs)
+
+    def _siblings(self, config: EngineConfig) -> tuple[Try, ...]:
+        """Deaths of configs that differ from this one in memory settings only: each tells where not to go."""
+
+        def rest(config: EngineConfig) -> dict[str, Any]:
+            return {name: value for name, value in config.settings if name not in KNOBS}
+
+        others = [self._configs[c] for c in self._deaths if c != config.config_id]
+        alike = [other for other in others if other.env == config.env and rest(other) == rest(config)]
+        return tuple(self._deaths[other.config_id] for other in alike)
 
     def _is_refused(self, config: EngineConfig, settings: Mapping[str, Any]) -> bool:
         """Whether settings died already, or are not what this release takes."""

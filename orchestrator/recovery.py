@@ -67,8 +67,10 @@ def decide(now: Situation, rights: Rights) -> Decision:
     if rights.tries_left < 1:
         return NoMove("all tries of recovery.tries are used", remedy.advice)
     deaths = sum(t.failed.label is now.failed.label for t in now.tries)
+    # What the sweep varies is left alone at first, but not once that alone did not help.
+    widths = (now.may_change - rights.swept, now.may_change) if not deaths else (now.may_change,)
     for move in remedy.moves_after(deaths):
-        for allowed in (now.may_change - rights.swept, now.may_change):
+        for allowed in widths:
             changes = move.changes(replace(now, may_change=allowed))
             if changes and not rights.refused(apply_changes(now.settings, changes)):
                 return Repair(changes)

@@ -35,11 +35,14 @@ def lower_fraction(now: Situation) -> Change | None:
         return None
     short, of = now.failed.short_gib, now.failed.share_of_gib
     if short is not None and of:
-        target = math.floor((fraction - (short + now.margin_gib) / of) * 100 + 1e-6) / 100
+        step = (short + now.margin_gib) / of
         why = f"{short:.2f} GiB short and {now.margin_gib:.2f} GiB margin of {of:.2f} GiB"
+        step, why = _no_less_than(now.last_step, step, why)
     else:
         step = LOWER_STEP.get(now.failed.label, LOWER_STEP_OF_GRAPHS)
-        target, why = round(fraction - step, 2), f"a step of {step:g}: no number tells how much was short"
+        why = f"a step of {step:g}: no number tells how much was short"
+        step, why = _no_less_than(2 * now.last_step, step, why)
+    target = math.floor((min(fraction, now.too_large or fraction) - step) * 100 + 1e-6) / 100
     if low is not None and target <= low:
         target, why = (
             math.floor((low + fraction) * 50 + 1e-6) / 100,
@@ -61,16 +64,23 @@ def raise_fraction(now: Situation) -> Change | None:
         target = max(math.ceil((least + RAISE_ABOVE_LEAST) * 100 - 1e-6) / 100, fraction + 0.01)
         why = f"SGLang says that at least {least:g} is needed, and {RAISE_ABOVE_LEAST:g} of it holds tokens"
     else:
-        target, why = fraction + RAISE_STEP, f"a step of {RAISE_STEP:g}: no number tells how much was short"
+        step, why = RAISE_STEP, f"a step of {RAISE_STEP:g}: no number tells how much was short"
+        step, why = _no_less_than(2 * now.last_step, step, why)
+        target = max(fraction, now.too_small or fraction) + step
     if high is not None and target >= high:
         target, why = (
             math.ceil((fraction + high) * 50 - 1e-6) / 100,
             f"half way to {high:g}, where the rest had no room",
         )
-    target = round(min(MOST_FRACTION, target), 2)
+    target = round(min(MOST_FRACTION, max(LEAST_FRACTION, target)), 2)
     if target <= fraction or (high is not None and target >= high):
         return None
     return Change("mem_fraction_static", now.settings.get("mem_fraction_static"), target, why)
+
+
+def _no_less_than(least: float, step: float, why: str) -> tuple[float, str]:
+    """A step that was too short is not made smaller: a death shows the first allocation that failed, not the rest."""
+    return (step, why) if least <= step else (least, f"a step of {least:.2f}, since the last one was not enough")
 
 
 def raise_to_where_graphs_failed(now: Situation) -> Change | None:
@@ -79,13 +89,13 @@ def raise_to_where_graphs_failed(now: Situation) -> Change | None:
     if not now.may("mem_fraction_static") or not now.is_squeezed or now.failed.least_fraction is None or high is None:
         return None
     target = round(max(high, math.ceil(now.failed.least_fraction * 100 + 1e-6) / 100), 2)
-    if not now.fraction < target <= MOST_FRACTION:
+    if target <= now.fraction or not LEAST_FRACTION <= target <= MOST_FRACTION:
         return None
     return Change("mem_fraction_static", asked, target, f"SGLang says that {now.failed.least_fraction:g} is needed")
 
 
 def fewer_requests(now: Situation) -> Change | None:
-    """`max_running_requests` halved, but enough for every load level."""
+    """`max_running_requests` halved, then quartered, but enough for every load level."""
     return _fewer_requests(now, now.needs.running, "")
 
 
@@ -108,11 +118,13 @@ def _fewer_requests(now: Situation, least: int, why: str) -> Change | None:
     running = now.running
     if not now.may("max_running_requests") or running is None or now.failed.least_fraction is not None:
         return None  # where the weights alone take the whole fraction, requests do not matter
-    target = max(least, running // 2)
+    part = 4 if now.halved_in_vain else 2
+    target = max(least, running // part)
     if target >= running or target < 1:
         return None
-    return Change("max_running_requests", running, target, f"half of {running}{why}" if target == running // 2
-                  else f"as many as the load offers{why}")  # fmt: skip
+    share = "a quarter" if part == 4 else "half"
+    told = f"{share} of {running}" if target == running // part else "as many as the load offers"
+    return Change("max_running_requests", running, target, f"{told}{why}")
 
 
 def cap_capture(now: Situation) -> Change | None:
