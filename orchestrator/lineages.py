@@ -144,6 +144,10 @@ class Lineages:
         """Every repaired config of the run by id, with where it comes from."""
         return self._repaired
 
+    def died(self, config_id: str) -> bool:
+        """Whether a server of this config could not run by its nature."""
+        return config_id in self._dead
+
     def decided(self, config_id: str) -> Recovery | None:
         """What was decided when a server of this config died last."""
         return self._decided.get(config_id)

@@ -60,15 +60,19 @@ class RunRepairs:
             return Story(config_id, None)
         chain = self._lineages.chain(config_id)
         served = chain[-1] if chain and chain[-1] in measured else None
-        died = [c for c in chain if c != served]
-        attempts = [Attempt(c, self.repaired[c].changes if c in self.repaired else (), self._label(c)) for c in died]
+        died = [c for c in chain if c != served and self._lineages.died(c)]
+        attempts = tuple(
+            Attempt(c, self.repaired[c].changes if c in self.repaired else (), self._label(c)) for c in died
+        )
+        if chain and served is None and chain[-1] not in died:
+            return Story(config_id, None, attempts, (), "its repair is not measured yet: --resume goes on with it")
         last = self._lineages.decided(chain[-1] if chain else config_id)
         match last.decision if last else None:
             case Repair(changes) if last and not last.is_applied:
-                return Story(config_id, served, tuple(attempts), changes)
+                return Story(config_id, served, attempts, changes)
             case NoMove(reason, advice):
-                return Story(config_id, served, tuple(attempts), (), f"{reason}; {advice}")
-        return Story(config_id, served, tuple(attempts))
+                return Story(config_id, served, attempts, (), f"{reason}; {advice}")
+        return Story(config_id, served, attempts)
 
     def _label(self, config_id: str) -> str:
         last = self._lineages.decided(config_id) if self._lineages else None

@@ -148,6 +148,23 @@ def test_between_too_small_and_too_large_the_middle_is_tried() -> None:
     }
 
 
+def test_fractions_stay_within_their_bounds_and_other_moves_follow_there() -> None:
+    def at(fraction: float) -> dict[str, Any]:
+        return {"max_running_requests": 64, "mem_fraction_static": fraction, "cuda_graph_max_bs_decode": 16}
+
+    assert changed(decided(died(Label.KV_BUDGET), at(0.94))) == {"mem_fraction_static": 0.97}
+    assert changed(decided(died(Label.KV_BUDGET), at(0.97)))["max_running_requests"] == 32
+    assert changed(decided(died(Label.OOM_GRAPH_TARGET), at(0.12))) == {"mem_fraction_static": 0.1}
+    assert changed(decided(died(Label.OOM_GRAPH_TARGET), at(0.1)))["max_running_requests"] == 32
+
+
+def test_settings_that_are_refused_make_way_for_the_next_move() -> None:
+    now = Situation(BASE, died(Label.KV_BUDGET), LOAD)
+    rights = Rights(3, 1, lambda s: s["mem_fraction_static"] == 0.75)
+
+    assert "mem_fraction_static" not in changed(decide(now, rights))
+
+
 def test_a_step_that_was_not_enough_is_not_made_smaller() -> None:
     once = (try_at(0.75, Label.OOM_GRAPH_TARGET),)
     capped = {**BASE, "cuda_graph_max_bs_decode": 16}

@@ -184,6 +184,9 @@ def test_a_resumed_run_goes_on_with_a_lineage_and_starts_nothing_twice_that_died
     lost._script = script
     run, _ = swept(tmp_path, scenario, [lost])
     assert seen == [0.7, 0.75, 0.85]
+    (waiting,) = rank_run(run.paths.root).infeasible
+    assert waiting.story.advice == "its repair is not measured yet: --resume goes on with it"
+    assert [a.changes[0][2] for a in waiting.story.attempts] == [0.75]
 
     healthy = FakeSlot("b", dies_unless(Label.KV_BUDGET, mem_fraction_static=0.97))
     run, _ = swept(tmp_path, scenario, [healthy])
