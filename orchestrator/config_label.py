@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from orchestrator.trial import Repaired
+
 # These follow from speculative_num_steps when topk is 1, or say no more than that speculation is on.
 FOLLOWING = frozenset(
     {
@@ -27,6 +29,17 @@ def config_labels(configs: Mapping[str, dict[str, Any]]) -> dict[str, str]:
     for label in labels.values():
         counts[label] = counts.get(label, 0) + 1
     return {c: label if counts[label] == 1 else f"{label} [{c}]" for c, label in labels.items()}
+
+
+def run_labels(configs: Mapping[str, dict[str, Any]], repaired: Mapping[str, Repaired]) -> dict[str, str]:
+    """The same for a run with repairs: a repaired config is called by the one that was asked."""
+    labels = config_labels({c: settings for c, settings in configs.items() if c not in repaired})
+    for config_id in configs:
+        if config_id in repaired:
+            asked = labels.get(repaired[config_id].asked_id, repaired[config_id].asked_id)
+            label = f"{asked} (repaired)"
+            labels[config_id] = label if label not in labels.values() else f"{label} [{config_id}]"
+    return labels
 
 
 def _shown(settings: dict[str, Any], name: str) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from orchestrator.failed_start import read_failed_start
 from orchestrator.hopeless import hopeless
 from orchestrator.memory_forecast import Forecast, NoForecast, scenario_forecast
 from orchestrator.outcome import Diagnosis, Failed, Infeasible, Measured
@@ -32,7 +33,8 @@ class PredictedDeath:
         """Begin and end at once."""
         began_at = utc_now()
         yield TrialBegan(self.trial, self.attempt, began_at)
-        yield TrialEnded(self.trial, self.attempt, Infeasible(self.diagnosis), None, began_at, b"")
+        failed = read_failed_start(self.diagnosis, (), dict(self.trial.config.settings))
+        yield TrialEnded(self.trial, self.attempt, Infeasible(self.diagnosis), None, began_at, b"", failed=failed)
 
 
 class Foresight:

@@ -71,6 +71,7 @@ class RunState:
     outcomes: dict[str, dict[str, Any]] = field(default_factory=dict)  # trial id -> its last outcome
     attempts: dict[str, int] = field(default_factory=dict)  # trial id -> starts so far
     begun: dict[str, BegunTrial] = field(default_factory=dict)  # trial id -> its last start
+    ends: list[dict[str, Any]] = field(default_factory=list)  # every end of a trial, oldest first
     ended: bool = False
 
     def torn_trials(self) -> dict[str, BegunTrial]:
@@ -95,6 +96,7 @@ def replay(events: Iterator[dict[str, Any]]) -> RunState:
             state.done_points.pop(event["point_id"], None)
         elif kind == "trial_ended":
             state.outcomes[event["trial_id"]] = event
+            state.ends.append(event)
             if event["trial_id"] in state.begun:
                 state.begun[event["trial_id"]].ended = True
         elif kind == "run_ended":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
@@ -12,7 +13,7 @@ from orchestrator.extra_body import body_text
 from orchestrator.scenario import Profile, Scenario, Workload
 from orchestrator.scenario_engine import Engine
 from orchestrator.sweep_space import expand
-from orchestrator.trial import EngineConfig, LoadLevel, Point, PointSpec, ProfileSpec, Trial, content_hash
+from orchestrator.trial import EngineConfig, LoadLevel, Point, PointSpec, ProfileSpec, Repaired, Trial, content_hash
 
 # Rough seconds of a server start; they only have to order starts by cost (measured starts replace them in ETAs).
 START_S = 60.0
@@ -48,21 +49,43 @@ class Plan:
         return sum(t.estimated_s for t in self.trials) / 3600
 
 
-def make_plan(scenario: Scenario, slot_count: int, done: frozenset[str] = frozenset()) -> Plan:
+@dataclass(frozen=True, slots=True)
+class StandIn:
+    """The config that is run in place of one that died; None where nothing is started for it."""
+
+    config: EngineConfig | None
+    repaired: Repaired | None = None
+
+
+def make_plan(
+    scenario: Scenario,
+    slot_count: int,
+    done: frozenset[str] = frozenset(),
+    stand_ins: Mapping[str, StandIn] | None = None,
+) -> Plan:
     """Every trial that still has points to measure, over `slot_count` slots.
 
-    `done` holds point ids and trial ids that need no work (resume). Trials go, dearest first, to the slot that is
-    free first, so that slots finish together; within a slot they run in random order from the scenario's seed.
+    `done` holds point ids and trial ids that need no work, `stand_ins` what runs in place of configs by their ids
+    (resume). Trials go, dearest first, to the slot that is free first, so that slots finish together; within a slot
+    they run in random order from the scenario's seed.
     """
     configs = tuple(expand(scenario))
     specs = point_specs(scenario)
     trials = []
     for repeat in range(scenario.measure.repeats):
-        for config in configs:
-            trial = _trial(scenario, config, repeat, specs, done)
+        for asked in configs:
+            run = (stand_ins or {}).get(asked.config_id, StandIn(asked))
+            if run.config is None:
+                continue
+            trial = _trial(scenario, run, repeat, specs, done)
             if trial.points and trial.trial_id not in done:
                 trials.append(trial)
     return Plan(configs, _spread(trials, max(1, slot_count), scenario.seed))
+
+
+def trial_of(scenario: Scenario, config: EngineConfig, repaired: Repaired | None, repeat: int) -> Trial:
+    """One trial of a config with all its points."""
+    return _trial(scenario, StandIn(config, repaired), repeat, point_specs(scenario), frozenset())
 
 
 def point_specs(scenario: Scenario) -> tuple[PointSpec, ...]:
@@ -121,9 +144,9 @@ def _counters(engine: Engine) -> tuple[tuple[str, str], ...]:
     return tuple((what, name) for what, name in engine.counters.model_dump().items() if name is not None)
 
 
-def _trial(
-    scenario: Scenario, config: EngineConfig, repeat: int, specs: tuple[PointSpec, ...], done: frozenset[str]
-) -> Trial:
+def _trial(scenario: Scenario, run: StandIn, repeat: int, specs: tuple[PointSpec, ...], done: frozenset[str]) -> Trial:
+    config = run.config
+    assert config is not None
     trial_id = f"{config.config_id}-r{repeat}"
     identity: list[Any] = [scenario.engine.kind, scenario.model.path, scenario.engine.command, config.config_id]
     if scenario.engine.kind == "command":
@@ -133,7 +156,7 @@ def _trial(
         point_id = content_hash([identity, _spec_identity(spec), repeat])
         if point_id not in done:
             points.append(Point(point_id, trial_id, config.config_id, repeat, spec))
-    return Trial(trial_id, config, repeat, tuple(points), _estimate_s(scenario, config, points))
+    return Trial(trial_id, config, repeat, tuple(points), _estimate_s(scenario, config, points), run.repaired)
 
 
 def _spec_identity(spec: PointSpec) -> list[Any]:

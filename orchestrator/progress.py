@@ -14,11 +14,14 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.config_label import config_labels
+from orchestrator.lineages import Recovery
 from orchestrator.outcome import Failed, Infeasible, Phase
 from orchestrator.planner import Plan
+from orchestrator.recovery import Again, NoMove, Repair, repair_text
 from orchestrator.resolved_settings import setting_changes
 from orchestrator.server_start import ServerReady, StartProgress
-from orchestrator.trial_run import BatchArrived, Happening, PointBegan, PointEnded, TrialBegan, TrialEnded
+from orchestrator.trial import Trial
+from orchestrator.trial_run import BatchArrived, Happening, PointBegan, PointEnded, TrialBegan, TrialEnded, TrialSpared
 
 
 @dataclass
@@ -71,7 +74,7 @@ class Progress:
             self._say(slot, f"{view.config}: {note}")
         match happening:
             case TrialBegan(trial, attempt, _):
-                view.config, view.tokens = self._labels[trial.config.config_id], 0
+                view.config, view.tokens = self._label(trial), 0
                 view.asked = trial.config.as_dict()
                 self._doing(view, f"starting{f' (attempt {attempt})' if attempt > 1 else ''}")
             case StartProgress():
@@ -90,13 +93,27 @@ class Progress:
             case PointEnded(point, _, report, _):
                 self._counts.points += 1
                 self._say(slot, f"{view.config}: {point.spec.workload} {point.spec.level}: {report.requests} requests")
-            case TrialEnded():
-                self._trial_ended(slot, view, happening)
+            case TrialEnded() | TrialSpared():
+                self._saw_end(slot, view, happening)
             case _:
                 pass
 
+    def _saw_end(self, slot: str, view: _SlotView, happening: TrialEnded | TrialSpared) -> None:
+        if isinstance(happening, TrialEnded):
+            self._trial_ended(slot, view, happening)
+            return
+        trial = happening.trial
+        self._total_trials, self._total_points = self._total_trials - 1, self._total_points - len(trial.points)
+        self._say(slot, f"{self._label(trial)}: not started again, it died in another trial")
+
     def _doing(self, view: _SlotView, what: str) -> None:
         view.doing, view.since = what, self._clock()
+
+    def _label(self, trial: Trial) -> str:
+        """A repaired config is called by the one that was asked."""
+        if trial.repaired is None:
+            return self._labels[trial.config.config_id]
+        return f"{self._labels[trial.repaired.asked_id]} (repaired)"
 
     def _trial_ended(self, slot: str, view: _SlotView, ended: TrialEnded) -> None:
         outcome = ended.outcome
@@ -109,11 +126,30 @@ class Progress:
             self._counts.infeasible += isinstance(outcome, Infeasible)
             self._counts.failed += isinstance(outcome, Failed)
         self._say(slot, f"{view.config}: {told}")
+        if ended.recovery is not None:
+            self._say(slot, f"{view.config}: {self._recovery(ended.recovery, ended.trial)}")
         view.config, view.free_gib = "-", None
         self._doing(view, "waiting")
         if ended.refused is not None:
             self._say(slot, f"this slot is not used any more: {ended.refused}")
             self._doing(view, "not used any more")
+
+    def _recovery(self, recovery: Recovery, trial: Trial) -> str:
+        """What follows, in one line."""
+        match recovery.decision:
+            case Repair(changes) if not recovery.is_applied:
+                return f"suggested: {repair_text(changes)}"
+            case Repair(changes) if recovery.is_known:
+                other = self._labels.get(recovery.into or "", "another repaired config")
+                return f"repaired it would be {other}, which stands for it: {repair_text(changes)}"
+            case Repair(changes):
+                self._total_trials, self._total_points = self._total_trials + 1, self._total_points + len(trial.points)
+                return f"trying again: {repair_text(changes)}"
+            case Again(how):
+                self._total_trials += 1
+                return f"trying the same again ({how})"
+            case NoMove(reason, advice):
+                return f"no further try: {reason}; {advice}"
 
     def _say(self, slot: str, text: str) -> None:
         minutes, seconds = divmod(int(self._clock() - self._counts.started), 60)

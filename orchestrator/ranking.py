@@ -109,13 +109,18 @@ def _mean(values: list[float]) -> float:
 
 
 def rank(
-    objective: Objective, configs: Mapping[str, dict[str, Any]], points: Iterable[PointValue], *, workload: str
+    objective: Objective,
+    configs: Mapping[str, dict[str, Any]],
+    points: Iterable[PointValue],
+    *,
+    workload: str,
+    labels: dict[str, str] | None = None,
 ) -> Ranking:
     """Order the configs for one objective.
 
     Eligible configs (measured, all gates passed) come first, by value; those within `near_tie` of the best are a tie
     group, ordered by the tie-breakers in turn. Then configs that failed a gate, then those without a value.
-    `workload` is the objective's workload; `configs` maps config id to settings.
+    `workload` is the objective's workload; `configs` maps config id to settings, `labels` to what the reason calls it.
     """
     measured = _Measurements(points)
     aim = _aim(objective, workload)
@@ -128,8 +133,7 @@ def rank(
     led = {row.config_id for row in leaders}
     rest = sorted((r for r in rows if r.config_id not in led), key=lambda r: _order(r, aim))
     ordered = (*leaders, *rest)
-    labels = config_labels(configs)
-    reason = _reason(ordered, aim, breakers, objective, labels)
+    reason = _reason(ordered, aim, breakers, objective, labels or config_labels(configs))
     return Ranking(objective.name, aim.metric, aim.maximize, aim.workload, aim.level, ordered, reason)
 
 

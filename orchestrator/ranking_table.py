@@ -7,16 +7,18 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.config_label import config_labels
 from orchestrator.ranking import BESIDE, Ranking, Row
+from orchestrator.recovery import repair_text
 from orchestrator.run_ranking import NotMeasured, RunRanking
 
 
 def print_rankings(result: RunRanking, console: Console) -> None:
-    """One table per objective, then what could not run, then what broke."""
-    labels = config_labels(result.configs)
+    """One table per objective, then what had to be repaired, what could not run, and what broke."""
+    labels = result.labels
     for ranking in result.rankings:
         console.print(_objective(ranking, result, labels))
+    if result.repaired:
+        console.print(_repaired(result, labels))
     if result.infeasible:
         console.print(_not_measured("Infeasible: cannot run like this", result.infeasible, labels))
     if result.failed:
@@ -58,16 +60,44 @@ def _objective(ranking: Ranking, result: RunRanking, labels: dict[str, str]) -> 
 
 def _remarks(row: Row, result: RunRanking, labels: dict[str, str]) -> str:
     remarks = ["near-tie"] if row.tie and not row.gates_failed else list(row.gates_failed)
+    if row.config_id in result.repairs:
+        remarks.append(result.repairs[row.config_id].text)
+    for died in result.stands_for(row.config_id):
+        if row.config_id not in result.repairs or result.repairs[row.config_id].asked_id != died.config_id:
+            remarks.append(f"also serves for {labels[died.config_id]}, which died ({died.label})")
     remarks += [str(change) for change in result.changes.get(row.config_id, ())]
     remarks += [f"same server as {labels[other]}" for other in result.same_as(row.config_id)]
     return "; ".join(remarks)
 
 
+def _repaired(result: RunRanking, labels: dict[str, str]) -> RenderableType:
+    title = "Died as asked, served after repair"
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for name in ("config", "label", "phase", "served as", "evidence"):
+        table.add_column(name, overflow="fold")
+    for config in result.repaired:
+        served = config.served_as or ""
+        told = result.repairs[served].text if served in result.repairs else labels[served]
+        died = len(config.story.attempts)
+        tries = f" (after {died} that died as well)" if died else ""
+        table.add_row(
+            escape(labels[config.config_id]), config.label, config.phase, escape(told + tries), escape(config.evidence)
+        )
+    return Group(Text(""), table)
+
+
 def _not_measured(title: str, configs: tuple[NotMeasured, ...], labels: dict[str, str]) -> RenderableType:
     table = Table(title=escape(title), title_justify="left", title_style="bold", box=None, pad_edge=False)
-    for name in ("config", "label", "phase", "evidence"):
+    for name in ("config", "label", "phase", "evidence", "what may help"):
         table.add_column(name, overflow="fold")
     for config in configs:
         label = labels.get(config.config_id, config.config_id)
-        table.add_row(escape(label), config.label, config.phase, escape(config.evidence))
+        table.add_row(escape(label), config.label, config.phase, escape(config.evidence), escape(_help(config)))
     return Group(Text(""), table)
+
+
+def _help(config: NotMeasured) -> str:
+    """A repair that was not made, or why none was and what the user may do."""
+    suggested = repair_text(config.story.suggestion)
+    tried = f"{len(config.story.attempts)} repairs died as well; " if config.story.attempts else ""
+    return tried + (f"try {suggested}" if suggested else config.story.advice)

@@ -13,6 +13,7 @@ from pydantic.fields import FieldInfo
 from orchestrator.gpu_arch import Arch
 from orchestrator.lifecycle_page import lifecycle_page
 from orchestrator.metric_names import METRICS
+from orchestrator.recovery_page import recovery_page
 from orchestrator.rule_terms import Rule
 from orchestrator.scenario import (
     At,
@@ -20,6 +21,7 @@ from orchestrator.scenario import (
     Measure,
     Objective,
     Profile,
+    Recovery,
     Scenario,
     Slo,
     Slots,
@@ -47,6 +49,7 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("objectives[].tie_breakers[]", Criterion),
     ("at", At),
     ("timeouts", Timeouts),
+    ("recovery", Recovery),
 )
 
 HEAD = """\
@@ -292,6 +295,7 @@ def write(folder: Path) -> None:
     (folder / "scenario.md").write_text(scenario_page(), encoding="utf-8")
     (folder / "metrics.md").write_text(metrics_page(), encoding="utf-8")
     (folder / "rules.md").write_text(rules_page(), encoding="utf-8")
+    (folder / "recovery.md").write_text(recovery_page(), encoding="utf-8")
     (folder / "emulator-faults.md").write_text(faults_page(), encoding="utf-8")
     (folder / "lifecycle.md").write_text(lifecycle_page(), encoding="utf-8")
     (folder / "scenario.schema.json").write_text(json.dumps(json_schema(), indent=2) + "\n", encoding="utf-8")

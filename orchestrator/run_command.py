@@ -67,7 +67,7 @@ def run(request: RunRequest, console: Console) -> Path:
     result: SweepResult | None = None
     try:
         with _terminate_as_interrupt():
-            if make_plan(scenario, 1, done).trials:
+            if make_plan(scenario, 1, done, directory.lineages.stand_ins).trials:
                 result = _sweep(scenario, directory, done, request, console)
             else:
                 console.print(f"Nothing is missing in {directory.paths.root}")
@@ -196,7 +196,7 @@ def _sweep(
             console.print(line, soft_wrap=True, markup=False)
         if request.evict:
             evict_strangers(cluster.slot_places(), directory.run_id, yes=request.yes, console=console)
-        plan = make_plan(scenario, len(slots), done)
+        plan = make_plan(scenario, len(slots), done, directory.lineages.stand_ins)
         console.print(plan_line(plan))
         with Progress(plan, [s.facts.name for s in slots], console) as progress:
             memory = StartMemory.beside(directory.paths.root, scenario, progress)

@@ -49,7 +49,8 @@ def run_configs(scenario: Scenario, trials: list[dict[str, Any]]) -> dict[str, R
     for trial in trials:
         own.setdefault(trial["config_id"], []).append(trial)
         if trial["config_id"] not in asked:
-            asked[trial["config_id"]] = (json.loads(trial["settings_json"]), scenario.engine.env)
+            _, env = asked.get(_repaired_from(trial), ({}, scenario.engine.env))
+            asked[trial["config_id"]] = (json.loads(trial["settings_json"]), env)
     found = {}
     for config_id, (settings, env) in asked.items():
         starts = own.get(config_id, [])
@@ -57,6 +58,11 @@ def run_configs(scenario: Scenario, trials: list[dict[str, Any]]) -> dict[str, R
         version = next((t["engine_version"] for t in starts if t["engine_version"]), None)
         found[config_id] = RunConfig(config_id, settings, env, accounts, version)
     return found
+
+
+def _repaired_from(trial: Mapping[str, Any]) -> str:
+    """The config that a repaired one was asked as; no run of an earlier release has the column."""
+    return str(json.loads(trial.get("repair_json") or "{}").get("asked_config", ""))
 
 
 def _asked(scenario: Scenario) -> dict[str, tuple[dict[str, Any], Mapping[str, str]]]:

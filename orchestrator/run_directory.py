@@ -16,6 +16,7 @@ from typing import IO, Any
 from orchestrator import SCHEMA_VERSION, dataset
 from orchestrator.errors import BadInput
 from orchestrator.journal import Journal, RunState, read_events, replay
+from orchestrator.lineages import Lineages, Recovery
 from orchestrator.outcome import Cancelled, Measured, Outcome
 from orchestrator.paths import RunPaths, write_whole
 from orchestrator.planner import make_plan
@@ -28,12 +29,13 @@ from orchestrator.trial import ClientReport, Point, Trial
 
 
 class RunDirectory:
-    """The open directory of a run; one driver at a time."""
+    """The open directory of a run; one driver at a time. `lineages` are those that its journal tells."""
 
     def __init__(self, paths: RunPaths, scenario: Scenario, lock: IO[bytes], state: RunState) -> None:
         self.paths = paths
         self.run_id = paths.root.name
         self.state = state
+        self.lineages = Lineages(scenario, state.ends)
         self._run_facts = RunFacts(self.run_id, scenario.engine.kind)
         self._lock = lock
         self._journal = Journal(paths.journal)
@@ -66,7 +68,7 @@ class RunDirectory:
         lock = _take_lock(paths)
         run = cls(paths, scenario, lock, replay(read_events(paths.journal)))
         run._repair()
-        run._end_torn_trials(make_plan(scenario, 1).trials)
+        run._end_torn_trials([*make_plan(scenario, 1).trials, *run.lineages.repaired_trials()])
         _write_manifest(paths, scenario, starts=[*manifest["starts"], driver_facts()])
         run._journal.append("run_resumed", at=utc_now())
         return run
@@ -142,15 +144,16 @@ class RunDirectory:
         server: ServerReady | ServerDied | None,
         place: Place,
         notes: EndNotes = NO_NOTES,
+        recovery: Recovery | None = None,
     ) -> None:
-        """Record how a trial ended, in the dataset and in the journal."""
+        """Record how a trial ended and what follows, in the dataset and in the journal."""
         measured = sum(p.point_id in self.state.done_points for p in trial.points)
         row = trial_row(self._run_facts, trial, attempt, outcome, server, place, measured) | notes.columns()
         dataset.write_trial(self.paths, row)
         told = {k: row[k] for k in ("label", "phase", "evidence", "exit_code")}
         self._journal.append(
             "trial_ended", trial_id=trial.trial_id, config_id=trial.config.config_id, attempt=attempt,
-            outcome=outcome.kind, **told,
+            outcome=outcome.kind, **told, **({} if recovery is None else {"recovery": recovery.as_json()}),
         )  # fmt: skip
         self.state.outcomes[trial.trial_id] = {"outcome": outcome.kind, "config_id": trial.config.config_id, **told}
 

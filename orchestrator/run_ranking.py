@@ -3,37 +3,51 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from orchestrator import dataset
-from orchestrator.config_label import config_labels
+from orchestrator.config_label import run_labels
 from orchestrator.dialect import ignored_variables
 from orchestrator.errors import BadInput
+from orchestrator.journal import read_events, replay
 from orchestrator.paths import RunPaths, write_whole
 from orchestrator.point_table import MeasuredPoint, measured_points, missing_points, store_points
 from orchestrator.ranking import PointValue, Ranking, rank
 from orchestrator.resolved_settings import SettingChange
 from orchestrator.run_configs import RunConfig, open_choices, run_configs, same_servers
 from orchestrator.run_directory import read_manifest
+from orchestrator.run_repairs import RunRepairs, Story, changes_json
 from orchestrator.scenario import Scenario
+from orchestrator.trial import Repaired
 
 
 @dataclass(frozen=True, slots=True)
 class NotMeasured:
-    """A config without (all) its points: `label`, `phase` and `evidence` of its last server."""
+    """A config without (all) its points: `label`, `phase` and `evidence` of its last server, and what followed."""
 
     config_id: str
     settings: dict[str, Any]
     label: str
     phase: str
     evidence: str
+    story: Story
+
+    @property
+    def served_as(self) -> str | None:
+        """The config that was measured in its place after a repair."""
+        return self.story.served_as
 
     def as_json(self) -> dict[str, Any]:
         names = ("config_id", "settings", "label", "phase", "evidence")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in names} | {
+            "served_as": self.served_as,
+            "tries": [attempt.as_json() for attempt in self.story.attempts],
+            "suggestion": [change.as_json() for change in self.story.suggestion],
+            "advice": self.story.advice,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +55,8 @@ class RunRanking:
     """What `rank` prints, as a table or as JSON.
 
     `changes`: by config id, what its servers run otherwise than asked. `merged`: config id -> the config that stands
-    for it in the rankings, since both came to the same server.
+    for it in the rankings, since both came to the same server. `repaired`: configs that died as asked and were served
+    after a repair; `repairs`: where each repaired config comes from.
     """
 
     run: str
@@ -53,6 +68,13 @@ class RunRanking:
     notes: tuple[str, ...] = ()
     changes: Mapping[str, tuple[SettingChange, ...]] = field(default_factory=dict)
     merged: Mapping[str, str] = field(default_factory=dict)
+    repaired: tuple[NotMeasured, ...] = ()
+    repairs: Mapping[str, Repaired] = field(default_factory=dict)
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """What its configs are called."""
+        return run_labels(self.configs, self.repairs)
 
     def as_json(self) -> dict[str, Any]:
         """The documented form for machines (docs/ranking.md)."""
@@ -60,6 +82,7 @@ class RunRanking:
             "run": self.run,
             "engine": self.engine,
             "objectives": {ranking.objective: self._ranking_json(ranking) for ranking in self.rankings},
+            "repaired": [config.as_json() for config in self.repaired],
             "infeasible": [config.as_json() for config in self.infeasible],
             "failed": [config.as_json() for config in self.failed],
             "notes": list(self.notes),
@@ -69,6 +92,10 @@ class RunRanking:
         """Ids of the configs that a config stands for besides itself."""
         return [other for other, into in self.merged.items() if into == config_id]
 
+    def stands_for(self, config_id: str) -> list[NotMeasured]:
+        """The configs that died as asked and are served by this one."""
+        return [c for c in self.repaired if c.served_as and self.merged.get(c.served_as, c.served_as) == config_id]
+
     def _ranking_json(self, ranking: Ranking) -> dict[str, Any]:
         names = ("config_id", "settings", "value", "unit", "gap_to_best", "tie", "gates_failed", "trials", "beside")
         rows = [{name: getattr(row, name) for name in names} for row in ranking.rows]
@@ -77,6 +104,10 @@ class RunRanking:
             row["beside"] = dict(row["beside"])
             row["changes"] = [change.as_json() for change in self.changes.get(row["config_id"], ())]
             row["same_server"] = [{"config_id": c, "settings": self.configs[c]} for c in self.same_as(row["config_id"])]
+            repair = self.repairs.get(row["config_id"])
+            row["repaired_from"] = repair.asked_id if repair else None
+            row["repairs"] = changes_json(repair.changes) if repair else []
+            row["stands_for"] = [c.config_id for c in self.stands_for(row["config_id"])]
         return {
             "metric": ranking.metric,
             "direction": "maximize" if ranking.maximize else "minimize",
@@ -97,7 +128,8 @@ def rank_run(root: Path) -> RunRanking:
     points = measured_points(paths, scenario, configs)
     store_points(paths, points)
     damage = _damage(missing_points(paths, points))
-    result = _assemble(paths.root.resolve().name, scenario, (trials, configs, points), damage)
+    repairs = RunRepairs(scenario, replay(read_events(paths.journal)).ends)
+    result = _assemble(paths.root.resolve().name, scenario, (trials, configs, points), repairs, damage)
     write_whole(paths.ranking, json.dumps(result.as_json(), indent=1).encode() + b"\n")
     return result
 
@@ -106,6 +138,7 @@ def _assemble(
     run: str,
     scenario: Scenario,
     found: tuple[list[dict[str, Any]], dict[str, RunConfig], list[MeasuredPoint]],
+    repairs: RunRepairs,
     damage: tuple[str, ...],
 ) -> RunRanking:
     trials, configs, points = found
@@ -115,26 +148,41 @@ def _assemble(
     for trial in trials:
         last[trial["trial_id"]] = trial
     measured = {standing[p.load["config_id"]] for p in points}
-    infeasible = _of_outcome(last, settings, "infeasible")
-    failed = _of_outcome(last, settings, "failed")
+    served = {p.load["config_id"] for p in points}
+    died = [
+        c for c in _of_outcome(last, settings, "infeasible", repairs, served) if c.config_id not in repairs.repaired
+    ]
+    failed = _of_outcome(last, settings, "failed", repairs, served)
     rankable = {c: s for c, s in settings.items() if c in measured}
     values = [replace(p.value, config_id=standing[p.load["config_id"]]) for p in points]
     return RunRanking(
         run=run,
         engine=scenario.engine.kind,
         configs=settings,
-        rankings=rank_objectives(scenario, rankable, values),
-        infeasible=infeasible,
+        rankings=rank_objectives(
+            scenario, rankable, values, run_labels(_named(settings, rankable, repairs), repairs.repaired)
+        ),
+        infeasible=tuple(c for c in died if c.served_as is None),
         failed=failed,
-        notes=(*damage, *_refused_slots(trials), *_notes(scenario, configs, points), *_open_notes(configs)),
+        notes=(*damage, *_refused_slots(trials), *_notes(scenario, configs, points), *_open_notes(configs, repairs)),
         changes={config_id: changes for config_id in rankable if (changes := configs[config_id].changes)},
         merged={config_id: into for config_id, into in standing.items() if into != config_id},
+        repaired=tuple(c for c in died if c.served_as is not None),
+        repairs=repairs.repaired,
     )
 
 
-def _open_notes(configs: dict[str, RunConfig]) -> list[str]:
+def _named(
+    settings: dict[str, dict[str, Any]], rankable: dict[str, dict[str, Any]], repairs: RunRepairs
+) -> dict[str, dict[str, Any]]:
+    """The configs that a reason may name, and those that they were repaired from."""
+    asked = {repairs.repaired[c].asked_id for c in rankable if c in repairs.repaired}
+    return {c: given for c, given in settings.items() if c in rankable or c in asked}
+
+
+def _open_notes(configs: dict[str, RunConfig], repairs: RunRepairs) -> list[str]:
     """What SGLang chose by itself, and not alike for all configs."""
-    labels = config_labels({config_id: config.settings for config_id, config in configs.items()})
+    labels = run_labels({config_id: config.settings for config_id, config in configs.items()}, repairs.repaired)
     told = []
     for name, values in open_choices(configs).items():
         rarest_first = sorted(values.items(), key=lambda item: len(item[1]))
@@ -191,25 +239,31 @@ def _notes(scenario: Scenario, configs: dict[str, RunConfig], points: list[Measu
 
 
 def rank_objectives(
-    scenario: Scenario, configs: dict[str, dict[str, Any]], values: list[PointValue]
+    scenario: Scenario,
+    configs: dict[str, dict[str, Any]],
+    values: list[PointValue],
+    labels: dict[str, str] | None = None,
 ) -> tuple[Ranking, ...]:
     """One ranking per objective of the scenario."""
     return tuple(
-        rank(objective, configs, values, workload=objective.workload or scenario.workloads[0].name)
+        rank(objective, configs, values, workload=objective.workload or scenario.workloads[0].name, labels=labels)
         for objective in scenario.objectives
     )
 
 
 def _of_outcome(
-    trials: dict[str, dict[str, Any]], settings: dict[str, dict[str, Any]], outcome: str
+    trials: dict[str, dict[str, Any]],
+    settings: dict[str, dict[str, Any]],
+    outcome: str,
+    repairs: RunRepairs,
+    served: Collection[str],
 ) -> tuple[NotMeasured, ...]:
     found: dict[str, NotMeasured] = {}
     for trial in trials.values():
         if trial["outcome"] == outcome:
             config_id = trial["config_id"]
-            found[config_id] = NotMeasured(
-                config_id, settings[config_id], trial["label"] or "", trial["phase"] or "", trial["evidence"] or ""
-            )
+            told = (trial["label"] or "", trial["phase"] or "", trial["evidence"] or "")
+            found[config_id] = NotMeasured(config_id, settings[config_id], *told, repairs.story(config_id, served))
     return tuple(found.values())
 
 

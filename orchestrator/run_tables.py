@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from orchestrator.outcome import Cancelled, Failed, Infeasible, Outcome, Phase, PhaseFact
 from orchestrator.server_start import ServerDied, ServerReady
-from orchestrator.trial import ClientReport, Point, Trial
+from orchestrator.trial import ClientReport, Point, Repaired, Trial
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +98,8 @@ def trial_row(
         "line_number": diagnosis.line_number if diagnosis else None,
         "exit_code": diagnosis.exit_code if diagnosis else None,
         "points": measured_points,
+        "repaired_from": trial.repaired.from_id if trial.repaired else None,
+        "repair_json": _repair_json(trial.repaired) if trial.repaired else None,
     }  # fmt: skip
 
 
@@ -105,3 +107,8 @@ def _version(server: ServerReady) -> str | None:
     """By the server's own account, else as found before the launch."""
     told = server.resolved.get("version") or server.version
     return str(told) if told else None
+
+
+def _repair_json(repaired: Repaired) -> str:
+    changes = [{"name": name, "asked": asked, "now": now} for name, asked, now in repaired.changes]
+    return json.dumps({"asked_config": repaired.asked_id, "changes": changes, "why": repaired.why})

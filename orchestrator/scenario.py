@@ -6,10 +6,11 @@ Field descriptions here are the text of docs/scenario.md and of the JSON Schema 
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, JsonValue
+from pydantic import BeforeValidator, Field, JsonValue
 
+from orchestrator.failed_lineage import KNOBS, Knob
 from orchestrator.scenario_engine import (
     Activity,
     Condition,
@@ -192,6 +193,26 @@ class Timeouts(Strict):
     cluster_s: Positive = Field(60.0, description="For the cluster to grant the slots.")
 
 
+def _off(mode: Any) -> Any:
+    """YAML reads a bare `off` as false."""
+    return "off" if mode is False else mode
+
+
+class Recovery(Strict):
+    """What is done about a config whose server dies for want of memory (docs/recovery.md)."""
+
+    mode: Annotated[Literal["apply", "suggest", "off"], BeforeValidator(_off)] = Field(
+        "apply",
+        description="`apply`: memory settings are changed and the server is started again, as a config of its own that "
+        "is linked to the one that was asked; `suggest`: the change is told and not made; `off`: neither.",
+    )
+    tries: Annotated[int, Field(ge=1, le=10)] = Field(3, description="Most repairs of one config.")
+    may_change: list[Knob] = Field(
+        default_factory=lambda: list(KNOBS),
+        description="Settings that a repair may change: those last that the sweep varies. How it speculates never is.",
+    )
+
+
 class Scenario(Strict):
     """One question, asked of a cluster."""
 
@@ -206,6 +227,9 @@ class Scenario(Strict):
     seed: int = Field(1, ge=0, description="Seed of trial order, prompts and arrivals.")
     objectives: list[Objective] = Field(min_length=1, description="What is best.")
     timeouts: Timeouts = Field(default_factory=lambda: Timeouts.model_validate({}), description="When to give up.")
+    recovery: Recovery = Field(
+        default_factory=lambda: Recovery.model_validate({}), description="What is done about servers without memory."
+    )
 
 
 def json_schema() -> dict[str, Any]:

@@ -80,7 +80,10 @@ def loads_schema() -> Any:
 
 @cache
 def trials_schema() -> Any:
-    """Schema of `trials`: one row per server start. Settings and what the server resolved are JSON texts."""
+    """Schema of `trials`: one row per server start. Settings and what the server resolved are JSON texts.
+
+    Columns are added at the end; a reader of older runs finds the last ones missing.
+    """
     import pyarrow as pa
 
     text, count, number = pa.string(), pa.int32(), pa.float64()
@@ -113,6 +116,8 @@ def trials_schema() -> Any:
             ("points", count),
             ("notes", pa.list_(text)),  # files of earlier releases lack it and the next
             ("slot_refused", text),
+            ("repaired_from", text),
+            ("repair_json", text),
         ],
         metadata={"specsweep_schema": str(SCHEMA_VERSION), "table": "trials"},
     )

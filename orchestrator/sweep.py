@@ -5,17 +5,21 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from orchestrator.foresight import Foresight
-from orchestrator.outcome import Outcome
+from orchestrator.foresight import Foresight, PredictedDeath
+from orchestrator.lineages import Recovery
+from orchestrator.outcome import Infeasible, Outcome
 from orchestrator.planner import Plan
+from orchestrator.recovery import Again
+from orchestrator.remedies import Kind
 from orchestrator.run_directory import RunDirectory
 from orchestrator.run_tables import EndNotes, Place
 from orchestrator.server_start import LaunchSpec, ServerReady
 from orchestrator.slot_port import SlotFacts, SlotPort
 from orchestrator.trial import Trial
+from orchestrator.trial_queue import HandedBack, TrialQueue
 from orchestrator.trial_run import (
     BatchArrived,
     Happening,
@@ -25,10 +29,8 @@ from orchestrator.trial_run import (
     TrialBegan,
     TrialEnded,
     TrialRun,
+    TrialSpared,
 )
-
-# A trial that broke (not: that is infeasible) is tried once more, on another slot if there is one.
-MOST_ATTEMPTS = 2
 
 
 class Watcher(Protocol):
@@ -45,72 +47,6 @@ class SweepResult:
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     complete: bool = True
     cancelled: bool = False
-
-
-class TrialQueue:
-    """The trials of each slot in their order. Thread-safe.
-
-    A slot that is through takes from the one with most left, then waits for what others may hand back.
-    """
-
-    def __init__(self, plan: Plan, slot_count: int) -> None:
-        self._changed = threading.Condition()
-        self._queues = [list(slot) for slot in plan.slots]
-        self._handed_back: list[tuple[Trial, int]] = []
-        self._alive = set(range(slot_count))
-        self._running = 0
-
-    def take(self, slot: int) -> Trial | None:
-        """The next trial for a slot; blocks while others may still hand one back, None if there is nothing left."""
-        with self._changed:
-            while True:
-                trial = self._next(slot)
-                if trial is not None:
-                    self._running += 1
-                    return trial
-                if not self._running and not self._handed_back:
-                    return None
-                self._changed.wait(timeout=1.0)
-
-    def _next(self, slot: int) -> Trial | None:
-        own = self._queues[slot] if slot < len(self._queues) else []
-        if own:
-            return own.pop(0)
-        longest = max(self._queues, key=lambda q: sum(t.estimated_s for t in q), default=[])
-        if longest:
-            return longest.pop()
-        for i, (_, broke_on) in enumerate(self._handed_back):
-            if broke_on != slot or self._alive == {slot}:
-                return self._handed_back.pop(i)[0]
-        return None
-
-    def done(self, slot: int, again: Trial | None) -> None:
-        """The slot's trial ended; `again` is what another slot should try once more."""
-        with self._changed:
-            self._running -= 1
-            if again is not None:
-                self._handed_back.append((again, slot))
-            self._changed.notify_all()
-
-    def leave(self, slot: int) -> None:
-        """The slot takes no more."""
-        with self._changed:
-            self._alive.discard(slot)
-            self._changed.notify_all()
-
-    def clear(self) -> None:
-        """Nothing more is to be taken."""
-        with self._changed:
-            for waiting in self._queues:
-                waiting.clear()
-            self._handed_back.clear()
-            self._changed.notify_all()
-
-    @property
-    def left(self) -> int:
-        """Trials that nobody has taken."""
-        with self._changed:
-            return sum(map(len, self._queues)) + len(self._handed_back)
 
 
 class Sweep:
@@ -130,13 +66,14 @@ class Sweep:
         self._launch_spec = launch_spec
         self._watcher = watcher
         self._foresight = foresight
-        self._trials = TrialQueue(plan, len(slots))
+        self._trials = TrialQueue(plan, [slot.facts.host for slot in slots])
         self._happenings: queue.Queue[tuple[int, Happening]] = queue.Queue(maxsize=256)
         self._cancelled = threading.Event()
         self._result = SweepResult()
         self._earlier = dict(run.state.attempts)
-        self._tries: dict[str, int] = {}
+        self._starts: dict[str, int] = {}
         self._refusals: dict[str, int] = {}
+        self._deciding = threading.Lock()
         self._faults: list[Exception] = []
 
     def run(self) -> SweepResult:
@@ -172,38 +109,73 @@ class Sweep:
     def _work(self, i: int) -> None:
         """One slot's thread: trials until none is left."""
         try:
-            lost = False
-            while not lost and not self._cancelled.is_set():
-                trial = self._trials.take(i)
-                if trial is None:
-                    break
-                lost = self._run_trial(i, trial)
+            lost, trial = False, self._trials.take(i)
+            while trial is not None and not lost and not self._cancelled.is_set():
+                lost, following = self._run_trial(i, trial)
+                trial = following if following is not None or lost else self._trials.take(i)
         except Exception as error:  # noqa: BLE001 - the edge of a thread: told by run(), never swallowed
             self._faults.append(error)
         finally:
             self._trials.leave(i)
             self._happenings.put((i, SlotEnded()))
 
-    def _run_trial(self, i: int, trial: Trial) -> bool:
-        """Returns whether the slot was lost."""
-        tries = self._tries[trial.trial_id] = self._tries.get(trial.trial_id, 0) + 1
-        attempt = self._earlier.get(trial.trial_id, 0) + tries
-        foreseen = self._foresight.death_of(trial, attempt) if self._foresight else None
-        work = foreseen or TrialRun(self._slots[i], trial, attempt, self._launch_spec(trial), self._cancelled)
-        again = None
+    def _run_trial(self, i: int, planned: Trial) -> tuple[bool, Trial | None]:
+        """Returns whether the slot was lost, and what it does next without asking the queue."""
+        with self._deciding:
+            trial = self._run.lineages.trial_to_run(planned)
+        if trial is None:
+            self._happenings.put((i, TrialSpared(planned)))
+            self._trials.done(i)
+            return False, None
+        work = self._work_on(i, trial)
+        following, again = None, None
         try:
             for happening in work.run():
                 if self._foresight:
                     self._foresight.saw(self._slots[i].facts, happening)
-                self._happenings.put((i, happening))
-            if work.refused is not None:  # says nothing about the trial
-                self._refusals[trial.trial_id] = self._refusals.get(trial.trial_id, 0) + 1
-            counted = tries - self._refusals.get(trial.trial_id, 0)
-            if counted < MOST_ATTEMPTS and not self._cancelled.is_set():
-                again = work.rest
+                if isinstance(happening, TrialEnded):
+                    ended = self._decide(happening)
+                    self._happenings.put((i, ended))
+                    following, again = self._next_step(work, ended)
+                else:
+                    self._happenings.put((i, happening))
         finally:
-            self._trials.done(i, again)
-        return work.lost
+            if following is None:
+                self._trials.done(i, again)
+        return work.lost, following
+
+    def _work_on(self, i: int, trial: Trial) -> TrialRun | PredictedDeath:
+        """A start of the trial on a slot, unless its server is sure to die."""
+        starts = self._starts[trial.trial_id] = self._starts.get(trial.trial_id, 0) + 1
+        attempt = self._earlier.get(trial.trial_id, 0) + starts
+        foreseen = self._foresight.death_of(trial, attempt) if self._foresight else None
+        return foreseen or TrialRun(self._slots[i], trial, attempt, self._launch_spec(trial), self._cancelled)
+
+    def _decide(self, ended: TrialEnded) -> TrialEnded:
+        """What follows is decided before the end is told, so that the journal has both or neither."""
+        trial_id = ended.trial.trial_id
+        with self._deciding:
+            if ended.refused is not None:  # by the slot: says nothing about the trial
+                self._refusals[trial_id] = self._refusals.get(trial_id, 0) + 1
+            starts = self._starts[trial_id] - self._refusals.get(trial_id, 0)
+            recovery = self._run.lineages.after(ended.trial, ended.outcome, ended.failed, starts)
+        return replace(ended, recovery=recovery)
+
+    def _next_step(self, work: TrialRun | PredictedDeath, ended: TrialEnded) -> tuple[Trial | None, HandedBack | None]:
+        """What this slot does at once, or what the queue gets back."""
+        recovery = ended.recovery
+        if isinstance(ended.outcome, Infeasible):
+            with self._deciding:
+                following = self._run.lineages.trial_to_run(ended.trial)
+            following = following if following is not ended.trial else None
+        else:
+            following = work.rest if _asks_for(recovery, Kind.CLEAN) else None
+        if following is not None and work.lost:
+            return None, HandedBack(following, Kind.ELSEWHERE)
+        for how in (Kind.ELSEWHERE, Kind.ALONE):
+            if work.rest is not None and _asks_for(recovery, how):
+                return None, HandedBack(work.rest, how)
+        return following, None
 
     def _store(self, i: int, happening: Happening) -> None:
         """Everything that is kept goes through here, in the order of each slot."""
@@ -230,8 +202,12 @@ class Sweep:
         if ended.log:
             self._run.keep_log(ended.trial, ended.attempt, ended.log)
         aside = EndNotes(ended.notes, ended.refused)
-        self._run.end_trial(ended.trial, ended.attempt, ended.outcome, ended.server, place, aside)
+        self._run.end_trial(ended.trial, ended.attempt, ended.outcome, ended.server, place, aside, ended.recovery)
         self._result.outcomes[ended.trial.trial_id] = ended.outcome
+
+
+def _asks_for(recovery: Recovery | None, how: Kind) -> bool:
+    return recovery is not None and recovery.decision == Again(how)
 
 
 def place_of(slot: SlotFacts, began_at: str) -> Place:

@@ -124,14 +124,36 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
+class Repaired:
+    """Where a repaired config comes from: the asked config, the one that died last, what differs from the asked one.
+
+    `changes` are (setting, asked, now), None for what was left open. `why` is of the last repair.
+    """
+
+    asked_id: str
+    from_id: str
+    changes: tuple[tuple[str, Any, Any], ...]
+    why: str
+
+    @property
+    def text(self) -> str:
+        """`asked mem_fraction_static 0.7, served at 0.62; ...`, for remarks and progress."""
+        return "; ".join(
+            f"{name} {now} (was left open)" if asked is None else f"asked {name} {asked}, served at {now}"
+            for name, asked, now in self.changes
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Trial:
-    """One fresh server start and the points to be measured on it, in order."""
+    """One fresh server start and the points to be measured on it, in order. `repaired` if its config is a repair."""
 
     trial_id: str
     config: EngineConfig
     repeat: int
     points: tuple[Point, ...]
     estimated_s: float
+    repaired: Repaired | None = None
 
 
 @dataclass(frozen=True, slots=True)

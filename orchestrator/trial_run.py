@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
@@ -9,11 +10,26 @@ from typing import Any
 
 import zstandard
 
-from orchestrator.outcome import Cancelled, Diagnosis, Failed, Label, Measured, Outcome, Phase, outcome_from_diagnosis
+from orchestrator.failed_start import FailedStart, read_failed_start
+from orchestrator.lineages import Recovery
+from orchestrator.outcome import (
+    Cancelled,
+    Diagnosis,
+    Failed,
+    Infeasible,
+    Label,
+    Measured,
+    Outcome,
+    Phase,
+    outcome_from_diagnosis,
+)
 from orchestrator.provenance import utc_now
 from orchestrator.server_start import LaunchSpec, LoadSeen, ServerDied, ServerReady, StartProgress
 from orchestrator.slot_port import SlotLost, SlotPort, TrialBroken
 from orchestrator.trial import ClientReport, Point, Trial
+
+# A start is told in the first part of a log; what a long load wrote is not read for its numbers.
+LOG_HEAD_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +78,8 @@ class PointBroke:
 class TrialEnded:
     """The server is stopped and its log is here. `notes` tell what went wrong in the end, and cost nothing.
 
-    `refused`: why the slot takes no more servers; None if it does.
+    `refused`: why the slot takes no more servers; None if it does. `failed` has the numbers of its death, `recovery`
+    what follows it.
     """
 
     trial: Trial
@@ -73,6 +90,15 @@ class TrialEnded:
     log: bytes
     notes: tuple[str, ...] = ()
     refused: str | None = None
+    failed: FailedStart | None = None
+    recovery: Recovery | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TrialSpared:
+    """The trial is not started: its config died in another trial, and what stands for it runs anyway."""
+
+    trial: Trial
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +115,7 @@ Happening = (
     | PointEnded
     | PointBroke
     | TrialEnded
+    | TrialSpared
     | SlotEnded
 )
 
@@ -161,7 +188,17 @@ class TrialRun:
         if isinstance(outcome, Failed):
             left = tuple(p for p in self._trial.points if p.point_id not in self._measured)
             self.rest = replace(self._trial, points=left)
-        yield TrialEnded(self._trial, self._attempt, outcome, self._server, began_at, log, notes, self.refused)
+        failed = self._failed_start(outcome, log)
+        yield TrialEnded(self._trial, self._attempt, outcome, self._server, began_at, log, notes, self.refused, failed)
+
+    def _failed_start(self, outcome: Outcome, log: bytes) -> FailedStart | None:
+        """The numbers of a death, from all that the server left."""
+        if not isinstance(outcome, Infeasible | Failed):
+            return None
+        settings, server = dict(self._trial.config.settings), self._server
+        phases = server.phases if server else ()
+        account = server.resolved if isinstance(server, ServerReady) else None
+        return read_failed_start(outcome.diagnosis, phases, settings, log=log_head(log), account=account)
 
     def _run_server(self) -> Generator[Happening, None, Outcome]:
         for event in self._slot.launch(self._spec):
@@ -242,3 +279,10 @@ class TrialRun:
             return b"", notes
         except TrialBroken as error:
             return zstandard.compress(f"the log could not be fetched: {error}\n".encode()), notes
+
+
+def log_head(compressed: bytes, most: int = LOG_HEAD_BYTES) -> str:
+    """The beginning of a compressed log; whatever a damaged one still gives."""
+    with contextlib.suppress(zstandard.ZstdError):
+        return zstandard.ZstdDecompressor().stream_reader(compressed).read(most).decode("utf-8", "replace")
+    return ""

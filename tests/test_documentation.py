@@ -13,6 +13,8 @@ from click.testing import CliRunner
 
 from orchestrator.cli import main
 from orchestrator.lifecycle_page import lifecycle_page
+from orchestrator.outcome import Label
+from orchestrator.recovery_page import recovery_page
 from orchestrator.reference_pages import faults_page, metrics_page, rules_page, scenario_page
 from orchestrator.scenario import json_schema
 from orchestrator.scenario_file import load_scenario
@@ -67,6 +69,13 @@ def test_the_rules_page_is_what_the_rules_say() -> None:
 
 def test_the_metrics_page_is_what_the_code_says() -> None:
     assert (ROOT / "docs/metrics.md").read_text(encoding="utf-8") == metrics_page()
+
+
+def test_the_page_of_recovery_is_what_the_policy_says_and_has_every_label() -> None:
+    page = (ROOT / "docs/recovery.md").read_text(encoding="utf-8")
+
+    assert page == recovery_page()
+    assert [label for label in Label if f"| `{label}` |" not in page] == []
 
 
 def test_the_page_of_faults_is_what_the_models_say() -> None:

@@ -28,7 +28,10 @@ class Silent:
 
 
 def script(name: str, spec: LaunchSpec) -> Label | None:
-    return Label.KV_BUDGET if ("speculative_num_steps", 9) in spec.settings else None
+    """Depth 9 has no memory until the second repair."""
+    settings = dict(spec.settings)
+    short = settings.get("speculative_num_steps") == 9 and settings.get("mem_fraction_static", 0.85) != 0.95
+    return Label.KV_BUDGET if short else None
 
 
 def main(root: Path) -> None:
@@ -37,7 +40,7 @@ def main(root: Path) -> None:
     else:
         run = RunDirectory.create(root, SCENARIO)
     slots: list[SlotPort] = [FakeSlot(f"s{i}", script, batches=4, pause_s=0.02) for i in range(2)]
-    plan = make_plan(SCENARIO, 2, finished_work(run.state))
+    plan = make_plan(SCENARIO, 2, finished_work(run.state), run.lineages.stand_ins)
     result = Sweep(plan, slots, run, lambda t: launch_spec(SCENARIO, "run", t), Silent()).run()
     run.close(complete=result.complete)
 

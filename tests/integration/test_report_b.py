@@ -1,18 +1,37 @@
-"""The second field campaign on the emulator: memory verdicts, and speeds through the real load path."""
+"""The second field campaign on the emulator: memory verdicts, their repair, and speeds through the real load path."""
 
 from __future__ import annotations
 
 import asyncio
+import io
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from rich.console import Console
 
 from actors.loadgen import load_endpoint
+from orchestrator import dataset
 from orchestrator.metrics import PointMetrics, summarise
+from orchestrator.paths import RunPaths
+from orchestrator.planner import make_plan
+from orchestrator.progress import Progress
+from orchestrator.ranking_table import print_rankings
+from orchestrator.run_directory import RunDirectory
+from orchestrator.run_ranking import rank_run
+from orchestrator.scenario_file import load_scenario
+from orchestrator.sweep import Sweep
 from orchestrator.trial import LoadLevel, PointSpec
+from orchestrator.trial_launch import launch_spec
 from tests.actors.emulator.running import READY, emulator
+from tests.fakes.local_slot import LocalSlot
 
-pytestmark = pytest.mark.timeout(240)
+SCENARIO = Path(__file__).resolve().parents[2] / "scenarios/deepseek-v4-flash-mtp.yaml"
+# The same question with few and short answers; a speed is not asked here.
+QUICK = (
+    "sweep.axes.speculative_num_steps=[1]", "workloads.0.output_tokens=16", "measure={warmup_s: 0, requests: 2}",
+)  # fmt: skip
 
 MODEL = "--model-path deepseek-ai/DeepSeek-V4-Flash --tp-size 4 --max-running-requests 256 --enable-metrics"
 MTP = " --speculative-algorithm EAGLE --speculative-num-steps 1 --speculative-eagle-topk 1"
@@ -61,3 +80,51 @@ def test_sixteen_users_share_23_tokens_per_second_with_or_without_speculation(tm
     assert tokens == 16 * 64
     assert measured.value("output_throughput_tok_s") == pytest.approx(23, rel=0.05)
     assert ("from the requested 256 to 8" in log) is bool(flags)
+
+
+@pytest.fixture(scope="module")
+def repaired(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
+    """The run directory of the shipped scenario in short, what its progress said, and its tables."""
+    scenario = load_scenario(SCENARIO, QUICK)
+    said, printed = (Console(file=io.StringIO(), width=300) for _ in range(2))
+    run = RunDirectory.create(tmp_path_factory.mktemp("runs") / "report-b", scenario)
+    plan = make_plan(scenario, 1)
+    with LocalSlot(run.run_id, 5) as slot, Progress(plan, [slot.facts.name], said) as progress:
+        result = Sweep(plan, [slot], run, lambda t: launch_spec(scenario, run.run_id, t), progress).run()
+    run.close(complete=result.complete)
+    print_rankings(rank_run(run.paths.root), printed)
+    return run.paths.root, said.file.getvalue(), printed.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_asked_for_070_it_dies_in_the_draft_graphs_is_repaired_and_measured_in_one_run(
+    repaired: tuple[Path, str, str],
+) -> None:
+    root, said, _ = repaired
+    trials: list[dict[str, Any]] = sorted(dataset.read_rows(RunPaths(root), "trials"), key=lambda t: str(t["began_at"]))
+
+    asked, served = trials
+    assert [(t["outcome"], t["label"], t["phase"]) for t in trials] == [
+        ("infeasible", "oom_graph_draft", "graph_draft"),
+        ("measured", None, None),
+    ]
+    assert served["repaired_from"] == asked["config_id"]
+    # 7.50 GiB wanted, 2.30 free, 2 % of 94.97 GiB as margin, of 94.1 GiB that were free before the weights.
+    why = "mem_fraction_static 0.7 -> 0.62 (5.20 GiB short and 1.90 GiB margin of 94.10 GiB)"
+    assert why in said
+    assert json.loads(served["repair_json"])["changes"] == [
+        {"name": "cuda_graph_max_bs_decode", "asked": None, "now": 16},
+        {"name": "mem_fraction_static", "asked": 0.7, "now": 0.62},
+    ]
+
+
+def test_the_table_tells_what_was_asked_and_what_served(repaired: tuple[Path, str, str]) -> None:
+    root, _, printed = repaired
+    ranked = json.loads((root / "ranking.json").read_text())
+    (row,) = ranked["objectives"]["single-user"]["ranking"]
+    story = "cuda_graph_max_bs_decode 16 (was left open); asked mem_fraction_static 0.7, served at 0.62"
+
+    assert ranked["infeasible"] == []
+    assert [(c["label"], c["served_as"]) for c in ranked["repaired"]] == [("oom_graph_draft", row["config_id"])]
+    assert row["repaired_from"] == ranked["repaired"][0]["config_id"]
+    assert "Died as asked, served after repair" in printed
+    assert printed.count(story) == 3  # a row of each objective, and the table of what died

@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from orchestrator.cli import main
+from orchestrator.scenario_file import load_scenario
 from tests.orchestrator.scenarios import MINIMAL
 
 
@@ -55,6 +56,9 @@ EDITS = [
     ("no load level", "    concurrency: [1, 4]\n", "", ":16: workloads[0]: has no load level"),
     ("unknown dataset", "    concurrency: [1, 4]", "    dataset: random_texts\n    concurrency: [1, 4]", ":17: workloads[0].dataset: is 'random_texts', allowed: random_text"),
     ("two ways to end a point", "  duration_s: 5", "  duration_s: 5\n  requests: 10", ":18: measure: wants one of duration_s and requests, not both"),
+    ("unknown mode of recovery", "  duration_s: 5", "  duration_s: 5\nrecovery: {mode: maybe}", ":20: recovery.mode: is 'maybe', allowed: 'apply', 'suggest' or 'off'"),
+    ("recovery that would change the question", "  duration_s: 5", "  duration_s: 5\nrecovery: {may_change: [speculative_num_steps]}", ":20: recovery.may_change[0]: is 'speculative_num_steps', allowed: 'mem_fraction_static'"),
+    ("no try at all", "  duration_s: 5", "  duration_s: 5\nrecovery: {tries: 0}", ":20: recovery.tries: input should be greater than or equal to 1, not 0"),
     ("unknown metric", "maximize: output_throughput_tok_s", "maximize: output_throughput", ":22: objectives[0].maximize: is 'output_throughput', which is not a metric; did you mean 'output_throughput_tok_s'?"),
     ("level that is not measured", "at: {concurrency: 1}", "at: {concurrency: 2}", ":23: objectives[0].at.concurrency: is 2, but workload 'chat' is measured at: 1, 4"),
     ("objective on an unknown workload", "at: {concurrency: 1}", "at: {concurrency: 1}\n    workload: batch", ":24: objectives[0].workload: is 'batch', but the workloads are: chat"),
@@ -210,3 +214,11 @@ def test_a_fault_script_that_is_missing_or_wrong_is_refused_with_its_place(tmp_p
     assert f"{faults}: the fault script cannot be read: No such file or directory" in refuse(path)
     faults.write_text("start:\n  - {lable: kv_budget}\n")
     assert f"{faults}:2: start[0]: wants one of the keys label, replay" in refuse(path)
+
+
+@pytest.mark.parametrize("mode", ["off", "'off'", "suggest"])
+def test_a_bare_off_is_the_mode_and_not_false(tmp_path: Path, mode: str) -> None:
+    file = tmp_path / "scenario.yaml"
+    file.write_text(f"{MINIMAL}recovery: {{mode: {mode}}}\n")
+
+    assert load_scenario(file).recovery.mode == mode.strip("'")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from orchestrator.journal import finished_work
@@ -21,7 +22,7 @@ from tests.orchestrator.scenarios import small_scenario
 def run_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of 3 configs x 2 levels with 10 requests a point, and one infeasible config."""
     root = tmp_path_factory.mktemp("runs") / "small"
-    scenario = small_scenario(sweep={"axes": {"speculative_num_steps": [0, 1, 2, 9]}})
+    scenario = small_scenario(sweep={"axes": {"speculative_num_steps": [0, 1, 2, 9]}}, recovery={"mode": "off"})
     run = RunDirectory.create(root, scenario)
     plan = make_plan(scenario, 1, finished_work(run.state))
     Sweep(plan, [FakeSlot("a", script)], run, lambda t: launch_spec(scenario, "run", t), Silent()).run()
@@ -81,3 +82,13 @@ def test_rank_computes_the_same_from_the_raw_tables_whatever_became_of_the_deriv
 
     assert (run_root / "ranking.json").read_bytes() == before
     assert list((run_root / "dataset/points").glob("*.parquet"))
+
+
+def test_a_run_of_an_earlier_release_without_the_columns_of_repairs_is_ranked_as_before(run_root: Path) -> None:
+    before = (run_root / "ranking.json").read_bytes()
+    for file in (run_root / "dataset/trials").glob("*.parquet"):
+        pq.write_table(pq.read_table(file).drop_columns(["repaired_from", "repair_json"]), file)
+
+    rank_run(run_root)
+
+    assert (run_root / "ranking.json").read_bytes() == before

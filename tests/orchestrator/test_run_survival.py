@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import signal
 import subprocess
@@ -60,22 +61,31 @@ def test_killed_at_any_moment_a_run_is_finished_by_resume_without_lost_or_double
     assert finished.returncode == 0
     paths = RunPaths(root)
     planned = {p.point_id for t in make_plan(KILLABLE, 1).trials for p in t.points}
-    infeasible = {
-        p.point_id for t in make_plan(KILLABLE, 1).trials if t.config.speculation_depth == 9 for p in t.points
-    }
+    died = {p.point_id for t in make_plan(KILLABLE, 1).trials if t.config.speculation_depth == 9 for p in t.points}
+    repaired = {p.point_id for t in RunDirectory.reopen(root, KILLABLE).lineages.repaired_trials() for p in t.points}
     parts = dataset.measured_parts(paths)
-    assert sorted(point for point, _ in parts) == sorted(planned - infeasible)
+    measured = {point for point, _ in parts}
+    assert len(measured) == len(parts)
+    assert measured - repaired == planned - died
+    assert len(measured & repaired) == 2
     rows = pq.read_table(paths.table("requests")).select(["point_id", "request_index"]).to_pylist()
     assert len(rows) == 20 * len(parts)
     assert len({(r["point_id"], r["request_index"]) for r in rows}) == len(rows)
     assert not list(paths.stream.iterdir())
     trials = {t["trial_id"]: t for t in sorted(dataset.read_rows(paths, "trials"), key=lambda t: t["attempt"])}
-    assert {t["outcome"] for t in trials.values()} == {"measured", "infeasible"}
-    assert len(trials) == 6
+    fractions = [
+        (json.loads(t["settings_json"]).get("mem_fraction_static"), t["outcome"])
+        for t in trials.values()
+        if json.loads(t["settings_json"]).get("speculative_num_steps") == 9
+    ]
+    assert sorted(fractions, key=str) == [(0.9, "infeasible"), (0.95, "measured"), (None, "infeasible")]
+    assert [t["outcome"] for t in dataset.read_rows(paths, "trials")].count("infeasible") == 2
+    assert len(trials) == 8
     ranked = rank_run(root)
-    assert {row.config_id for row in ranked.rankings[0].rows} | {c.config_id for c in ranked.infeasible} == {
-        t.config.config_id for t in make_plan(KILLABLE, 1).trials
-    }
+    assert len(ranked.rankings[0].rows) == 6
+    assert ranked.infeasible == ()
+    (story,) = ranked.repaired
+    assert ranked.configs[story.served_as or ""]["mem_fraction_static"] == 0.95
 
 
 def test_a_driver_killed_between_the_last_point_and_the_end_of_its_trial_loses_nothing(tmp_path: Path) -> None:

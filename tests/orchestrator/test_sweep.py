@@ -61,9 +61,10 @@ def test_every_point_is_measured_once_and_stored_with_its_trial(tmp_path: Path) 
 
 
 def test_an_infeasible_config_is_a_result_with_its_evidence_and_is_not_tried_again(tmp_path: Path) -> None:
-    run = RunDirectory.create(tmp_path / "run", small_scenario())
+    scenario = small_scenario(recovery={"mode": False})
+    run = RunDirectory.create(tmp_path / "run", scenario)
     slot = FakeSlot("a", depth_dies(2, Label.KV_BUDGET))
-    _, result = sweep_on(run, small_scenario(), [slot])
+    _, result = sweep_on(run, scenario, [slot])
     run.close(complete=result.complete)
 
     assert result.complete
@@ -76,7 +77,7 @@ def test_an_infeasible_config_is_a_result_with_its_evidence_and_is_not_tried_aga
 
 def test_a_trial_that_breaks_is_tried_once_more_on_another_slot(tmp_path: Path) -> None:
     run = RunDirectory.create(tmp_path / "run", small_scenario())
-    script = depth_dies(2, Label.PORT_IN_USE, on={"a"})
+    script = depth_dies(2, Label.NCCL_INIT, on={"a"})
     slots = [FakeSlot("a", script, pause_s=0.01), FakeSlot("b", script, pause_s=0.01)]
     _, result = sweep_on(run, small_scenario(sweep={"configs": [{"speculative_num_steps": 2}]}), slots[:1] + slots[1:])
     run.close(complete=result.complete)

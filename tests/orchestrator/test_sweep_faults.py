@@ -32,6 +32,7 @@ def scenario_with(faults: Path, **changes: Any) -> Scenario:
         "workloads": [{"name": "chat", "input_tokens": 16, "output_tokens": 8, "concurrency": [1]}],
         "measure": {"warmup_s": 0.0, "warmup_requests": 0, "requests": 6},
         "timeouts": {"request_s": 3.0},
+        "recovery": {"mode": "off"},
     }
     return small_scenario(**{**parts, **changes})
 

@@ -1,0 +1,158 @@
+"""What is known in numbers of a server that died: from its diagnosis, its phases and its log. Pure.
+
+All memory is GiB of one GPU, the fullest where ranks differ. A number that nothing tells is None.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+from orchestrator.outcome import Diagnosis, Label, Phase, PhaseFact
+
+_WANTED = re.compile(r"Tried to allocate (?P<size>[\d.]+) (?P<unit>[KMG])iB")
+_CAPACITY = re.compile(
+    r"total capacity of (?P<total>[\d.]+) GiB of which (?P<free>[\d.]+) (?P<unit>[KMG])iB is free", re.ASCII
+)
+# ValueError of the KV profile: its own suggestion, and the fraction that was in effect.
+_LEAST_FRACTION = re.compile(r"minimum viable = 1 - available/pre = (?P<least>-?[\d.]*\d)")
+_FRACTION_TOLD = re.compile(r"(?:--mem-fraction-static=|mem_fraction_static=)(?P<fraction>0?\.\d+)")
+_SERVER_ARGS = re.compile(r"server_args=.*")
+_BEFORE_LOAD = re.compile(r"Load weight begin\. avail mem=(?P<gib>[\d.]+) GB")
+_GRAPH_BEGIN = re.compile(r"Capture [\w -]*?graph begin\b.*?avail mem=(?P<gib>[\d.]+) GB")
+_STATES = re.compile(r"Mamba Cache is allocated|Available mamba|mamba (?:num|usage):")
+_CAPTURING = re.compile(r"Capturing batches \(bs=(?P<batch>\d+)")
+_PER_UNIT = {"K": 1 / (1 << 20), "M": 1 / 1024, "G": 1.0}
+
+
+@dataclass(frozen=True, slots=True)
+class FailedStart:
+    """One server that died, in numbers.
+
+    `fraction`: mem_fraction_static as it was in effect. `wanted_gib` and `free_gib`: the allocation that failed.
+    `before_load_gib`: free before any weights; what the fraction is a share of. `loaded_gib`: free once all weights
+    were there. `graph_begin_gib`: free when the capture that failed began. `captured_batch`: largest batch with a
+    graph. `least_fraction`: the smallest that SGLang says can work. `resolved`: other settings as they were in effect.
+    `has_states`: the model keeps recurrent states beside its KV cache.
+    """
+
+    label: Label
+    phase: Phase
+    evidence: str
+    fraction: float | None = None
+    total_gib: float | None = None
+    wanted_gib: float | None = None
+    free_gib: float | None = None
+    before_load_gib: float | None = None
+    loaded_gib: float | None = None
+    graph_begin_gib: float | None = None
+    captured_batch: int | None = None
+    least_fraction: float | None = None
+    resolved: Mapping[str, float] | None = None
+    has_states: bool = False
+
+    @property
+    def short_gib(self) -> float | None:
+        """What the allocation lacked."""
+        if self.wanted_gib is None or self.free_gib is None:
+            return None
+        return max(0.0, self.wanted_gib - self.free_gib)
+
+    @property
+    def scratch_gib(self) -> float | None:
+        """What the capture that failed would have taken, at least."""
+        if self.graph_begin_gib is None or self.wanted_gib is None or self.free_gib is None:
+            return None
+        return max(0.0, self.graph_begin_gib - self.free_gib) + self.wanted_gib
+
+    @property
+    def share_of_gib(self) -> float | None:
+        """GiB of which the fraction is a share; the card's total where the log does not tell what was free."""
+        return self.before_load_gib or self.total_gib
+
+    @property
+    def pool_gib(self) -> float | None:
+        """What the fraction left for KV cache and states; None if not known, not positive if the weights took all."""
+        if self.loaded_gib is None or self.before_load_gib is None or self.fraction is None:
+            return None
+        return self.loaded_gib - self.before_load_gib * (1 - self.fraction)
+
+    def as_json(self) -> dict[str, Any]:
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> Self:
+        return cls(**{**told, "label": Label(told["label"]), "phase": Phase(told["phase"])})
+
+
+# Of what the server resolved, what a repair goes by where the setting was left open.
+_GO_BY = ("mem_fraction_static", "chunked_prefill_size", "swa_full_tokens_ratio", "mamba_full_memory_ratio")
+
+
+def read_failed_start(
+    diagnosis: Diagnosis,
+    phases: tuple[PhaseFact, ...],
+    settings: Mapping[str, Any],
+    *,
+    log: str = "",
+    account: Mapping[str, Any] | None = None,
+) -> FailedStart:
+    """Everything that evidence, phases, log and the server's own account (if it got that far) tell in numbers."""
+    evidence = diagnosis.evidence
+    told = {name: value for name in _GO_BY if isinstance(value := (account or {}).get(name), int | float)}
+    told |= {name: value for name in _GO_BY if name not in told and (value := _argument(log, name)) is not None}
+    fraction = settings.get("mem_fraction_static") or told.get("mem_fraction_static")
+    in_words = _FRACTION_TOLD.search(evidence)
+    if fraction is None and in_words:
+        fraction = float(in_words["fraction"])
+    capacity = _CAPACITY.search(evidence)
+    begun = _GRAPH_BEGIN.findall(log)
+    batches = [int(n) for n in _CAPTURING.findall(log)]
+    return FailedStart(
+        label=diagnosis.label,
+        phase=diagnosis.phase,
+        evidence=evidence,
+        fraction=fraction,
+        total_gib=float(capacity["total"]) if capacity else None,
+        wanted_gib=_gib(_WANTED.search(evidence), "size"),
+        free_gib=_gib(capacity, "free"),
+        before_load_gib=_before_load(log),
+        loaded_gib=_loaded(phases),
+        graph_begin_gib=float(begun[-1]) if begun else None,
+        captured_batch=max(batches, default=None),
+        least_fraction=_least(evidence),
+        resolved=told or None,
+        has_states=_STATES.search(log) is not None,
+    )
+
+
+def _gib(found: re.Match[str] | None, name: str) -> float | None:
+    return None if found is None else float(found[name]) * _PER_UNIT[found["unit"]]
+
+
+def _least(evidence: str) -> float | None:
+    found = _LEAST_FRACTION.search(evidence)
+    return None if found is None else float(found["least"])
+
+
+def _argument(log: str, name: str) -> float | None:
+    """A number among the arguments that SGLang logs once they are resolved, as a dict or as a dataclass."""
+    line = _SERVER_ARGS.search(log)
+    found = re.search(rf"\b{name}['\"]?[=:] ?(-?\d+(?:\.\d+)?)", line[0]) if line else None
+    if found is None:
+        return None
+    return float(found[1]) if "." in found[1] else int(found[1])
+
+
+def _before_load(log: str) -> float | None:
+    """Of all ranks the one with least; each rank's later loads (the draft) begin with less and are after its first."""
+    head = log.partition("Load weight end.")[0]
+    told = [float(gib) for gib in _BEFORE_LOAD.findall(head)]
+    return min(told, default=None)
+
+
+def _loaded(phases: tuple[PhaseFact, ...]) -> float | None:
+    weights = [p.free_gib for p in phases if p.phase in {Phase.WEIGHTS, Phase.DRAFT_WEIGHTS} and p.free_gib is not None]
+    return min(weights, default=None)
