@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from orchestrator.failed_lineage import KNOBS, Change, Needs, Situation, Try
@@ -72,8 +73,7 @@ class Lineages:
         self._scenario = scenario
         self._needs = needs_of(scenario)
         self._swept = _swept(scenario)
-        self._planned = {config.config_id: config for config in expand(scenario)}
-        self._configs = dict(self._planned)
+        self._made: dict[str, EngineConfig] = {}
         self._repaired: dict[str, Repaired] = {}
         self._into: dict[str, str] = {}
         self._spared: set[str] = set()
@@ -85,6 +85,14 @@ class Lineages:
         for event in past:
             self._replay(event)
 
+    @cached_property
+    def _planned(self) -> dict[str, EngineConfig]:
+        """The configs of the sweep; a run in which nothing dies does without."""
+        return {config.config_id: config for config in expand(self._scenario)}
+
+    def _config(self, config_id: str) -> EngineConfig:
+        return self._made[config_id] if config_id in self._made else self._planned[config_id]
+
     def _replay(self, event: Mapping[str, Any]) -> None:
         config_id = event.get("config_id")
         if event.get("outcome") == "measured" and config_id:
@@ -92,22 +100,22 @@ class Lineages:
         if event.get("outcome") == "infeasible" and config_id:
             self._dead.add(config_id)
         told = event.get("recovery")
-        if told is not None and config_id in self._configs:
+        if told is not None and (config_id in self._made or config_id in self._planned):
             self._note(config_id, Recovery.of_json(told))
 
     def _note(self, config_id: str, recovery: Recovery) -> None:
         """Keep what was decided; of a repair that is made, the new config and what led to it."""
         self._decided[config_id] = recovery
-        self._deaths[config_id] = Try(dict(self._configs[config_id].settings), recovery.failed)
+        self._deaths[config_id] = Try(dict(self._config(config_id).settings), recovery.failed)
         if not isinstance(recovery.decision, Repair) or not recovery.is_applied or recovery.into is None:
             return
-        died, changes = self._configs[config_id], recovery.decision.changes
+        died, changes = self._config(config_id), recovery.decision.changes
         self._into[config_id] = recovery.into
         if recovery.is_known:
             self._spared.add(config_id)
             return
         config = EngineConfig(freeze_settings(apply_changes(dict(died.settings), changes)), died.env)
-        self._configs[config.config_id] = config
+        self._made[config.config_id] = config
         self._repaired[config.config_id] = self._origin(config_id, config, changes)
         earlier = self._tries.get(config_id, ())
         self._tries[config.config_id] = (*earlier, Try(dict(died.settings), recovery.failed))
@@ -130,7 +138,7 @@ class Lineages:
             seen = self._into[seen]
         if seen in self._dead and seen not in self._served:
             return StandIn(None)
-        return StandIn(self._configs[seen], self._repaired.get(seen))
+        return StandIn(self._config(seen), self._repaired.get(seen))
 
     def chain(self, config_id: str) -> tuple[str, ...]:
         """The configs that stood in for this one, in order."""
@@ -154,22 +162,25 @@ class Lineages:
 
     @property
     def stand_ins(self) -> dict[str, StandIn]:
-        """Of every config of the sweep."""
-        return {config_id: self.stand_in(config_id) for config_id in self._planned}
+        """Of every config of the sweep that died."""
+        return {c: self.stand_in(c) for c in {*self._into, *self._dead} if c in self._planned}
 
     def trial_to_run(self, trial: Trial) -> Trial | None:
         """The trial itself, that of its stand-in, or None if it is spared."""
-        found = self.stand_in(trial.config.config_id)
+        config_id = trial.config.config_id
+        if config_id not in self._into and config_id not in self._dead:
+            return trial
+        found = self.stand_in(config_id)
         if found.config is None:
             return None
-        if found.config.config_id == trial.config.config_id:
+        if found.config.config_id == config_id:
             return trial
         return trial_of(self._scenario, found.config, found.repaired, trial.repeat)
 
     def repaired_trials(self) -> list[Trial]:
         """Every trial of every repaired config of the run."""
         repeats = range(self._scenario.measure.repeats)
-        made = [(self._configs[c], repaired) for c, repaired in self._repaired.items()]
+        made = [(self._made[c], repaired) for c, repaired in self._repaired.items()]
         return [trial_of(self._scenario, config, repaired, repeat) for config, repaired in made for repeat in repeats]
 
     def after(self, trial: Trial, outcome: Outcome, failed: FailedStart | None, starts: int) -> Recovery | None:
@@ -183,13 +194,12 @@ class Lineages:
             if config_id in self._into or (config_id in self._dead and config_id not in self._served):
                 return None  # another repeat died before, and what follows is decided
             self._dead.add(config_id)
-        self._configs.setdefault(config_id, trial.config)
         recovery = self._decide(config_id, failed, starts)
         self._note(config_id, recovery)
         return recovery
 
     def _decide(self, config_id: str, failed: FailedStart, starts: int) -> Recovery:
-        scenario, config = self._scenario, self._configs[config_id]
+        scenario, config = self._scenario, self._config(config_id)
         tries = self._tries.get(config_id, ())
         may_change = frozenset[str](scenario.recovery.may_change)
         now = Situation(dict(config.settings), failed, self._needs, may_change, tries, self._siblings(config))
@@ -207,7 +217,13 @@ class Lineages:
         changed = apply_changes(dict(config.settings), decision.changes)
         into = EngineConfig(freeze_settings(changed), config.env).config_id
         applied = scenario.recovery.mode == "apply"
-        return Recovery(decision, failed, applied, into if applied else None, applied and into in self._configs)
+        return Recovery(
+            decision,
+            failed,
+            applied,
+            into if applied else None,
+            applied and (into in self._planned or into in self._made),
+        )
 
     def _siblings(self, config: EngineConfig) -> tuple[Try, ...]:
         """Deaths of configs that differ from this one in memory settings only: each tells where not to go."""
@@ -215,7 +231,7 @@ class Lineages:
         def rest(config: EngineConfig) -> dict[str, Any]:
             return {name: value for name, value in config.settings if name not in KNOBS}
 
-        others = [self._configs[c] for c in self._deaths if c != config.config_id]
+        others = [self._config(c) for c in self._deaths if c != config.config_id]
         alike = [other for other in others if other.env == config.env and rest(other) == rest(config)]
         return tuple(self._deaths[other.config_id] for other in alike)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,10 @@ def test_graphs_are_hopeless_only_once_starts_showed_their_scratch() -> None:
     assert death.label is Label.OOM_GRAPH_DRAFT
     assert "graphs of the draft do not fit; short by at least 4." in death.evidence
     assert "learnt from earlier starts: KV cache, draft weights, free before the load" in death.evidence
+    guessed = by(small).of(wanted)
+    guessed = replace(guessed, model=replace(guessed.model, learnt=frozenset({"weights", "KV cache"})))
+    assert guessed.verdict == "does_not_fit"
+    assert hopeless(guessed) is None  # if it were by a guess
 
 
 def test_a_start_earlier_in_the_same_run_counts_for_the_next() -> None:
