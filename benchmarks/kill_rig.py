@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+
 from actors.gpu_ledger import LEDGER_VARIABLE
 
 RUN_MARK, TRIAL_MARK = "SPECSWEEP_RUN_ID", "SPECSWEEP_TRIAL_ID"
@@ -84,8 +85,9 @@ def told(process: psutil.Process) -> str:
 
 
 def marked(run_id: str) -> list[psutil.Process]:
-    """Every living process with the mark of a run."""
-    return [p for p in psutil.process_iter() if environment(p).get(RUN_MARK) == run_id and alive(p)]
+    """Every living process with the mark of a run: the name of its directory, and what makes it unique."""
+    found = psutil.process_iter()
+    return [p for p in found if environment(p).get(RUN_MARK, "").startswith(f"{run_id}-") and alive(p)]
 
 
 def server_trees(run_id: str) -> list[ServerTree]:

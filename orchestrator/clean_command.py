@@ -18,6 +18,8 @@ from orchestrator.cluster import Connection, connect
 from orchestrator.errors import BadInput
 from orchestrator.eviction_command import evict_strangers, sentence
 from orchestrator.host_match import GpuPlace
+from orchestrator.paths import RunPaths
+from orchestrator.run_directory import read_manifest
 
 
 @dataclass(frozen=True)
@@ -26,10 +28,17 @@ class CleanRequest:
 
     address: str | None = None
     dry_run: bool = False
-    run_id: str | None = None
+    run: str | None = None
     evict: bool = False
     yes: bool = False
     as_json: bool = False
+
+
+def _run_id(run: str | None) -> str | None:
+    """The id that hosts know a run by: as `clean` lists it, or from the run's directory."""
+    if run is None or not RunPaths(Path(run)).manifest.exists():
+        return run
+    return str(read_manifest(Path(run))["run_id"])
 
 
 def clean(request: CleanRequest, console: Console) -> bool:
@@ -45,7 +54,7 @@ def clean(request: CleanRequest, console: Console) -> bool:
             stays = evict_strangers(places, None, yes=request.yes, console=shown)
         from actors.host_cleanup import clean_host
 
-        order = {"only_run": request.run_id, "dry_run": request.dry_run}
+        order = {"only_run": _run_id(request.run), "dry_run": request.dry_run}
         found = {place.host: place.ask(clean_host, **order) for place in places}
     left = [*stays, *(f"{host}: {line}" for host, told in found.items() for line in told["remaining"])]
     if request.as_json:

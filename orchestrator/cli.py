@@ -107,7 +107,9 @@ def hosts(address: str | None, as_json: bool) -> None:
 @main.command()
 @click.option("--address", metavar="auto|local|HOST:PORT", help="Ray cluster; default: a running one, else this host.")
 @click.option("--dry-run", is_flag=True, help="Only list what is there.")
-@click.option("--run", "run_id", metavar="RUN_ID", help="Only what is left of this run (the name of its directory).")
+@click.option(
+    "--run", metavar="RUN", help="Only what is left of this run: its directory, or its id as `clean` lists it."
+)
 @click.option("--evict", is_flag=True, help="Also end processes that are not ours and hold GPU memory; asks before.")
 @click.option("--yes", is_flag=True, help="With --evict: do not ask.")
 @click.option("--json", "as_json", is_flag=True, help="For machines.")

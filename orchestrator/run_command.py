@@ -182,7 +182,7 @@ def _sweep(
     address = resolve_address(request.address)
     if scenario.slots.emulated_gpus and address != "local":
         console.print("slots.emulated_gpus is for --address local; the cluster's own GPUs are used")
-    console.print(f"Run {directory.run_id}: connecting to Ray ({address})")
+    console.print(f"Run {directory.paths.root.name}: connecting to Ray ({address})")
     cluster = connect(_connection(scenario, address), directory.run_id)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ray.init has put its own there
     try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import secrets
 from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
@@ -31,9 +32,9 @@ from orchestrator.trial import ClientReport, Point, Trial
 class RunDirectory:
     """The open directory of a run; one driver at a time. `lineages` are those that its journal tells."""
 
-    def __init__(self, paths: RunPaths, scenario: Scenario, lock: IO[bytes], state: RunState) -> None:
+    def __init__(self, paths: RunPaths, run_id: str, scenario: Scenario, lock: IO[bytes], state: RunState) -> None:
         self.paths = paths
-        self.run_id = paths.root.name
+        self.run_id = run_id
         self.state = state
         self.lineages = Lineages(scenario, state.ends)
         self._run_facts = RunFacts(self.run_id, scenario.engine.kind)
@@ -53,10 +54,12 @@ class RunDirectory:
         try:
             root.mkdir(parents=True, exist_ok=True)
             lock = _take_lock(paths)
-            _write_manifest(paths, scenario, starts=[driver_facts()])
+            # By this id hosts know the run's processes: no other directory of this name, wherever, may have it.
+            run_id = f"{paths.root.name}-{secrets.token_hex(3)}"
+            _write_manifest(paths, run_id, scenario, starts=[driver_facts()])
         except OSError as error:
             raise BadInput(f"--run-dir {root}: cannot be written: {error.strerror or error}") from None
-        run = cls(paths, scenario, lock, RunState())
+        run = cls(paths, run_id, scenario, lock, RunState())
         run._journal.append("run_started", at=utc_now())
         return run
 
@@ -66,10 +69,10 @@ class RunDirectory:
         paths = RunPaths(root.absolute())
         manifest = read_manifest(root)
         lock = _take_lock(paths)
-        run = cls(paths, scenario, lock, replay(read_events(paths.journal)))
+        run = cls(paths, manifest["run_id"], scenario, lock, replay(read_events(paths.journal)))
         run._repair()
         run._end_torn_trials([*make_plan(scenario, 1).trials, *run.lineages.repaired_trials()])
-        _write_manifest(paths, scenario, starts=[*manifest["starts"], driver_facts()])
+        _write_manifest(paths, run.run_id, scenario, starts=[*manifest["starts"], driver_facts()])
         run._journal.append("run_resumed", at=utc_now())
         return run
 
@@ -190,10 +193,10 @@ def _take_lock(paths: RunPaths) -> IO[bytes]:
     return lock
 
 
-def _write_manifest(paths: RunPaths, scenario: Scenario, starts: list[dict[str, Any]]) -> None:
+def _write_manifest(paths: RunPaths, run_id: str, scenario: Scenario, starts: list[dict[str, Any]]) -> None:
     manifest = {
         "schema": SCHEMA_VERSION,
-        "run_id": paths.root.name,
+        "run_id": run_id,
         "engine": scenario.engine.kind,
         "seed": scenario.seed,
         "scenario": storable(scenario),

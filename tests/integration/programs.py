@@ -53,7 +53,7 @@ def run(*arguments: str, timeout_s: float = 300) -> subprocess.CompletedProcess[
 
 
 def marked_processes(run_id: str) -> list[str]:
-    """Command lines of living processes that carry the mark of a run."""
+    """Command lines of living processes that carry the mark of a run, which is named after its directory."""
     found = []
     for entry in os.listdir("/proc"):  # noqa: PTH208 - names are all that is wanted
         if not entry.isdigit():
@@ -63,7 +63,8 @@ def marked_processes(run_id: str) -> list[str]:
             command = Path(f"/proc/{entry}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
         except OSError:
             continue
-        if f"SPECSWEEP_RUN_ID={run_id}".encode() in environ and command:
+        marks = [e for e in environ if e.startswith(f"SPECSWEEP_RUN_ID={run_id}-".encode())]
+        if marks and command:
             found.append(f"{entry} {command}")
     return found
 

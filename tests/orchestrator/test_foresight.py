@@ -112,7 +112,7 @@ def test_a_start_earlier_in_the_same_run_counts_for_the_next() -> None:
     assert foreseen.diagnosis.label is Label.OOM_GRAPH_DRAFT
 
 
-def swept(tmp_path: Path, depths: list[int], **sweep: Any) -> tuple[FakeSlot, Path]:
+def swept(tmp_path: Path, depths: list[int], mode: str = "off", **sweep: Any) -> tuple[FakeSlot, Path]:
     """A run over emulated Qwen: depth 10 with 512 requests has no room for its states."""
     scenario = small_scenario(
         model={"path": QWEN, "bundled_draft": True},
@@ -121,6 +121,7 @@ def swept(tmp_path: Path, depths: list[int], **sweep: Any) -> tuple[FakeSlot, Pa
         }},
         sweep={"axes": {"speculative_num_steps": depths}, **sweep},
         slots={"gpus": 4, "emulated_gpus": 4},
+        recovery={"mode": mode},
     )  # fmt: skip
     run = RunDirectory.create(tmp_path / "run", scenario)
     slot = FakeSlot("a/0")
@@ -141,6 +142,17 @@ def test_a_hopeless_config_is_not_started_and_is_listed_as_predicted(tmp_path: P
     assert [c.settings["speculative_num_steps"] for c in listed] == [10]
     assert listed[0].evidence.startswith("predicted: states for 11 draft tokens of 512 requests need 18.7 GiB of 17.6")
     assert rows["measured"]["settings_json"].count('"speculative_num_steps": 1,') == 1
+
+
+def test_a_predicted_death_is_repaired_without_a_start_of_what_was_asked(tmp_path: Path) -> None:
+    slot, root = swept(tmp_path, [10], mode="apply", skip_hopeless=True)
+
+    ranked = rank_run(root)
+    assert len(slot.launched) == 1
+    assert [config.settings["max_running_requests"] for config in ranked.repaired] == [512]
+    (served,) = ranked.rankings[0].rows
+    assert served.settings["speculative_num_steps"] == 10
+    assert served.settings["mem_fraction_static"] == 0.97
 
 
 def test_a_run_with_a_predicted_death_is_complete_and_resume_does_not_try_it_again(tmp_path: Path) -> None:
