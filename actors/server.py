@@ -13,7 +13,7 @@ from pathlib import Path
 
 from actors.container import runtime_fault
 from actors.container_end import end_without_guard
-from actors.diagnoser import diagnose
+from actors.diagnosis import diagnose
 from actors.endpoint import Endpoint, OpenAiEndpoint
 from actors.follower import Segment, follow
 from actors.generic_diagnosis import diagnose_any

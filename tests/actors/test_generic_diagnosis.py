@@ -149,7 +149,7 @@ def test_what_was_said_before_it_served_is_not_why_it_died() -> None:
     log = "CUDA out of memory. Falling back\nserving\ngoodbye\n"
 
     found = verdict(log, -11, phase=Phase.READY, since_line=2)
-    assert (found.label, found.phase) == (Label.UNKNOWN, Phase.READY)
+    assert (found.label, found.phase) == (Label.SEGFAULT_ABORT, Phase.READY)
 
 
 def test_what_is_said_after_we_asked_it_to_stop_is_about_the_stop() -> None:
