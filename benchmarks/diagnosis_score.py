@@ -78,7 +78,9 @@ def print_scores(found: list[Case]) -> None:
     for c in found:
         if not c.is_right or str(c.told.phase) != c.phase:
             what = "MISS " if not c.is_right else "phase"
-            lines.append(f"{what} {c.file}: {c.told.label}/{c.told.phase}, not {c.label}/{c.phase}: {c.told.evidence[:90]}")
+            lines.append(
+                f"{what} {c.file}: {c.told.label}/{c.told.phase}, not {c.label}/{c.phase}: {c.told.evidence[:90]}"
+            )
     print("\n".join(lines))  # noqa: T201
 
 

@@ -51,9 +51,7 @@ RULES = (
     Rule(
         "not_divisible",
         Label.CONFIG_CONFLICT,
-        words(
-            r".{0,160}\b(?:is|must be|should be|are) (?:not )?divisible by\b|.{0,80}\bnot divisible by\b"
-        ),
+        words(r".{0,160}\b(?:is|must be|should be|are) (?:not )?divisible by\b|.{0,80}\bnot divisible by\b"),
         "AssertionError: 20 is not divisible by 8",
         means="the model's sizes cannot be split like this",
         advice=("choose a --tp-size (or --ep-size) that divides the number of heads, experts and quantized blocks",),

@@ -41,7 +41,9 @@ RULES = (
     Rule(
         "host_allocation_failed",
         Label.HOST_OOM,
-        words(r"\[Errno 12\] Cannot allocate memory|std::bad_alloc|MemoryError\b|.{0,60}unable to allocate host memory"),
+        words(
+            r"\[Errno 12\] Cannot allocate memory|std::bad_alloc|MemoryError\b|.{0,60}unable to allocate host memory"
+        ),
         "OSError: [Errno 12] Cannot allocate memory",
         means="the host had no memory left to give, or a limit of the process (ulimit, cgroup) was reached",
         usual=Phase.WEIGHTS,

@@ -124,7 +124,9 @@ BENIGN_RULES = (
     Rule(
         "request_failed",
         Label.BENIGN,
-        words(r"Exception in ASGI application|\[http_server\] Error: |Error in request: |.{0,40}\" 500 Internal Server"),
+        words(
+            r"Exception in ASGI application|\[http_server\] Error: |Error in request: |.{0,40}\" 500 Internal Server"
+        ),
         "ERROR:    Exception in ASGI application",
         weight=Weight.NOTE,
         means="one request failed in the HTTP layer; the server lives",

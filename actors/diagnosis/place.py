@@ -14,18 +14,27 @@ _PLACES = (
     (Phase.GRAPH_DRAFT, re.compile(r"draft\w*_(?:cuda|npu)_graph_runner|draft_extend\w*graph")),
     (
         Phase.GRAPH_TARGET,
-        re.compile(r"(?:cuda|npu|hip|cpu)_graph_runner|torch/cuda/graphs| (?:init_(?:cuda|device)_graphs?|capture_model)$"),
+        re.compile(
+            r"(?:cuda|npu|hip|cpu)_graph_runner|torch/cuda/graphs| (?:init_(?:cuda|device)_graphs?|capture_model)$"
+        ),
     ),
     (Phase.SERVING, re.compile(r" (?:event_loop\w*|run_event_loop|run_batch|forward_batch_generation|run_busy_loop)$")),
     (Phase.STATE_POOL, re.compile(r" _init_mamba_pool$|mamba_pool\.py|swa_memory_pool\.py")),
     (
         Phase.KV_POOL,
-        re.compile(r"mem_cache/(?!memory_pool_host)\w*(?:pool|configurator)|pool_configurator| (?:init|alloc)_memory_pool$|initialize_kv_caches?$"),
+        re.compile(
+            r"mem_cache/(?!memory_pool_host)\w*(?:pool|configurator)|pool_configurator| (?:init|alloc)_memory_pool$|initialize_kv_caches?$"
+        ),
     ),
-    (Phase.WEIGHTS, re.compile(r"model_loader/| load_model$| create_weights$| get_model$| process_weights_after_loading$")),
+    (
+        Phase.WEIGHTS,
+        re.compile(r"model_loader/| load_model$| create_weights$| get_model$| process_weights_after_loading$"),
+    ),
     (
         Phase.DIST_INIT,
-        re.compile(r" (?:init_torch_distributed|init_distributed_environment|initialize_model_parallel|ncclCommInitRank)$"),
+        re.compile(
+            r" (?:init_torch_distributed|init_distributed_environment|initialize_model_parallel|ncclCommInitRank)$"
+        ),
     ),
     (Phase.ARGS, re.compile(r"server_args\.py|/arg_groups/")),
 )

@@ -55,7 +55,8 @@ SUSPECT = re.compile(
 
 # What a server tells of something that it goes on without.
 _GOES_ON = re.compile(
-    r"Ignore |.*\b(?:fall(?:ing|s)?[ -]?back|skipping|retrying in|will be ignored|is disabled|disabling)\b", re.IGNORECASE
+    r"Ignore |.*\b(?:fall(?:ing|s)?[ -]?back|skipping|retrying in|will be ignored|is disabled|disabling)\b",
+    re.IGNORECASE,
 )
 
 

@@ -85,8 +85,8 @@ def judge(reading: Reading, ending: Ending) -> Diagnosis:
         evidence = ending_words(ending.exit_code, reading.last.strip(), why)
         return Diagnosis(Label.HOST_OOM, reading.timeline.phase, evidence, 0, ending.exit_code, Confidence.MEDIUM)
     if best is None and reading.broken_at in {Phase.GRAPH_TARGET, Phase.GRAPH_DRAFT}:
-        told = _by_last_line(Label.CAPTURE_ERROR, reading, ending, Confidence.MEDIUM)
-        return replace(told, phase=reading.broken_at)
+        in_capture = _by_last_line(Label.CAPTURE_ERROR, reading, ending, Confidence.MEDIUM)
+        return replace(in_capture, phase=reading.broken_at)
     if best is not None:
         return _told(best, reading, ending)
     return _peaceful(reading, ending) or _by_exit_code(reading, ending)

@@ -121,8 +121,8 @@ def test_without_any_word_of_a_reason_the_last_line_is_the_evidence() -> None:
 @pytest.mark.parametrize(
     ("exit_code", "label", "evidence"),
     [
-        (-11, Label.UNKNOWN, "ended by SIGSEGV; the log says nothing about why (last line: loading)"),
-        (-6, Label.UNKNOWN, "ended by SIGABRT; the log says nothing about why (last line: loading)"),
+        (-11, Label.SEGFAULT_ABORT, "ended by SIGSEGV; the log says nothing about why (last line: loading)"),
+        (-6, Label.SEGFAULT_ABORT, "ended by SIGABRT; the log says nothing about why (last line: loading)"),
         (-15, Label.STOP_REQUESTED, "ended by SIGTERM; the log says nothing about why (last line: loading)"),
         (127, Label.COMMAND_NOT_FOUND, "loading"),
     ],
