@@ -26,7 +26,7 @@ _SHIPPERS = re.compile(
     )""",
     re.VERBOSE,
 )
-_DOCKER_JSON = re.compile(r'^\{"log":(?P<text>"(?:[^"\\]|\\.)*")')
+_DOCKER_JSON = re.compile(r'^\{"log": ?(?P<text>"(?:[^"\\]|\\.)*")')
 _RAY_REPEATED = re.compile(r"\s*\[repeated \d+x across cluster\].*$")
 _HEADER = re.compile(
     r"^\[(?P<stamp>(?:\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d(?:\.\d{1,6})?)?"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from orchestrator.log_diagnosis import diagnose_log
 
-MIB = 100
+MIB = 20
 START = (
     "[2026-08-07 17:35:50] server_args={'model_path': 'm'}\n"
     "[2026-08-07 17:35:50 TP0] Load weight begin. avail mem=90.00 GB\n"

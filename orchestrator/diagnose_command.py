@@ -57,7 +57,9 @@ def show_diagnosis(sources: Sequence[str], exit_code: int | None, *, as_json: bo
     for verdict in verdicts:
         if verdict is not cause:
             found = verdict.diagnosis
-            console.print(Text(f"{verdict.file}: {found.label} ({found.phase}): {found.evidence[:160]}"), soft_wrap=True)
+            console.print(
+                Text(f"{verdict.file}: {found.label} ({found.phase}): {found.evidence[:160]}"), soft_wrap=True
+            )
 
 
 def run_verdicts(root: Path) -> list[StartVerdict]:
@@ -114,5 +116,7 @@ def _print_run(starts: list[StartVerdict], console: Console) -> None:
         console.print("no start of this run failed")
     for start in starts:
         was = f", recorded as {start.recorded}" if start.recorded != start.verdict.diagnosis.label else ""
-        console.print(Text(f"{start.trial_id} attempt {start.attempt}: {start.outcome}{was}", style="bold"), soft_wrap=True)
+        console.print(
+            Text(f"{start.trial_id} attempt {start.attempt}: {start.outcome}{was}", style="bold"), soft_wrap=True
+        )
         _print(start.verdict, console)

@@ -1,9 +1,9 @@
 """Diagnosis of log files, whoever kept them: plain, gzip, zstd or standard input, of any size, one or several.
 
-    from orchestrator.log_diagnosis import diagnose_log
+from orchestrator.log_diagnosis import diagnose_log
 
-    verdict = diagnose_log("server.log.gz", exit_code=-9)
-    print(verdict.diagnosis.label, verdict.advice)
+verdict = diagnose_log("server.log.gz", exit_code=-9)
+print(verdict.diagnosis.label, verdict.advice)
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def diagnose_log(file: str | Path, *, exit_code: int | None = None, engine: str 
         if engine == "command":
             return LogVerdict(name, diagnose_any(segments, exit_code=exit_code))
         reading = read(segments)
-    found = reading.best or reading.earlier or reading.note
+    found = reading.found or reading.note
     stamp = found.stamp if found is not None else ""
     return LogVerdict(name, judge(reading, Ending(exit_code=exit_code, is_dead=exit_code is not None)), stamp)
 

@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from actors.diagnosis.advice import advice
 from orchestrator.config_label import config_labels
 from orchestrator.outcome import Failed, Infeasible, Outcome, Phase
 from orchestrator.planner import Plan
@@ -104,6 +105,8 @@ class Progress:
             told = (
                 f"{outcome.kind} ({outcome.diagnosis.label}, {outcome.diagnosis.phase}): {outcome.diagnosis.evidence}"
             )
+            moves = advice(outcome.diagnosis)
+            told += f" -> {moves[0]}" if moves else ""
             self._counts.infeasible += isinstance(outcome, Infeasible)
             self._counts.failed += isinstance(outcome, Failed)
         self._say(slot, f"{view.config}: {told}")

@@ -65,9 +65,11 @@ def _remarks(row: Row, result: RunRanking, labels: dict[str, str]) -> str:
 
 def _not_measured(title: str, configs: tuple[NotMeasured, ...], labels: dict[str, str]) -> RenderableType:
     table = Table(title=escape(title), title_justify="left", title_style="bold", box=None, pad_edge=False)
-    for name in ("config", "label", "phase", "evidence"):
+    for name in ("config", "label", "phase", "evidence", "change"):
         table.add_column(name, overflow="fold")
     for config in configs:
         label = labels.get(config.config_id, config.config_id)
-        table.add_row(escape(label), config.label, config.phase, escape(config.evidence))
+        table.add_row(
+            escape(label), config.label, config.phase, escape(config.evidence), escape((config.advice or ("-",))[0])
+        )
     return Group(Text(""), table)

@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
+from orchestrator.diagnosis_page import diagnosis_page
 from orchestrator.gpu_arch import Arch
 from orchestrator.metric_names import METRICS
 from orchestrator.rule_terms import Rule
@@ -291,6 +292,7 @@ def write(folder: Path) -> None:
     (folder / "scenario.md").write_text(scenario_page(), encoding="utf-8")
     (folder / "metrics.md").write_text(metrics_page(), encoding="utf-8")
     (folder / "rules.md").write_text(rules_page(), encoding="utf-8")
+    (folder / "diagnosis.md").write_text(diagnosis_page(), encoding="utf-8")
     (folder / "emulator-faults.md").write_text(faults_page(), encoding="utf-8")
     (folder / "scenario.schema.json").write_text(json.dumps(json_schema(), indent=2) + "\n", encoding="utf-8")
 

@@ -8,10 +8,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from actors.diagnosis.advice import advice
 from orchestrator import dataset
 from orchestrator.config_label import config_labels
 from orchestrator.dialect import ignored_variables
 from orchestrator.errors import BadInput
+from orchestrator.outcome import Diagnosis, Label, Phase
 from orchestrator.paths import RunPaths, write_whole
 from orchestrator.point_table import MeasuredPoint, measured_points, missing_points, store_points
 from orchestrator.ranking import PointValue, Ranking, rank
@@ -31,9 +33,16 @@ class NotMeasured:
     phase: str
     evidence: str
 
+    @property
+    def advice(self) -> tuple[str, ...]:
+        """What to change, best first; nothing for a label that this release does not know."""
+        if self.label not in set(Label):
+            return ()
+        return advice(Diagnosis(Label(self.label), Phase.LAUNCH, self.evidence))
+
     def as_json(self) -> dict[str, Any]:
         names = ("config_id", "settings", "label", "phase", "evidence")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in names} | {"advice": list(self.advice)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import yaml
 from click.testing import CliRunner
 
 from orchestrator.cli import main
+from orchestrator.diagnosis_page import diagnosis_page
 from orchestrator.reference_pages import faults_page, metrics_page, rules_page, scenario_page
 from orchestrator.scenario import json_schema
 from orchestrator.scenario_file import load_scenario
@@ -51,7 +52,7 @@ def test_files_that_pages_name_exist(path: Path) -> None:
 @pytest.mark.parametrize("path", PAGES, ids=lambda p: p.name)
 def test_commands_and_flags_that_pages_show_exist(path: Path) -> None:
     for command, rest in re.findall(
-        r"specsweep (run|plan|hosts|load|rank|emulator|schema)\b([^`\n·]*)", path.read_text()
+        r"specsweep (run|plan|hosts|load|rank|diagnose|emulator|schema)\b([^`\n·]*)", path.read_text()
     ):
         if command == "emulator":
             continue
@@ -70,3 +71,7 @@ def test_the_metrics_page_is_what_the_code_says() -> None:
 
 def test_the_page_of_faults_is_what_the_models_say() -> None:
     assert (ROOT / "docs/emulator-faults.md").read_text(encoding="utf-8") == faults_page()
+
+
+def test_the_page_of_the_diagnosis_is_what_its_rules_say() -> None:
+    assert (ROOT / "docs/diagnosis.md").read_text(encoding="utf-8") == diagnosis_page()

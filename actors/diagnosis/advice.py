@@ -55,7 +55,9 @@ def _computed(diagnosis: Diagnosis) -> tuple[str, ...]:
     if label in _LOWER and (short := _shortage(told)):
         return (short,)
     if label is Label.OOM_WEIGHTS and (wanted := _SIZE.search(told)) and (free := _FREE.search(told)):
-        return (f"{_gib(wanted, 'wanted') - _gib(free, 'free'):.2f} GiB more were needed at least, before all weights were in",)
+        return (
+            f"{_gib(wanted, 'wanted') - _gib(free, 'free'):.2f} GiB more were needed at least, before all weights were in",
+        )
     if label is Label.KV_BUDGET and (least := _MINIMUM.search(told)):
         return (f"raise --mem-fraction-static above {least['least']}, better by 0.05 so that some tokens fit",)
     if label is Label.KV_BUDGET and (now := _PRESENT.search(told)) and float(now["now"]) >= 0.9:
@@ -66,7 +68,9 @@ def _computed(diagnosis: Diagnosis) -> tuple[str, ...]:
         rest, each = float(state["rest"]), float(state["each"]) / 1024
         return (f"{rest:.2f} GiB were left and one request's state takes {each:.2f} GiB: make room for some of them",)
     if label is Label.RUNTIME_POOL and (tokens := _TOKENS.search(told)):
-        return (f"{tokens['wanted']} tokens were wanted and {tokens['free']} free: lower --chunked-prefill-size or the load",)
+        return (
+            f"{tokens['wanted']} tokens were wanted and {tokens['free']} free: lower --chunked-prefill-size or the load",
+        )
     if label is Label.WATCHDOG_HANG and (watchdog := _WATCHDOG.search(told)):
         return (f"if it was the first use of a kernel, raise --watchdog-timeout above {watchdog['limit']}",)
     return ()

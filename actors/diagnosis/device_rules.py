@@ -7,9 +7,12 @@ import re
 from actors.diagnosis.rule import Rule, Weight, words
 from orchestrator.outcome import Confidence, Label, Phase
 
-# GiB that an empty card reports, by the sizes that cards have. What a CUDA context takes is below 5 %.
-_CARD_GIB = (7.6, 9.6, 11.6, 15.6, 19.5, 21.5, 23.6, 31.5, 39.5, 44.5, 47.5, 63.0, 79.2, 94.9, 119.0, 139.8, 178.4)
-_LEAST_OF_AN_EMPTY_CARD = 0.95
+# GiB of the cards that there are, as the driver counts them; on an empty one at most the context is missing.
+_CARD_GIB = (
+    *(7.7, 9.7, 10.6, 11.6, 15.7, 19.7, 21.5, 23.6, 31.6, 39.5, 44.5, 47.5, 63.9, 79.2, 93.1, 95.1, 119.0, 139.8),
+    *(178.4, 184.0, 191.7, 255.7, 267.6, 287.6),
+)
+_CONTEXT_GIB = 1.5
 _UNBALANCED = re.compile(r"pre_model_load_memory=(?P<least>[\d.]+),?\s*local_gpu_memory=(?P<own>[\d.]+)")
 
 
@@ -23,7 +26,7 @@ def _occupied_or_unequal(message: str) -> Label:
 
 
 def _is_empty_card(free_gib: float) -> bool:
-    return any(_LEAST_OF_AN_EMPTY_CARD * size <= free_gib <= size * 1.01 for size in _CARD_GIB)
+    return any(size - _CONTEXT_GIB <= free_gib <= size + 0.1 for size in _CARD_GIB)
 
 
 RULES = (

@@ -48,7 +48,9 @@ LABELS: dict[Label, LabelFact] = {
             "check that nothing else holds the GPU; --mem-fraction-static does not help here",
         ),
     ),
-    Label.OOM_GRAPH_TARGET: LabelFact("the device ran out of memory while the target's graphs were captured", _GRAPH_MOVES),
+    Label.OOM_GRAPH_TARGET: LabelFact(
+        "the device ran out of memory while the target's graphs were captured", _GRAPH_MOVES
+    ),
     Label.OOM_GRAPH_DRAFT: LabelFact(
         "the device ran out of memory while the draft's graphs were captured, after those of the target had fitted",
         (*_GRAPH_MOVES, "draft less: --speculative-num-steps, --speculative-num-draft-tokens"),
@@ -120,7 +122,9 @@ LABELS: dict[Label, LabelFact] = {
         "somebody else holds the GPU's memory",
         ("find and end the process that holds it (nvidia-smi, fuser /dev/nvidia*); change no option",),
     ),
-    Label.SHM_OR_DISK: LabelFact("a disk or /dev/shm is full or too small", ("free or enlarge it; no GPU option helps",)),
+    Label.SHM_OR_DISK: LabelFact(
+        "a disk or /dev/shm is full or too small", ("free or enlarge it; no GPU option helps",)
+    ),
     Label.HOST_OOM: LabelFact(
         "the host ran out of memory",
         (
@@ -136,7 +140,8 @@ LABELS: dict[Label, LabelFact] = {
         ),
     ),
     Label.NCCL_TIMEOUT: LabelFact(
-        "a collective waited until its time was up", ("find the first rank that stopped; the others only waited for it",)
+        "a collective waited until its time was up",
+        ("find the first rank that stopped; the others only waited for it",),
     ),
     Label.NET_CONFIG: LabelFact(
         "the network of this host is not as it was configured",
@@ -161,7 +166,8 @@ LABELS: dict[Label, LabelFact] = {
         ("check network, proxy and HF_ENDPOINT, or download it before and pass a path",),
     ),
     Label.MODEL_MISSING: LabelFact(
-        "the model, or a file of it, is not there", ("fix the path, mount or revision; check that all shards are whole",)
+        "the model, or a file of it, is not there",
+        ("fix the path, mount or revision; check that all shards are whole",),
     ),
     Label.PORT_IN_USE: LabelFact(
         "a port that the server needs is taken", ("choose another --port, or end the server that has it",)

@@ -79,7 +79,7 @@ RULES = (
     Rule(
         "batch_does_not_fit_pool",
         Label.RUNTIME_POOL,
-        words(r"(?:Prefill |Decode )?Out of memory\. Try to lower your batch size"),
+        words(r"(?:Prefill |Decode )?Out of memory\. (?:Try to lower your batch size|Please set a smaller number)"),
         "RuntimeError: Prefill out of memory. Try to lower your batch size.",
         means="the server's own token pool is exhausted; this is not an out-of-memory of the device",
         fixed=Phase.SERVING,

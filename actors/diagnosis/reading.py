@@ -97,6 +97,11 @@ class Reading:
         self._open: Finding | None = None
         self._open_lines = 0
 
+    @property
+    def found(self) -> Finding | None:
+        """The best finding of the last start; that of the one before if the last shows nothing and never got ready."""
+        return self.best or (None if self.timeline.is_ready else self.earlier)
+
     def take(self, segment: Segment) -> None:
         """Take in one line or bar."""
         text, gap = segment.text, segment.number - self.last_number
@@ -104,7 +109,7 @@ class Reading:
         if segment.is_bar:
             self.timeline.advance(text.strip(), 0.0, is_bar=True)
             return
-        suspect = SUSPECT.search(text) is not None
+        suspect = SUSPECT.search(text.lower()) is not None
         if not suspect and not self._wrapped and self._open is None and not self._is_telling(text):
             return
         line = clean(text)
@@ -120,6 +125,8 @@ class Reading:
             self._judge(line, text.strip(), suspect=suspect)
 
     def _is_telling(self, text: str) -> bool:
+        if self.timeline.phase is Phase.SERVING:
+            return " batch" in text or 'File "' in text or "server_args=" in text
         return MARKERS.search(text) is not None or 'File "' in text or self.timeline.phase is Phase.LAUNCH
 
     def _head(self, line: LogLine) -> None:
@@ -180,7 +187,8 @@ class Reading:
             continues = suspect or bool(self._wrapped)
             self._wrapped = [*self._wrapped, message][-3:] if continues and len(message) < 300 else []
             return
-        self._wrapped, self._open_lines = [], 0
+        # An exception that no rule knows may be the first half of one that a rule does.
+        self._wrapped, self._open_lines = [message] if found.rule is None and len(message) < 300 else [], 0
         self._open = found if found.rule is not None and found.rule.wraps else None
         if found.weight is Weight.NOTE:
             self.note = self.note or found

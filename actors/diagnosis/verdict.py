@@ -68,7 +68,7 @@ def read(log: Iterable[Segment], stopped_at_line: int | None = None) -> Reading:
 
 def judge(reading: Reading, ending: Ending) -> Diagnosis:
     """The verdict on what was read."""
-    best = reading.best or reading.earlier
+    best = reading.found
     conclusive = best is not None and best.is_conclusive
     if ending.timed_out is not None and not conclusive:
         words, last, phase = ending.timed_out, reading.last.strip(), reading.timeline.phase
