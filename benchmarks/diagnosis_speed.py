@@ -1,4 +1,4 @@
-"""What the diagnosis of a large log costs: lines and MB per second, peak memory; a serving log and one of other lines."""
+"""What the diagnosis of a large log costs: lines and MiB per second, peak memory; for two kinds of lines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from orchestrator.log_diagnosis import diagnose_log
 
-MIB = 20
+MIB = 100
 START = (
     "[2026-08-07 17:35:50] server_args={'model_path': 'm'}\n"
     "[2026-08-07 17:35:50 TP0] Load weight begin. avail mem=90.00 GB\n"
@@ -21,7 +21,8 @@ START = (
 END = (
     "[2026-08-07 18:36:00 TP0] Scheduler hit an exception: Traceback (most recent call last):\n"
     '  File "/s/srt/managers/scheduler.py", line 1, in event_loop_overlap\n'
-    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 4.93 GiB. GPU 0 has a total capacity of 79.14 GiB of "
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 4.93 GiB. GPU 0 has a total capacity "
+    "of 79.14 GiB of "
     "which 3.79 GiB is free.\n"
 )
 
@@ -39,7 +40,7 @@ def serving(number: int) -> str:
 
 def other(number: int) -> str:
     """What a server says that nobody looks for."""
-    return f"[2026-08-07 17:36:01 TP0] Tree cache grew: source=default impl=UnifiedRadixCache nodes={number} leaves={number}\n"
+    return f"[2026-08-07 17:36:01 TP0] Tree cache grew: impl=UnifiedRadixCache nodes={number} all={number}\n"
 
 
 def _write(file: Path, line: Callable[[int], str]) -> int:

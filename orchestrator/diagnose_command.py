@@ -92,8 +92,9 @@ def _start_verdict(paths: RunPaths, event: dict[str, Any], engine: str) -> Start
 
 def _recorded(event: dict[str, Any]) -> Diagnosis:
     """What the journal holds; a label or phase that this release does not know becomes unknown."""
-    label = event.get("label") if event.get("label") in set(Label) else Label.UNKNOWN
-    phase = event.get("phase") if event.get("phase") in set(Phase) else Phase.LAUNCH
+    label, phase = str(event.get("label")), str(event.get("phase"))
+    label = label if label in set(Label) else "unknown"
+    phase = phase if phase in set(Phase) else "launch"
     return Diagnosis(Label(label), Phase(phase), event.get("evidence") or "", 0, event.get("exit_code"))
 
 

@@ -10,8 +10,8 @@ from orchestrator.outcome import INFEASIBLE, Label, Phase
 HEAD = """\
 # Diagnosis
 
-Why a server died: `specsweep diagnose server.log`, or in a sweep by itself, in one line for each failed start. This page
-is generated from the rules (`make docs`).
+Why a server died: `specsweep diagnose server.log`, or in a sweep by itself, in one line for each failed start. This
+page is generated from the rules (`make docs`).
 
     specsweep diagnose LOG... [--exit-code N] [--json]      # .gz, .zst, - for standard input
     specsweep diagnose RUN [--json]                         # all failed starts of a run directory, judged anew
@@ -19,10 +19,10 @@ is generated from the rules (`make docs`).
 Several logs are those of the ranks or hosts of one start: the first cause among them is told; what is only the
 consequence of another rank's death comes after it. Exit code 0 when there is a verdict, 2 for what cannot be read.
 
-`--json` gives `label`, `phase`, `evidence` (the line, cut to 500 characters), `line` (from 1; 0 where no line shows it),
-`confidence`, `rule`, `infeasible`, `explanation` and `advice` (best first); with several logs that of the cause, and all
-under `files`; for a run `{"run", "starts": [...]}` with `trial_id`, `attempt`, `outcome` and the `recorded` label. As a
-library: `orchestrator.log_diagnosis.diagnose_log(file, exit_code=None)`.
+`--json` gives `label`, `phase`, `evidence` (the line, cut to 500 characters), `line` (from 1; 0 where no line shows
+it), `confidence`, `rule`, `infeasible`, `explanation` and `advice` (best first); with several logs that of the cause,
+and all under `files`; for a run `{"run", "starts": [...]}` with `trial_id`, `attempt`, `outcome` and the `recorded`
+label. As a library: `orchestrator.log_diagnosis.diagnose_log(file, exit_code=None)`.
 
 How a verdict is found:
 
@@ -30,8 +30,8 @@ How a verdict is found:
   off; a message that a terminal wrapped is put together again. Rules are matched at the start of a message, so that a
   prompt or an advice which mentions memory is no evidence.
 * A cause beats a hint, a hint beats a bare exception; among equals the first line wins, since later ones are echoes.
-* An exception that no rule knows is told by the place where it broke: the frames of its traceback, else the last mark of
-  the start that its rank had reached.
+* An exception that no rule knows is told by the place where it broke: the frames of its traceback, else the last mark
+  of the start that its rank had reached.
 * What a server works on after (the same rank goes on with batches) was no death: `benign`. After "somebody asked it to
   stop" nothing is a crash.
 * Without an exit code the log may be a living server's: `ready` and `benign` are verdicts too. The healthy lines below

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import io
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -103,11 +104,13 @@ def _opened(file: str | Path, name: str) -> Iterator[IO[bytes]]:
     with contextlib.ExitStack() as stack:
         try:
             raw: Any = sys.stdin.buffer if str(file) == STANDARD_INPUT else stack.enter_context(Path(file).open("rb"))
+            raw = raw if hasattr(raw, "peek") else io.BufferedReader(raw)
             head = raw.peek(4)[:4]
         except OSError as error:
             raise BadInput(f"{name}: cannot be read: {error.strerror or error}") from None
         if head[:2] == b"\x1f\x8b":
-            yield stack.enter_context(gzip.open(raw))
+            unpacked: Any = stack.enter_context(gzip.open(raw))
+            yield unpacked
         elif head == b"\x28\xb5\x2f\xfd":
             import zstandard
 

@@ -19,11 +19,11 @@ VOCABULARY = {
 }  # fmt: skip
 CORE = {
     "acceptance", "attention_rules", "auto_choices", "block_draft_rules", "capacity_rules", "command_check",
-    "command_template", "config_env", "config_label", "diagnosis_page", "dialect", "errors", "extra_body", "faked_check",
+    "command_template", "config_env", "config_label", "dialect", "errors", "extra_body", "faked_check",
     "faked_results", "gpu_arch", "host_match", "launch_check", "limits", "metric_names", "metrics", "model_fault",
     "options", "outcome", "planner", "point_metrics", "point_validity", "ranking", "records", "request_columns",
     "resolved_settings", "rule_terms", "run_configs", "scenario", "scenario_check", "scenario_engine", "server_start",
-    "settings",
+    "settings", "diagnosis_page",
     "sglang_adjustments", "sglang_rules", "speculation_proof", "speculation_rules", "state_cache_rules", "sweep_check",
     "sweep_space", "trial", "yaml_tree",
 }  # fmt: skip

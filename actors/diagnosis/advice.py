@@ -56,7 +56,8 @@ def _computed(diagnosis: Diagnosis) -> tuple[str, ...]:
         return (short,)
     if label is Label.OOM_WEIGHTS and (wanted := _SIZE.search(told)) and (free := _FREE.search(told)):
         return (
-            f"{_gib(wanted, 'wanted') - _gib(free, 'free'):.2f} GiB more were needed at least, before all weights were in",
+            f"{_gib(wanted, 'wanted') - _gib(free, 'free'):.2f} GiB more were needed at least, before all weights "
+            f"were in",
         )
     if label is Label.KV_BUDGET and (least := _MINIMUM.search(told)):
         return (f"raise --mem-fraction-static above {least['least']}, better by 0.05 so that some tokens fit",)
@@ -69,7 +70,8 @@ def _computed(diagnosis: Diagnosis) -> tuple[str, ...]:
         return (f"{rest:.2f} GiB were left and one request's state takes {each:.2f} GiB: make room for some of them",)
     if label is Label.RUNTIME_POOL and (tokens := _TOKENS.search(told)):
         return (
-            f"{tokens['wanted']} tokens were wanted and {tokens['free']} free: lower --chunked-prefill-size or the load",
+            f"{tokens['wanted']} tokens were wanted and {tokens['free']} free: lower --chunked-prefill-size or "
+            f"the load",
         )
     if label is Label.WATCHDOG_HANG and (watchdog := _WATCHDOG.search(told)):
         return (f"if it was the first use of a kernel, raise --watchdog-timeout above {watchdog['limit']}",)

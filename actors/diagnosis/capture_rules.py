@@ -19,7 +19,8 @@ RULES = (
         "operation_not_allowed_in_capture",
         Label.CAPTURE_ERROR,
         words(
-            r".{0,80}(?:operation not permitted when stream is capturing|operation failed due to a previous error during"
+            r".{0,80}(?:operation not permitted when stream is capturing"
+            r"|operation failed due to a previous error during"
             r" capture|Cannot call CUDAGeneratorImpl::current_seed during CUDA graph capture"
             r"|dependency created on uncaptured work in another stream)"
         ),

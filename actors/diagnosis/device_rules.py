@@ -85,7 +85,8 @@ RULES = (
         words(
             r".{0,120}\b(?:an illegal memory access was encountered|misaligned address|unspecified launch failure"
             r"|device-side assert triggered|an illegal instruction was encountered|hardware stack error"
-            r"|cudaErrorIllegalAddress\b(?!')|CUDA_ERROR_ILLEGAL_ADDRESS|hipErrorIllegalAddress|invalid program counter)"
+            r"|cudaErrorIllegalAddress\b(?!')|CUDA_ERROR_ILLEGAL_ADDRESS|hipErrorIllegalAddress"
+            r"|invalid program counter)"
         ),
         "torch.AcceleratorError: CUDA error: an illegal memory access was encountered",
         means="a kernel wrote or read where it must not; memory settings are not the cause",
@@ -135,7 +136,8 @@ RULES = (
         Label.KERNEL_ARCH,
         words(
             r"FlashAttention(?:-\d)? only supports|.{0,160}\brequires? (?:SM ?>?=?\d|SM_?\d|compute capability"
-            r"|(?:a )?(?:Hopper|Blackwell|Ampere)\b)|.{0,120}(?:is|are) not supported on (?:this GPU|this device|sm_?\d)"
+            r"|(?:a )?(?:Hopper|Blackwell|Ampere)\b)|.{0,120}(?:is|are) not supported on (?:this GPU|this device"
+            r"|sm_?\d)"
             r"|Feature '[^']+' requires \.target sm_|.{0,60}only supported on (?:sm_?\d|Hopper|Blackwell)"
         ),
         "RuntimeError: FlashAttention only supports Ampere GPUs or newer.",

@@ -96,7 +96,8 @@ LABELS: dict[Label, LabelFact] = {
     Label.JIT_TOOLCHAIN: LabelFact(
         "a kernel had to be compiled on the host, and could not be",
         (
-            "put nvcc (a toolkit that fits torch's CUDA), a C++ compiler and ninja on the PATH of the server, CUDA_HOME set",
+            "put nvcc (a toolkit that fits torch's CUDA), a C++ compiler and ninja on the PATH of the server, "
+            "CUDA_HOME set",
             "or use an image with the kernels built in",
         ),
     ),

@@ -8,7 +8,8 @@ from actors.diagnosis.rule import Rule, Weight, words
 from orchestrator.outcome import Confidence, Label, Phase
 
 _HEALTH = re.compile(
-    r"for last (?P<waited>\d+) seconds.*?tic start time: (?P<tic>\d\d:\d\d:\d\d).*?last_heartbeat time: (?P<beat>[\d:]{8})",
+    r"for last (?P<waited>\d+) seconds.*?tic start time: (?P<tic>\d\d:\d\d:\d\d)"
+    r".*?last_heartbeat time: (?P<beat>[\d:]{8})",
     re.DOTALL,
 )
 _DAY_S = 24 * 3600
@@ -124,9 +125,7 @@ BENIGN_RULES = (
     Rule(
         "request_failed",
         Label.BENIGN,
-        words(
-            r"Exception in ASGI application|\[http_server\] Error: |Error in request: |.{0,40}\" 500 Internal Server"
-        ),
+        words(r"Exception in ASGI application|Error in request: |.{0,40}\" 500 Internal Server"),
         "ERROR:    Exception in ASGI application",
         weight=Weight.NOTE,
         means="one request failed in the HTTP layer; the server lives",

@@ -45,8 +45,10 @@ RULES = (
         "kv_blocks_do_not_fit",
         Label.KV_BUDGET,
         words(
-            r"No available memory for the cache blocks|The model's max seq len \(\d+\) is larger than the maximum number"
-            r"|To serve at least one request with the models?'?s? max seq len|.{0,60}KV cache is needed, which is larger"
+            r"No available memory for the cache blocks"
+            r"|The model's max seq len \(\d+\) is larger than the maximum number"
+            r"|To serve at least one request with the models?'?s? max seq len"
+            r"|.{0,60}KV cache is needed, which is larger"
         ),
         "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when "
         "initializing the engine.",

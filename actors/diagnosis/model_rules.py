@@ -13,7 +13,8 @@ RULES = (
             r"Cannot find the requested files in the (?:disk cache|local cache) and outgoing traffic has been disabled"
             r"|Cannot reach \S+: offline mode is enabled"
         ),
-        "huggingface_hub.errors.LocalEntryNotFoundError: Cannot find the requested files in the disk cache and outgoing "
+        "huggingface_hub.errors.LocalEntryNotFoundError: Cannot find the requested files in the disk cache "
+        "and outgoing "
         "traffic has been disabled.",
         means="the model is not on this host, and downloads are switched off",
         usual=Phase.ARGS,
@@ -39,10 +40,12 @@ RULES = (
         Label.MODEL_DOWNLOAD,
         words(
             r".{0,40}HTTPS?ConnectionPool\(host='(?:\S*huggingface|\S*hf-mirror|\S*modelscope)"
-            r"|.{0,80}(?:429|5\d\d) (?:Client|Server) Error.{0,120}/resolve/|.{0,60}thrown while requesting (?:HEAD|GET) "
+            r"|.{0,80}(?:429|5\d\d) (?:Client|Server) Error.{0,120}/resolve/"
+            r"|.{0,60}thrown while requesting (?:HEAD|GET) "
             r"|.{0,60}Temporary failure in name resolution"
         ),
-        "requests.exceptions.ConnectionError: (MaxRetryError(\"HTTPSConnectionPool(host='huggingface.co', port=443): Max "
+        "requests.exceptions.ConnectionError: (MaxRetryError(\"HTTPSConnectionPool(host='huggingface.co', "
+        "port=443): Max "
         "retries exceeded",
         weight=Weight.HINT,
         means="a request to the model hub failed; it is tried again, so a later line may tell more",
@@ -68,11 +71,13 @@ RULES = (
         "model_file_missing",
         Label.MODEL_MISSING,
         words(
-            r"\S+ does not appear to have (?:a file|files) named|Cannot find any model weights|Cannot find any .{0,30}weights"
+            r"\S+ does not appear to have (?:a file|files) named|Cannot find any model weights"
+            r"|Cannot find any .{0,30}weights"
             r"|\[Errno 2\] No such file or directory: .{0,300}(?:config\.json|safetensors|\.bin|\.gguf|tokenizer)"
             r"|(?:No|Could not find any) (?:safetensors|weights?|\.pt) files? (?:found )?(?:in|at|with)"
             r"|.{0,80}(?:Error while deserializing header|incomplete metadata, file not fully covered|HeaderTooLarge"
-            r"|MetadataIncompleteBuffer|InvalidHeaderDeserialization)|(?:Can't|Unable to) load (?:the )?(?:tokenizer|config"
+            r"|MetadataIncompleteBuffer|InvalidHeaderDeserialization)|(?:Can't"
+            r"|Unable to) load (?:the )?(?:tokenizer|config"
             r"|configuration)\b"
         ),
         "RuntimeError: Cannot find any model weights with `/models/m`",

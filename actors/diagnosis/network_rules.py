@@ -51,7 +51,8 @@ RULES = (
         "ranks_did_not_meet",
         Label.NCCL_INIT,
         words(
-            r"Timed out after \d+ seconds waiting for clients|.{0,60}The client socket has (?:timed out|failed to connect)"
+            r"Timed out after \d+ seconds waiting for clients|.{0,60}The client socket has (?:timed out"
+            r"|failed to connect)"
             r"|.{0,60}is setting up NCCL communicator and retr\w+ ncclUniqueId|.{0,40}Gloo connectFullMesh failed"
             r"|.{0,60}Timeout waiting for key: |.{0,80}store->get\('[^']*'\) got error|.{0,60}hcclCommInitRootInfo"
         ),
@@ -86,7 +87,8 @@ RULES = (
         "other_rank_did_not_load",
         Label.PEER_RANK_FAILED,
         words(r"TP rank \d+ could finish the model loading"),
-        "ValueError: TP rank 1 could finish the model loading, but there are other ranks that didn't finish loading. It "
+        "ValueError: TP rank 1 could finish the model loading, but there are other ranks that didn't finish "
+        "loading. It "
         "is likely due to unexpected failures (e.g., OOM) or a slow node.",
         weight=Weight.HINT,
         means="this rank only tells that another one did not get through",

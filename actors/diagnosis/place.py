@@ -23,7 +23,8 @@ _PLACES = (
     (
         Phase.KV_POOL,
         re.compile(
-            r"mem_cache/(?!memory_pool_host)\w*(?:pool|configurator)|pool_configurator| (?:init|alloc)_memory_pool$|initialize_kv_caches?$"
+            r"mem_cache/(?!memory_pool_host)\w*(?:pool|configurator)|pool_configurator| (?:init"
+            r"|alloc)_memory_pool$|initialize_kv_caches?$"
         ),
     ),
     (

@@ -32,8 +32,8 @@ class Rule:
 
     `example` is a line that a real server wrote. `means` and `advice` stand before those of the label. `usual` is the
     phase where the log itself shows none; `fixed` the only one that the cause can have. `decide` looks at the whole
-    message (wrapped lines joined), e.g. at its numbers, and may tell another label. `wraps`: its numbers may stand on the lines after it, which
-    then belong to the evidence. `source`: whose words they are.
+    message (wrapped lines joined), e.g. at its numbers, and may tell another label. `wraps`: its numbers may stand on
+    the lines after it, which then belong to the evidence. `source`: whose words they are.
     """
 
     name: str
@@ -61,7 +61,7 @@ def words(pattern: str) -> re.Pattern[str]:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message without the prefixes of exceptions. `captured`: it told of a graph capture that failed, of which kind."""
+    """A message without the prefixes of exceptions. `captured`: it told of a capture that failed, of which graph."""
 
     body: str
     whole: str

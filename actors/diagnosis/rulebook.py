@@ -1,7 +1,7 @@
 """All rules in the order in which they are asked: the first that matches a message tells.
 
-What is more specific comes first: an illegal access, a missing kernel or compiler is told as such also when it ended the
-capture of a graph or a process group.
+What is more specific comes first: an illegal access, a missing kernel or compiler is told as such also when it ended
+the capture of a graph or a process group.
 """
 
 from __future__ import annotations
@@ -39,14 +39,16 @@ KINDS: tuple[tuple[str, tuple[Rule, ...]], ...] = (
 RULES = tuple(rule for _, rules in KINDS for rule in rules if rule is not GRAPH_FAILED)
 BY_NAME = {rule.name: rule for _, rules in KINDS for rule in rules}
 
-# A line (in lower case) without any of these words matches no rule and is no exception: one search instead of a hundred. A test holds
-# the rules to it.
+# A line (in lower case) without any of these words matches no rule and is no exception: one search instead of a
+# hundred. A test holds the rules to it.
 SUSPECT = re.compile(
-    r"error|exception|fail|traceback|memory|oom|kill|exit|abort|access fault|segfault|segmentation|fatal|corrupt|invalid|terminat|illegal|watchdog"
+    r"error|exception|fail|traceback|memory|oom|kill|exit|abort|access fault|segfault|segmentation|fatal"
+    r"|corrupt|invalid|terminat|illegal|watchdog"
     r"|timed? ?out|timing out|timeout|unable|cannot|can't|couldn|not (?:a |an |enough|found|support|divis|compat|find)"
     r"|no (?:space|kernel|module|such|cuda|rocm|hip|accel|safetensors|network|socket|weight|avail)|support|undefined"
     r"|require|in use|inuse|busy|too (?:small|old)|stop|graceful|interrupt|retract|capped|reduced|graph end|died|dead"
-    r"|peer|connect|gid|rnic|qp to|alloc|shm|quota|nospc|enospc|what\(\)|pool|mamba|signal|sigterm|nvrm|hsa_|aicore|aivec"
+    r"|peer|connect|gid|rnic|qp to|alloc|shm|quota|nospc|enospc|what\(\)|pool|mamba|signal|sigterm|nvrm"
+    r"|hsa_|aicore|aivec"
     r"|divisible|recogni|unknown|cuda_home|ninja|nvcc|nvrtc|ptxas|collect2|offline|hub|huggingface|resolution|requesting"
     r"|repo|gated|distant|unexpected|missing|max seq len|kv cache|slots|unspecified|misaligned|assert|nccl|hccl|named"
     r"|consistency|could finish|could not|does not|free\(\)|malloc\(\)|chunk\(\)|started server|broken pipe"

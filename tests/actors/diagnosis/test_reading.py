@@ -75,7 +75,7 @@ def test_a_line_in_dockers_json_is_read() -> None:
             "RuntimeError: Not enough memory.",
         ),
         (
-            "torch.OutOfMemoryErr\nor: CUDA out of memory.",
+            "torch.OutOfMemoryError: CUDA out of mem\nory. Tried",
             "out_of_memory",
             "torch.OutOfMemoryError: CUDA out of memory.",
         ),
@@ -92,7 +92,8 @@ def test_a_line_in_dockers_json_is_read() -> None:
             "Health check failed.",
         ),
         (
-            "RuntimeError: GemmaRMSNorm failed with error code no kernel\nimage is available for execution on the device",
+            "RuntimeError: GemmaRMSNorm failed with error code no kernel\nimage is available for execution on "
+            "the device",
             "kernel_arch",
             "RuntimeError: GemmaRMSNorm failed",
         ),
@@ -122,7 +123,8 @@ def test_line_ends_of_windows_and_bytes_that_are_no_text_do_no_harm() -> None:
 
 def test_the_first_rank_that_failed_tells_and_the_others_are_echoes() -> None:
     log = "".join(
-        f"[2026-08-07 17:36:0{second} TP{rank}] Scheduler hit an exception: Traceback (most recent call last):\n{error}\n"
+        f"[2026-08-07 17:36:0{second} TP{rank}] Scheduler hit an exception: Traceback (most recent call "
+        f"last):\n{error}\n"
         for second, rank, error in (
             (1, 3, "torch.AcceleratorError: CUDA error: an illegal memory access was encountered"),
             (2, 0, "RuntimeError: NCCL error: remote process exited or there was a network error"),
@@ -178,7 +180,7 @@ def test_the_last_of_several_starts_in_one_file_counts() -> None:
     again = dead(
         first + READY + BATCH + DEATH.format(error="RuntimeError: Prefill out of memory. Try to lower your batch size.")
     )
-    assert (again.label, again.line_number) == (Label.RUNTIME_POOL, 18)
+    assert (again.label, again.line_number) == (Label.RUNTIME_POOL, 19)
     cut = dead(first + "[2026-08-07 17:40:00] server_args={'model_path': 'm'}\n", 1)
     assert cut.label is Label.RUNTIME_OOM
 
@@ -206,7 +208,8 @@ def test_frightening_lines_of_a_living_server_are_no_crash(line: str, label: str
 
 def test_a_hang_that_ended_is_no_hang() -> None:
     stale = (
-        "[2026-08-07 17:36:03] Health check failed. Server couldn't get a response from detokenizer for last 20 seconds. "
+        "[2026-08-07 17:36:03] Health check failed. Server couldn't get a response from detokenizer for last "
+        "20 seconds. "
         "tic start time: 04:35:35. last_heartbeat time: 04:30:01\n"
     )
     assert alive(READY + BATCH + stale).label is Label.HEALTH_STALE

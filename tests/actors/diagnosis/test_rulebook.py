@@ -57,7 +57,8 @@ def test_a_rule_costs_little_on_a_long_line(rule: Rule) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "Ignore import error when loading sglang.srt.models.mamba: cannot import name 'causal_conv1d_fn' from 'sgl_kernel'",
+        "Ignore import error when loading sglang.srt.models.mamba: cannot import name 'causal_conv1d_fn' "
+        "from 'sgl_kernel'",
         "Port 30000 is already in use, trying port 30001",
         "CuTe DSL GDN prefill is not supported on this GPU (requires SM10x). Falling back to Triton for prefill.",
         "Setup Custom allreduce failed with CUDART error: peer access is not supported between these two devices.",
