@@ -16,6 +16,9 @@ _SHIPPERS = re.compile(
     | \[(?:pod|container)/[^\]]+\]\ ?                                     # kubectl logs --prefix
     | [\w-]+\ (?:\u203a|>)\ [\w-]+\ (?=\[?\d{4}-)                          # stern: 'pod > container '
     | \([^()]*\bpid=\d+[^()]*\)\ ?                                        # Ray: '(Engine pid=7, ip=10.0.0.1) '
+    | \d{4}-\d\d-\d\d\ \d\d:\d\d:\d\d(?:[.,]\d+)?\                     # docker logs -t, Python's own formats
+      (?:(?:INFO|WARNING|ERROR|CRITICAL)\ +(?:\d+\ )?(?:\[[\w.]+:\d+\]\ )?)?
+    | \[gpu_id=\d+\]\                                                       # SGLang 0.2
     | \[\d+,\d+\]<std(?:out|err)>:\ ?                                     # mpirun
     | \[\d{1,3}\]:?\ (?=\[|\S+Error:|Traceback)                            # torchrun --log, srun -l
     | \[rank\d+\]:\s?                                                     # torch

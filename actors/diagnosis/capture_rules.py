@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from actors.diagnosis.rule import Rule, words
+from actors.diagnosis.rule import Rule, Weight, words
 from orchestrator.outcome import Label, Phase
 
 RULES = (
@@ -28,6 +28,17 @@ RULES = (
         means="something was done while a graph was captured that must not be done then",
         usual=Phase.GRAPH_TARGET,
         source="CUDA",
+    ),
+    Rule(
+        "compiler_of_torch_failed",
+        Label.CAPTURE_ERROR,
+        words(r"torch\._(?:dynamo|inductor)\.\S*(?:Error|Failed|Unsupported)\b"),
+        "torch._dynamo.exc.BackendCompilerFailed: backend='<function>' raised:",
+        weight=Weight.HINT,
+        means="torch could not compile a part of the model",
+        advice=("leave --enable-torch-compile out",),
+        usual=Phase.GRAPH_TARGET,
+        source="torch",
     ),
 )
 

@@ -11,7 +11,7 @@ from orchestrator.outcome import Label, Phase
 _ECHO = re.compile(
     r"Rank \d+ scheduler (?:died|is dead)|.{0,80}(?:sub)?process(?:es)? (?:exited|died|ended|failed)|EOFError$"
     r"|.{0,40}(?:Engine core|EngineCore|Executor|Worker)\w* .{0,60}(?:failed|died)|.{0,80}root cause above"
-    r"|Initialization failed|.{0,60}Please see the error messages above",
+    r"|res=<Response|Initialization failed|.{0,60}Please see the error messages above",
     re.IGNORECASE,
 )
 _STARTING = frozenset(
@@ -22,9 +22,8 @@ SERVING = frozenset({Phase.WARMUP, Phase.READY, Phase.SERVING})
 # How SGLang refuses a combination: before it loads anything, and later where the model decides.
 _REFUSALS = ("ValueError", "AssertionError", "NotImplementedError", "TypeError")
 _LATE_REFUSALS = _REFUSALS[:3]
-# Slips of code rather than refusals.
-_SLIPS = ("AttributeError", "KeyError", "IndexError", "NameError", "UnboundLocalError", "TypeError", "ImportError",
-          "ModuleNotFoundError", "ZeroDivisionError", "RecursionError", "pickle.", "_pickle.")  # fmt: skip
+# Slips of code: at the start they come from the model or the combination, each time anew.
+_SLIPS = ("AttributeError", "KeyError", "IndexError", "NameError", "UnboundLocalError", "TypeError")
 
 
 def is_echo(message: Message) -> bool:
@@ -49,5 +48,5 @@ def label_of_exception(text: str, place: Phase | None, now: Phase, *, fatal: boo
     if where in _STARTING and text.startswith(_LATE_REFUSALS):
         return Label.CONFIG_CONFLICT
     if where in _STARTING and (fatal or place is not None) and text.startswith(_SLIPS):
-        return Label.SOFTWARE_BUG
+        return Label.CONFIG_CONFLICT
     return Label.UNKNOWN

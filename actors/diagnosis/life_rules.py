@@ -62,6 +62,18 @@ RULES = (
         wraps=True,
     ),
     Rule(
+        "warmup_not_answered",
+        Label.START_TIMEOUT,
+        words(r"HTTPS?ConnectionPool\(host='[^']*', port=\d+\): Read timed out"),
+        "requests.exceptions.ReadTimeout: HTTPConnectionPool(host='0.0.0.0', port=8000): Read timed out. (read "
+        "timeout=600)",
+        weight=Weight.HINT,
+        means="the server's own warm-up request was not answered in time",
+        advice=("look for kernels compiled at first use; SGLANG_WARMUP_TIMEOUT gives the warm-up longer",),
+        fixed=Phase.WARMUP,
+        source="requests",
+    ),
+    Rule(
         "pool_leaks",
         Label.SOFTWARE_BUG,
         words(r".{0,60}\bmemory leak detected!"),

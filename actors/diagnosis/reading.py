@@ -127,7 +127,9 @@ class Reading:
     def _is_telling(self, text: str) -> bool:
         if self.timeline.phase is Phase.SERVING:
             return " batch" in text or 'File "' in text or "server_args=" in text
-        return MARKERS.search(text) is not None or 'File "' in text or self.timeline.phase is Phase.LAUNCH
+        if self.timeline.phase in {Phase.LAUNCH, Phase.READY}:
+            return True  # whatever comes next ends these
+        return MARKERS.search(text) is not None or 'File "' in text
 
     def _head(self, line: LogLine) -> None:
         """A line with a stamp or a rank begins a new message."""

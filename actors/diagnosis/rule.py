@@ -72,13 +72,15 @@ class Message:
         return _EXCEPTION.match(self.whole) is not None
 
 
-_EXCEPTION = re.compile(r"(?:[A-Za-z_][\w.]{0,120}\.)?[A-Z]\w{0,60}(?:Error|Exception|Failed|Exit)(?::|$)|Exception: ")
+_EXCEPTION = re.compile(
+    r"(?:[A-Za-z_][\w.]{0,120}\.)?[A-Z]\w{0,60}(?:Error|Exception|Failed|Exit|Timeout)(?::|$)|Exception: "
+)
 # "RuntimeError: ", "torch.OutOfMemoryError: ", chains of such, and what carries an exception in its own words.
 _PREFIX = re.compile(
     r"""(?:
       (?:ERROR|CRITICAL|FATAL)\b[: -]+
     | \[[\w.]+:\d+\]\ +                                             # vLLM: '[core.py:708] '
-    | [\w.]{0,120}(?:Error|Exception|Failure):\ +
+    | [\w.]{0,120}(?:Error|Exception|Failure|Timeout):\ +
     | ['"](?=Rank\ )
     | what\(\):\ +
     | (?:Scheduler|TokenizerManager|DetokenizerManager|DataParallelController)\ hit\ an\ exception:\ +

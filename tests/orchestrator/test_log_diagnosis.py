@@ -18,8 +18,8 @@ from orchestrator.outcome import Label
 READY = b"[2026-08-07 17:36:00] server_args={}\n[2026-08-07 17:36:01] The server is fired up and ready to roll!\n"
 DEATH = (
     b"[2026-08-07 17:36:03 TP0] Scheduler hit an exception: Traceback (most recent call last):\n"
-    b"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 4.93 GiB. GPU 0 has a total capacity of 79.14 GiB of "
-    b"which 3.79 GiB is free.\n"
+    b"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 4.93 GiB. GPU 0 has a total capacity of 79.14 GiB "
+    b"of which 3.79 GiB is free.\n"
 )
 PEER = (
     b"[2026-08-07 17:36:02 TP1] Scheduler hit an exception: Traceback (most recent call last):\n"
@@ -116,7 +116,8 @@ def test_the_verdict_for_people_fits_a_screen(tmp_path: Path) -> None:
     assert shown.splitlines() == [
         f"{tmp_path}/server.log: flag_invalid in phase args (confidence high, infeasible)",
         "  line 3: launch_server.py: error: unrecognized arguments: --x",
-        "  means: the command line was refused: the server's command line does not know this argument, or not this value",
+        "  means: the command line was refused: the server's command line does not know this argument, or "
+        "not this value",
         "  change: 1. compare with `--help` of the release that runs there; trying again changes nothing",
     ]
 

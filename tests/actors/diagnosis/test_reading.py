@@ -51,6 +51,9 @@ def dead(text: str, exit_code: int | None = -9) -> Diagnosis:
         "(EngineCore_DP0 pid=12473) ERROR 11-05 12:19:32 [core.py:708] ",
         "\x1b[36m(Worker pid=7)\x1b[0m ",
         "[31m",
+        "2025-04-15 14:30:13 ",
+        "2025-04-13 15:27:40 ERROR 510 [scheduler.py:839] ",
+        "[gpu_id=1] ",
         "> ",
         "Loading safetensors checkpoint shards:   0% Completed | 0/4 [00:00<?, ?it/s]",
     ],
@@ -141,6 +144,19 @@ def test_a_cause_after_a_rank_that_only_tells_of_others_is_the_cause() -> None:
         "torch.AcceleratorError: CUDA error: an illegal memory access was encountered\n"
     )
     assert dead(READY + BATCH + log).label is Label.CUDA_IMA
+
+
+@pytest.mark.parametrize(
+    "error", ["KeyError: 'model.layers.13.mlp.experts.w2_weight_scale'", "ValueError: no such layer"]
+)
+def test_an_exception_while_weights_are_loaded_is_a_conflict_of_model_and_options(error: str) -> None:
+    frames = (
+        '  File "/s/srt/managers/scheduler.py", line 218, in __init__\n'
+        '  File "/s/srt/model_executor/model_runner.py", line 361, in load_model\n'
+    )
+    head = "[2025-03-20 00:44:38 TP3] Scheduler hit an exception: Traceback (most recent call last):\n"
+    told = dead(head + frames + error + "\n" + QUIT)
+    assert (told.label, told.phase, told.evidence) == (Label.CONFIG_CONFLICT, Phase.WEIGHTS, error)
 
 
 def test_an_exception_in_the_loop_is_a_fault_of_the_software() -> None:

@@ -198,7 +198,15 @@ WORDINGS = (
     ("E0911 06:19:37.204734  3746 rdma_transport.cpp:426] RdmaTransport: No available RNIC", "net_config"),
     ("/opt/nvshmem/src/ibgda.cpp:1889: NULL value cannot allocate mlx5dv_devx_uar", "net_config"),
     ("RuntimeError: [enforce fail at device.cc:84] ifa != nullptr. Unable to find address for: eth0", "net_config"),
+    # Capture.
+    ("torch._dynamo.exc.BackendCompilerFailed: backend='<sglang>' raised:", "capture_error"),
+    ("RuntimeError: CUDA error: operation not permitted when stream is capturing", "capture_error"),
     # Life.
+    (
+        "[2025-09-29 07:27:30] Initialization failed. warmup error: Traceback (most recent call last):\n"
+        "requests.exceptions.ReadTimeout: HTTPConnectionPool(host='0.0.0.0', port=8000): Read timed out.",
+        "start_timeout",
+    ),
     ("[2026-01-02 10:00:00 TP3] Watchdog timeout (self.watchdog_timeout=300)", "watchdog_hang"),
     ("Detokenizer watchdog timeout (self.watchdog_timeout=300.0, self.soft=False)", "watchdog_hang"),
     ("ValueError: pool memory leak detected! [full] total=9116160, available=768", "software_bug"),
