@@ -19,6 +19,7 @@ _PRESENT = re.compile(r"mem_fraction_static=(?P<now>[\d.]*\d)")
 _STATE_BLOCKS = re.compile(r"exceeds available Mamba cache blocks \((?P<blocks>\d+)\)")
 _STATE_SIZE = re.compile(r"total_rest_memory=(?P<rest>[\d.]+) GB, mamba_cache_per_req=(?P<each>[\d.]+) MB")
 _TOKENS = re.compile(r"Try to allocate (?P<wanted>\d+) tokens\..*?full_available_size=(?P<free>\d+)")
+_OTHERS = re.compile(r"\bProcess (\d+) has (\d{1,4}\.\d+) GiB memory in use")
 _WATCHDOG = re.compile(r"watchdog_timeout=(?P<limit>\d+)")
 _GIB = {"K": 1 / (1 << 20), "M": 1 / 1024, "G": 1.0}
 _LOWER = frozenset({Label.OOM_KV_ALLOC, Label.OOM_GRAPH_TARGET, Label.OOM_GRAPH_DRAFT, Label.RUNTIME_OOM})
@@ -51,6 +52,19 @@ def advice(diagnosis: Diagnosis) -> tuple[str, ...]:
 
 
 def _computed(diagnosis: Diagnosis) -> tuple[str, ...]:
+    return (*_others(diagnosis.evidence), *_by_numbers(diagnosis))
+
+
+def _others(told: str) -> tuple[str, ...]:
+    """Other processes that torch saw on the same GPU (in a container its own one may be among them)."""
+    seen = _OTHERS.findall(told)
+    if not seen or (len(seen) == 1 and "this process has" not in told):
+        return ()
+    listed = ", ".join(f"process {pid} {gib} GiB" for pid, gib in seen)
+    return (f"look who else is on this GPU, and end it or leave it room: {listed}",)
+
+
+def _by_numbers(diagnosis: Diagnosis) -> tuple[str, ...]:
     told, label = diagnosis.evidence, diagnosis.label
     if label in _LOWER and (short := _shortage(told)):
         return (short,)

@@ -15,7 +15,8 @@ _PLACES = (
     (
         Phase.GRAPH_TARGET,
         re.compile(
-            r"(?:cuda|npu|hip|cpu)_graph_runner|torch/cuda/graphs| (?:init_(?:cuda|device)_graphs?|capture_model)$"
+            r"(?:cuda|npu|hip|cpu)_graph_runner|torch/cuda/graphs"
+            r"| (?:init_(?:cuda|device)_graphs?|capture_model|_?capture_cudagraphs)$"
         ),
     ),
     (Phase.SERVING, re.compile(r" (?:event_loop\w*|run_event_loop|run_batch|forward_batch_generation|run_busy_loop)$")),
@@ -24,7 +25,7 @@ _PLACES = (
         Phase.KV_POOL,
         re.compile(
             r"mem_cache/(?!memory_pool_host)\w*(?:pool|configurator)|pool_configurator| (?:init"
-            r"|alloc)_memory_pool$|initialize_kv_caches?$"
+            r"|alloc)_memory_pool$|initialize_kv_cache\w*$"
         ),
     ),
     (
@@ -41,6 +42,8 @@ _PLACES = (
 )
 # The host's side of a cache in tiers: its memory is the host's.
 _HOST_POOL = re.compile(r"memory_pool_host|hicache|pin_memory|cudaHostRegister|host_memory")
+# The worker that holds the draft model: what it loads and captures is the draft's.
+_DRAFT_WORKER = re.compile(r"speculative/\w*worker\w*\.py")
 _STARTING = re.compile(r"(?:scheduler|tp_worker\w*|model_runner)\.py __init__$")
 
 
@@ -55,18 +58,22 @@ class Place:
         self.phase: Phase | None = None
         self.is_host_pool = False
         self.is_starting = False
+        self._is_draft = False
 
     def take(self, frame: str) -> None:
         """A frame as "file function"."""
         self.is_host_pool = self.is_host_pool or bool(_HOST_POOL.search(frame))
         self.is_starting = self.is_starting or bool(_STARTING.search(frame))
+        self._is_draft = self._is_draft or bool(_DRAFT_WORKER.search(frame))
         for phase, pattern in _PLACES:
             if pattern.search(frame):
-                if self.phase is None or (self.phase, phase) in _DEEPER:
-                    self.phase = phase
+                here = _OF_DRAFT.get(phase, phase) if self._is_draft else phase
+                if self.phase is None or (self.phase, here) in _DEEPER:
+                    self.phase = here
                 return
 
 
+_OF_DRAFT = {Phase.WEIGHTS: Phase.DRAFT_WEIGHTS, Phase.GRAPH_TARGET: Phase.GRAPH_DRAFT}
 _DEEPER = {
     (Phase.GRAPH_TARGET, Phase.GRAPH_DRAFT),
     (Phase.KV_POOL, Phase.STATE_POOL),

@@ -23,6 +23,8 @@ _SIGNS_OF_LIFE, _SIGNS_OF_OTHERS = 2, 40
 _NOT_WRAPPED = ("Possible ", "The above", "During ", "Traceback", "CUDA kernel errors", "raise ")
 # A shell's account of a SIGKILL, whoever sent it.
 _KILLED = re.compile(r"^Killed$|^\S+: line \d+: +\d+ Killed\b")
+# "Failed to create unquantized linear weights: CUDA out of memory": layers are made while weights are loaded.
+_LAYER_FAILED = re.compile(r"Failed to (?:create|initialize|load|repack|quantize) [^:]{1,80}: ")
 _UNTOLD = frozenset({Phase.LAUNCH, Phase.ARGS})
 _MEMORY_LABELS = {
     Phase.SPAWN: Label.GPU_OCCUPIED,  # nothing of ours is on the GPU yet
@@ -249,6 +251,8 @@ class Reading:
         if rule.decide is not None:
             label = rule.decide(message.whole)
         weight = Weight.NOTE if label is Label.BENIGN else rule.weight
+        if label is Label.NCCL_INIT and self.timeline.phase_of(self._rank) in {Phase.READY, Phase.SERVING}:
+            label, weight = Label.PEER_RANK_FAILED, Weight.HINT  # it had been set up: a rank or the network broke since
         self.has_trouble = self.has_trouble or weight is not Weight.NOTE
         return self._made(label, rule.fixed or self._phase(label, message), message, text, weight, rule)
 
@@ -264,17 +268,17 @@ class Reading:
         now, place = self.timeline.phase_of(self._rank), self.place.phase
         if self.place.is_host_pool or ("DefaultCPUAllocator" in message.whole and place is not Phase.KV_POOL):
             return Label.HOST_OOM
-        if message.captured is not None or place is Phase.GRAPH_TARGET:
+        if message.captured is not None or place in {Phase.GRAPH_TARGET, Phase.GRAPH_DRAFT}:
             is_draft = Phase.GRAPH_DRAFT in {now, place} or "draft" in (message.captured or "")
             return Label.OOM_GRAPH_DRAFT if is_draft else Label.OOM_GRAPH_TARGET
-        if "Failed to create" in message.whole and "weights" in message.whole:
+        if _LAYER_FAILED.match(message.body) and (place or now) in _UNTOLD | {Phase.SPAWN, Phase.WEIGHTS}:
             return Label.OOM_WEIGHTS
         return _MEMORY_LABELS.get(now if now in SERVING else place or now, Label.OUT_OF_MEMORY)
 
     def _phase(self, label: Label, message: Message | None) -> Phase | None:
         now = self.timeline.phase_of(self._rank)
         if label is Label.OOM_WEIGHTS:
-            return Phase.DRAFT_WEIGHTS if now is Phase.DRAFT_WEIGHTS else Phase.WEIGHTS
+            return Phase.DRAFT_WEIGHTS if Phase.DRAFT_WEIGHTS in {now, self.place.phase} else Phase.WEIGHTS
         if label in _FIXED:
             return _FIXED[label]
         if message is not None and message.captured is not None and now in _UNTOLD:

@@ -89,6 +89,26 @@ def test_the_first_advice(label: str, evidence: str, told: str) -> None:
     assert first(Label(label), evidence).startswith(told)
 
 
+@pytest.mark.parametrize(
+    ("held", "told"),
+    [
+        ("Process 11 has 75.33 GiB memory in use.", "lower --mem-fraction-static"),
+        ("Process 60 has 17179869184.00 GiB memory in use. Process 61 has 1.00 GiB memory in use.", "lower --mem-"),
+        (
+            "Process 11 has 70.10 GiB memory in use. Including non-PyTorch memory, this process has 8.00 GiB memory in "
+            "use.",
+            "look who else is on this GPU, and end it or leave it room: process 11 70.10 GiB",
+        ),
+        (
+            "Process 11 has 70.10 GiB memory in use. Process 12 has 8.00 GiB memory in use.",
+            "look who else is on this GPU, and end it or leave it room: process 11 70.10 GiB, process 12 8.00 GiB",
+        ),
+    ],
+)
+def test_others_on_the_gpu_are_named(held: str, told: str) -> None:
+    assert first(Label.OOM_KV_ALLOC, f"{OOM.format('7.50 GiB', '94.97', '2.30 GiB')} {held}").startswith(told)
+
+
 def test_what_was_stored_without_its_rule_is_advised_by_its_evidence() -> None:
     line = "RuntimeError: SWA pool (512 tokens) cannot hold even one request"
     assert first(Label.STATE_POOL, line) == first(Label.STATE_POOL, "cut", rule="window_pool_has_no_room")

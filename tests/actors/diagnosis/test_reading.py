@@ -264,6 +264,26 @@ def test_pinned_memory_that_ran_out_is_the_hosts() -> None:
     assert dead(READY[:-60] + frames + "RuntimeError: CUDA error: out of memory\n").label is Label.HOST_OOM
 
 
+@pytest.mark.parametrize(
+    ("frame", "label", "phase"),
+    [
+        ('model_executor/model_runner.py", line 1, in load_model', "oom_weights", "draft_weights"),
+        ('speculative/eagle_worker.py", line 1, in init_cuda_graphs', "oom_graph_draft", "graph_draft"),
+        ('mem_cache/memory_pool.py", line 1, in _create_buffers', "oom_kv_alloc", "kv_pool"),
+    ],
+)
+def test_what_the_drafts_worker_loads_and_captures_is_the_drafts(frame: str, label: str, phase: str) -> None:
+    frames = f'Traceback:\n  File "/s/srt/speculative/eagle_worker.py", line 1, in __init__\n  File "/s/srt/{frame}\n'
+    told = dead(frames + "torch.OutOfMemoryError: CUDA out of memory.\n")
+    assert (told.label, told.phase) == (label, phase)
+
+
+def test_an_error_of_nccl_while_serving_tells_of_another_rank() -> None:
+    died = DEATH.format(error="RuntimeError: NCCL error: remote process exited or there was a network error")
+    told = dead(READY + BATCH + died)
+    assert (told.label, told.phase, told.confidence) == (Label.PEER_RANK_FAILED, Phase.SERVING, Confidence.MEDIUM)
+
+
 def test_a_long_run_of_batches_is_told_by_its_ends_with_right_numbers() -> None:
     log = (READY + BATCH * 500 + "RuntimeError: Prefill out of memory. Try to lower your batch size.\n").encode()
     splitter = LineSplitter(skim=True)

@@ -39,7 +39,7 @@ WORDINGS = (
     ("torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 23.65 GiB", "out_of_memory"),
     ("tvm.error.InternalError: CUDA out of memory", "out_of_memory"),
     ("RuntimeError: Triton Error [CUDA]: out of memory", "out_of_memory"),
-    ("Failed to initialize lk_moe: CUDA out of memory. Tried to allocate 1.50 GiB.", "out_of_memory"),
+    ("Failed to initialize lk_moe: CUDA out of memory. Tried to allocate 1.50 GiB.", "oom_weights"),
     ("RuntimeError: CUDA driver error: out of memory", "out_of_memory"),
     ("RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`", "out_of_memory"),
     ("Exception: Capture CUDA graph failed: CUDA out of memory. Tried to allocate 1.31 GiB.", "oom_graph_target"),
