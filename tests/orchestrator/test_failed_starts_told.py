@@ -16,8 +16,8 @@ from orchestrator.trial_run import TrialBegan, TrialEnded
 from tests.orchestrator.scenarios import small_scenario
 
 OOM = (
-    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 80.00 GiB of "
-    "which 1.00 GiB is free."
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 80.00 GiB "
+    "of which 1.00 GiB is free."
 )
 
 
