@@ -50,6 +50,7 @@ lint: $(DEV)
 bench: $(RUNTIME)
 	$(BIN)/python -m benchmarks.cli_speed
 	$(BIN)/python -m benchmarks.stream_speed
+	$(BIN)/python -m benchmarks.diagnosis_speed
 
 docs: $(RUNTIME)
 	$(BIN)/python -m orchestrator.reference_pages docs

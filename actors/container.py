@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from actors.container_options import ContainerRefusal, GivenOption, RunCommand, parse_run
-from actors.diagnoser import EVIDENCE_LENGTH
+from actors.diagnosis import EVIDENCE_LENGTH
 from actors.follower import Segment
 from orchestrator.outcome import Label
 from orchestrator.trial import SECRET_NAME, content_hash

@@ -19,6 +19,16 @@ _BITE = 1 << 18
 _GLUED = re.compile(r"(?P<bar>.*\d+%(?: Completed)?\s*\|.*?\d+/\d+ \[[^\[\]]*\])(?P<line>\S.*)")
 
 
+# Lines of which a healthy server writes millions: batches and answered requests, one after the other.
+_CALM = re.compile(
+    rb"""(?:(?:[^\n\[\r]{0,100}+\[[^\]\n]{8,60}+\]\ )?(?:Decode\ batch|Prefill\ batch
+      |INFO:\ +[\d.]+:\d+\ -\ "(?:GET|POST)\ [^"\n]*+"\ 200)[^\n\[\r]*+\n)++""",
+    re.VERBOSE,
+)
+# So many lines of a calm run are told one by one (they show that a server has survived an exception), and its last one.
+_TOLD_OF_A_RUN = 48
+
+
 @dataclass(frozen=True, slots=True)
 class Segment:
     """A log line, or one state of a progress bar. `number` counts the lines of the file from 1."""
@@ -29,9 +39,13 @@ class Segment:
 
 
 class LineSplitter:
-    """Bytes in, segments out; how the bytes were cut on their way here makes no difference."""
+    """Bytes in, segments out; how the bytes were cut on their way here makes no difference.
 
-    def __init__(self) -> None:
+    With `skim`, of a long run of lines about batches and answered requests only the first and the last are told.
+    """
+
+    def __init__(self, *, skim: bool = False) -> None:
+        self._skim = skim
         self._pending = b""
         self._number = 1
         self._skipping = False
@@ -41,7 +55,11 @@ class LineSplitter:
         self._pending += data
         segments: list[Segment] = []
         start = 0
-        for found in _BREAK.finditer(self._pending):
+        while found := _BREAK.search(self._pending, start):
+            if self._skim and not self._skipping and (calm := _CALM.match(self._pending, start)):
+                segments += self._run(calm[0])
+                start = calm.end()
+                continue
             segments += self._line(self._pending[start : found.start()])
             start = found.end()
             if found[0].endswith(b"\n"):
@@ -50,6 +68,16 @@ class LineSplitter:
         if len(self._pending) > _LONGEST_LINE:
             segments += self._line(self._pending)
             self._pending, self._skipping = b"", True
+        return segments
+
+    def _run(self, calm: bytes) -> list[Segment]:
+        lines = calm.split(b"\n", _TOLD_OF_A_RUN)
+        rest = lines.pop()
+        segments = [Segment(_decoded(line), self._number + place) for place, line in enumerate(lines)]
+        self._number += len(lines)
+        if rest:
+            self._number += rest.count(b"\n")
+            segments.append(Segment(_decoded(rest[rest.rfind(b"\n", 0, -1) + 1 : -1]), self._number - 1))
         return segments
 
     @property

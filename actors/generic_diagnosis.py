@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 
-from actors.diagnoser import EVIDENCE_LENGTH, SIGKILLED, SIGTERMED, ending
+from actors.diagnosis.reading import EVIDENCE_LENGTH
+from actors.diagnosis.verdict import SIGKILLED, ending_words, label_of_exit_code
 from actors.follower import Segment
 from actors.log_line import clean
 from orchestrator.outcome import Diagnosis, Label, Phase
@@ -120,7 +121,7 @@ def diagnose_any(
     phase: Phase = Phase.LAUNCH,
     since_line: int = 0,
 ) -> Diagnosis:
-    """The verdict on a dead server, or on one that we gave up; arguments as of `diagnoser.diagnose`.
+    """The verdict on a dead server, or on one that we gave up; arguments as of `diagnosis.diagnose`.
 
     `phase` is where the server was by what it answered, `since_line` how long its log was when it was ready: what it
     said before that is not why it died later.
@@ -142,7 +143,7 @@ def diagnose_any(
         return Diagnosis(Label.STOP_REQUESTED, phase, evidence, reading.last_number, exit_code)
     if oom_kills and exit_code in SIGKILLED:
         why = f"meanwhile the kernel of the host ended {oom_kills} process(es) for lack of memory"
-        return Diagnosis(Label.HOST_OOM, phase, ending(exit_code, last, why), 0, exit_code)
+        return Diagnosis(Label.HOST_OOM, phase, ending_words(exit_code, last, why), 0, exit_code)
     if best is not None:
         return Diagnosis(best.label, phase, best.evidence, best.number, exit_code)
     return _by_exit_code(reading, exit_code, phase)
@@ -150,13 +151,9 @@ def diagnose_any(
 
 def _by_exit_code(reading: _Reading, exit_code: int | None, phase: Phase) -> Diagnosis:
     """What the code alone can tell when no line does."""
-    label = Label.UNKNOWN
-    if exit_code == 127:
-        label = Label.COMMAND_NOT_FOUND
-    elif exit_code in SIGTERMED:
-        label = Label.STOP_REQUESTED
+    label = label_of_exit_code(exit_code, Phase.SERVING)
     # The last words of a program that ends with an error of its own are about it; before a signal they are not.
     is_error = exit_code is not None and 0 < exit_code < 128
     if reading.last and is_error:
         return Diagnosis(label, phase, reading.last[:EVIDENCE_LENGTH], reading.last_number, exit_code)
-    return Diagnosis(label, phase, ending(exit_code, reading.last), 0, exit_code)
+    return Diagnosis(label, phase, ending_words(exit_code, reading.last), 0, exit_code)

@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 
-_COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]|\x1b|^\[\d{1,2}(?:;\d{1,2})*m")
+_COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b|^\[\d{1,2}(?:;\d{1,2})*m")
 _SHIPPERS = re.compile(
-    r"""^(?:
+    r"""(?:
       [A-Za-z][\w.-]*\s*\|\ (?!\s*\d+/\d+)                                # docker compose: 'sglang-1  | '
     | (?:[A-Z]{4,8}\ )?\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\S*\ (?:std(?:out|err)\ [FP]\ )?   # CRI, cloud loggers
-    | [A-Z][a-z]{2}\ [\ \d]\d\ \d\d:\d\d:\d\d\ \S+\ \S+\[\d+\]:\ ?        # journald
+    | [A-Z][a-z]{2}\ [\ \d]\d\ \d\d:\d\d:\d\d\ \S+\ (?:\S+\[\d+\]|kernel):\ ?   # syslog, journald
+    | (?<=[\dZ]\ )[\w.-]+\ (?:[\w@.-]+\[\d+\]|kernel):\ ?                     # journald with an ISO stamp before it
+    | \[(?:pod|container)/[^\]]+\]\ ?                                     # kubectl logs --prefix
+    | [\w-]+\ (?:\u203a|>)\ [\w-]+\ (?=\[?\d{4}-)                          # stern: 'pod > container '
     | \([^()]*\bpid=\d+[^()]*\)\ ?                                        # Ray: '(Engine pid=7, ip=10.0.0.1) '
+    | \d{4}-\d\d-\d\d\ \d\d:\d\d:\d\d(?:[.,]\d+)?\                     # docker logs -t, Python's own formats
+      (?:(?:INFO|WARNING|ERROR|CRITICAL)\ +(?:\d+\ )?(?:\[[\w.]+:\d+\]\ )?)?
+    | \[gpu_id=\d+\]\                                                       # SGLang 0.2
+    | \[\d+,\d+\]<std(?:out|err)>:\ ?                                     # mpirun
+    | \[\d{1,3}\]:?\ (?=\[|\S+Error:|Traceback)                            # torchrun --log, srun -l
     | \[rank\d+\]:\s?                                                     # torch
+    | \[[IWEF]\d{3,4}\ [\d:.]+\ [\w./]+:\d+\]\ ?                           # torch: '[E602 11:17:52.5 File.cpp:17] '
+    | [IWEF]\d{4,8}\ [\d:.]+\s+\d+\ [\w./]+:\d+\]\ ?                       # glog: 'E0115 05:20:19.9 309 file.cpp:81] '
     | (?:ERROR|WARNING|INFO)\ \d\d-\d\d\ \d\d:\d\d:\d\d\ (?:\[\S+\]\ )?     # vLLM
+    | >\ (?=\S)                                                           # quoted in a report
     )""",
     re.VERBOSE,
 )
+_DOCKER_JSON = re.compile(r'^\{"log": ?(?P<text>"(?:[^"\\]|\\.)*")')
 _RAY_REPEATED = re.compile(r"\s*\[repeated \d+x across cluster\].*$")
 _HEADER = re.compile(
     r"^\[(?P<stamp>(?:\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d(?:\.\d{1,6})?)?"
@@ -35,12 +48,20 @@ class LogLine:
 
 def clean(text: str) -> LogLine:
     """The message with the server's own time stamp and rank tag taken off."""
-    text = _COLOUR.sub("", text.rstrip())
+    text = text.rstrip()
+    if text.startswith('{"log":') and (wrapped := _DOCKER_JSON.match(text)):
+        text = json.loads(wrapped["text"], strict=False).rstrip()
+    if "\x1b" in text or text.startswith("["):
+        text = _COLOUR.sub("", text)
     if "[repeated" in text:
         text = _RAY_REPEATED.sub("", text)
-    while stripped := _SHIPPERS.match(text):
-        text = text[stripped.end() :]
-    header = _HEADER.match(_COLOUR.sub("", text))
+    position = 0
+    while (stripped := _SHIPPERS.match(text, position)) and stripped.end() > position:
+        position = stripped.end()
+    text = text[position:]
+    if text.startswith("["):
+        text = _COLOUR.sub("", text)
+    header = _HEADER.match(text)
     if header is None or not (header["stamp"] or header["rank"]):
         return LogLine(text)
     return LogLine(header["message"], header["stamp"] or "", header["rank"].strip())

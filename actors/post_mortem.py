@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from actors.container import runtime_fault
-from actors.diagnoser import diagnose
+from actors.diagnosis import diagnose
 from actors.follower import Segment
 from actors.generic_diagnosis import diagnose_any
 from actors.guard import ServerExit

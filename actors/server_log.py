@@ -23,7 +23,7 @@ class ServerLog:
 
     def segments(self, began: int = 0, ended: int | None = None) -> Iterator[Segment]:
         """What stands between two places in the file (bytes), numbered as lines of the whole file."""
-        splitter = LineSplitter()
+        splitter = LineSplitter(skim=True)
         for data in self._bites(0, began):
             splitter.feed(b"\n" * data.count(b"\n"))
         for data in self._bites(began, ended):

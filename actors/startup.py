@@ -25,16 +25,31 @@ _CAPACITY = re.compile(
 )
 # First words of a line -> the phase that the line begins.
 _BEGINNINGS = (
-    ("server_args=", Phase.DIST_INIT),
+    ("server_args=", Phase.SPAWN),
     ("Init parallel begin", Phase.DIST_INIT),
     ("Init torch distributed begin", Phase.DIST_INIT),
     ("Using draft model load_format", Phase.DRAFT_WEIGHTS),
+    ("Loading weights took", Phase.WEIGHTS),  # vLLM
+    ("Starting to load model", Phase.WEIGHTS),  # vLLM
+    ("GPU KV cache size:", Phase.KV_POOL),  # vLLM
     ("Mamba Cache is allocated", Phase.KV_POOL),
     ("Use sliding window memory pool", Phase.KV_POOL),
     ("INFO:     Started server process", Phase.HTTP_BIND),
     ("INFO:     Uvicorn running on", Phase.WARMUP),
     ("SIGTERM received.", Phase.SHUTDOWN),
     ("Gracefully exiting...", Phase.SHUTDOWN),
+)
+_BARS = (
+    ("Capturing", Phase.GRAPH_TARGET),
+    ("checkpoint shards", Phase.WEIGHTS),
+    ("Fetching ", Phase.WEIGHTS),
+    ("Downloading shards", Phase.WEIGHTS),
+)
+# A line without any of these says nothing of a start, except that one has begun.
+MARKERS = re.compile(
+    r"server_args=|Init (?:parallel|torch)|draft model|Load weight |Loading weights took|Starting to load model"
+    r"|[Mm]emory pool|Mamba Cache|KV Cache |KV cache size|max_total_num_tokens=|Capture |Started server|Uvicorn running"
+    r"|SIGTERM received|Gracefully exiting|fired up|(?:Decode|Prefill) batch|avail"
 )
 _BEFORE_READY = frozenset(Phase) - {Phase.READY, Phase.SERVING, Phase.SHUTDOWN}
 
@@ -190,8 +205,10 @@ class StartupTimeline:
         self._facts[Phase.HTTP_BIND] = replace(self._facts[Phase.HTTP_BIND], free_gib=self.free_gib, detail=detail)
 
     def _bar(self, text: str, at_s: float) -> None:
-        if "Capturing" in text and self.phase in {Phase.LAUNCH, Phase.ARGS}:
-            self._enter(Phase.GRAPH_TARGET, "", at_s)
+        if self.phase in {Phase.LAUNCH, Phase.ARGS, Phase.SPAWN}:  # an excerpt: nothing came before the bar
+            begun = next((phase for words, phase in _BARS if words in text), None)
+            if begun is not None:
+                self._enter(begun, "", at_s)
         count = _COUNT.search(text)
         if count and self.phase in _BEFORE_READY:
             self.done, self.total = int(count["done"]), int(count["total"])

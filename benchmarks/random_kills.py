@@ -25,8 +25,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
-from actors.gpu_ledger import GpuLedger
 
+from actors.gpu_ledger import GpuLedger
 from benchmarks.kill_rig import KillRig, ServerTree, alive, marked, server_trees, told, unguarded
 
 ROOT = Path(__file__).resolve().parent.parent

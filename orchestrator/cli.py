@@ -169,6 +169,20 @@ def rank(run_dir: Path, objective: str | None, as_json: bool) -> None:
         print_rankings(result, _console())
 
 
+@main.command()
+@click.argument("logs", metavar="LOG...|RUN", nargs=-1, required=True)
+@click.option("--exit-code", type=int, help="How the server ended, below 0 by that signal; left out: it may be alive.")
+@click.option("--json", "as_json", is_flag=True, help="For machines.")
+def diagnose(logs: tuple[str, ...], exit_code: int | None, as_json: bool) -> None:
+    """Tell why a server died, from its LOG (- for standard input; .gz, .zst), and what to change.
+
+    Several logs are those of one start: the first cause among them is told. RUN: all failed starts of a run.
+    """
+    from orchestrator.diagnose_command import show_diagnosis
+
+    show_diagnosis(logs, exit_code, as_json=as_json, console=_console())
+
+
 @main.command(
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
     add_help_option=False,

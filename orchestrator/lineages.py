@@ -50,8 +50,8 @@ class Recovery:
                 told |= {"kind": "repair", "changes": [change.as_json() for change in changes]}
             case Again(how):
                 told |= {"kind": how.value}
-            case NoMove(reason, advice):
-                told |= {"kind": "nothing", "reason": reason, "advice": advice}
+            case NoMove(reason):
+                told |= {"kind": "nothing", "reason": reason}
         return {**told, "failed": self.failed.as_json()}
 
     @classmethod
@@ -60,7 +60,7 @@ class Recovery:
         if told["kind"] == "repair":
             decision = Repair(tuple(Change(**change) for change in told["changes"]))
         elif told["kind"] == "nothing":
-            decision = NoMove(told["reason"], told["advice"])
+            decision = NoMove(told["reason"])
         else:
             decision = Again(Kind(told["kind"]))
         return cls(decision, FailedStart.from_json(told["failed"]), told["applied"], told["into"], told["known"])
@@ -207,13 +207,12 @@ class Lineages:
         decision = decide(now, Rights(left, starts, lambda s: self._is_refused(config, s), self._swept))
         if not isinstance(decision, Repair):
             return Recovery(decision, failed, is_applied=isinstance(decision, Again))
-        advice = "see docs/recovery.md"
         if scenario.engine.kind not in RULED_ENGINES or scenario.recovery.mode == "off":
             off = scenario.recovery.mode == "off"
             why = "recovery.mode is off" if off else f"Specsweep changes no settings of kind `{scenario.engine.kind}`"
-            return Recovery(NoMove(why, advice), failed, is_applied=False)
+            return Recovery(NoMove(why), failed, is_applied=False)
         if config_id in self._served:
-            return Recovery(NoMove("another start of it served", "try it again"), failed, is_applied=False)
+            return Recovery(NoMove("another start of it served"), failed, is_applied=False)
         changed = apply_changes(dict(config.settings), decision.changes)
         into = EngineConfig(freeze_settings(changed), config.env).config_id
         applied = scenario.recovery.mode == "apply"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
@@ -72,14 +72,21 @@ INFEASIBLE = frozenset(
 
 
 class Phase(StrEnum):
-    """Where a server was in its life."""
+    """Where a server was in its life.
+
+    `launch` is ours: until the server writes its first line. `spawn` is the server's: its arguments are accepted and it
+    starts its processes. `state_pool` is the part of `kv_pool` that holds the states of linear-attention and
+    sliding-window layers: a timeline counts it to `kv_pool`, a diagnosis can tell them apart.
+    """
 
     LAUNCH = "launch"
     ARGS = "args"
+    SPAWN = "spawn"
     DIST_INIT = "dist_init"
     WEIGHTS = "weights"
     DRAFT_WEIGHTS = "draft_weights"
     KV_POOL = "kv_pool"
+    STATE_POOL = "state_pool"
     GRAPH_TARGET = "graph_target"
     GRAPH_DRAFT = "graph_draft"
     HTTP_BIND = "http_bind"
@@ -100,15 +107,33 @@ class PhaseFact:
     detail: str = ""
 
 
+class Confidence(StrEnum):
+    """How sure a diagnosis is.
+
+    high: a line of the log names the cause, or we saw it ourselves. medium: a line hints at it, or an exception is told
+    by the place in the start that it broke. low: nothing but how the process ended, or a line without its place.
+    """
+
+    HIGH = "high"
+    MEDIUM = "medium"
+    LOW = "low"
+
+
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """Why a server died, with the log line that shows it (1-based number; 0 if no line does)."""
+    """Why a server died, with the log line that shows it (1-based number; 0 if no line does).
+
+    `rule` names the rule that told it (empty where none did). It and `confidence` say how the verdict was found, not
+    what it is: diagnoses that differ in them only are equal.
+    """
 
     label: Label
     phase: Phase
     evidence: str
     line_number: int = 0
     exit_code: int | None = None
+    confidence: Confidence = field(default=Confidence.HIGH, compare=False)
+    rule: str = field(default="", compare=False)
 
     @property
     def infeasible(self) -> bool:

@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from actors.diagnosis.advice import advice
 from orchestrator.config_label import config_labels
 from orchestrator.lineages import Recovery
 from orchestrator.outcome import Failed, Infeasible, Phase
@@ -123,6 +124,10 @@ class Progress:
             told = (
                 f"{outcome.kind} ({outcome.diagnosis.label}, {outcome.diagnosis.phase}): {outcome.diagnosis.evidence}"
             )
+            # Where Specsweep makes the change itself, its line follows.
+            repairs = ended.recovery is not None and isinstance(ended.recovery.decision, Repair)
+            moves = () if repairs else advice(outcome.diagnosis)
+            told += f" -> {moves[0]}" if moves else ""
             self._counts.infeasible += isinstance(outcome, Infeasible)
             self._counts.failed += isinstance(outcome, Failed)
         self._say(slot, f"{view.config}: {told}")
@@ -148,8 +153,8 @@ class Progress:
             case Again(how):
                 self._total_trials += 1
                 return f"trying the same again ({how})"
-            case NoMove(reason, advice):
-                return f"no further try: {reason}; {advice}"
+            case NoMove(reason):
+                return f"no further try: {reason}"
 
     def _say(self, slot: str, text: str) -> None:
         minutes, seconds = divmod(int(self._clock() - self._counts.started), 60)

@@ -100,4 +100,6 @@ def _help(config: NotMeasured) -> str:
     """A repair that was not made, or why none was and what the user may do."""
     suggested = repair_text(config.story.suggestion)
     tried = f"{len(config.story.attempts)} repairs died as well; " if config.story.attempts else ""
-    return tried + (f"try {suggested}" if suggested else config.story.advice)
+    if suggested:
+        return f"{tried}try {suggested}"
+    return tried + "; ".join(filter(None, (config.story.reason, *config.advice[:1])))

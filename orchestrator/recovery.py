@@ -30,10 +30,9 @@ class Again:
 
 @dataclass(frozen=True, slots=True)
 class NoMove:
-    """Nothing is tried; `reason` says why, `advice` what the user may do."""
+    """Nothing is tried, and why. What the user may do is in the diagnosis's advice."""
 
     reason: str
-    advice: str
 
 
 Decision = Repair | Again | NoMove
@@ -56,16 +55,16 @@ def decide(now: Situation, rights: Rights) -> Decision:
     """The next step for a config whose server died. Terminates: tries are bounded and no settings come twice."""
     remedy = REMEDIES[now.failed.label]
     if remedy.kind is Kind.NOTHING:
-        return NoMove(f"{now.failed.label} is no matter of memory settings or luck", remedy.advice)
+        return NoMove(f"{now.failed.label} is no matter of memory settings or luck")
     if remedy.kind is not Kind.REPAIR:
         if rights.starts >= MOST_STARTS:
-            return NoMove(f"it was tried {rights.starts} times", remedy.advice)
+            return NoMove(f"it was tried {rights.starts} times")
         return Again(remedy.kind)
     fault = _out_of_reach(now)
     if fault is not None:
-        return NoMove(fault, remedy.advice)
+        return NoMove(fault)
     if rights.tries_left < 1:
-        return NoMove("all tries of recovery.tries are used", remedy.advice)
+        return NoMove("all tries of recovery.tries are used")
     deaths = sum(t.failed.label is now.failed.label for t in now.tries)
     # What the sweep varies is left alone at first, but not once that alone did not help.
     widths = (now.may_change - rights.swept, now.may_change) if not deaths else (now.may_change,)
@@ -74,7 +73,7 @@ def decide(now: Situation, rights: Rights) -> Decision:
             changes = move.changes(replace(now, may_change=allowed))
             if changes and not rights.refused(apply_changes(now.settings, changes)):
                 return Repair(changes)
-    return NoMove("no change that recovery.may_change allows is left to try", remedy.advice)
+    return NoMove("no change that recovery.may_change allows is left to try")
 
 
 def _out_of_reach(now: Situation) -> str | None:

@@ -83,10 +83,10 @@ Numbers come from the log line that shows the death, the phases of the start and
 
 def recovery_page() -> str:
     """docs/recovery.md."""
-    rows = [f"| `{label}` | {_what(remedy)} | {remedy.advice} |" for label, remedy in REMEDIES.items()]
+    rows = [f"| `{label}` | {_what(remedy)} |" for label, remedy in REMEDIES.items()]
     repairs = [row for row, label in zip(rows, REMEDIES, strict=True) if REMEDIES[label].kind is Kind.REPAIR]
     others = [row for row, label in zip(rows, REMEDIES, strict=True) if REMEDIES[label].kind is not Kind.REPAIR]
-    head = "| label | moves | what the user may do |\n|---|---|---|\n"
+    head = "| label | moves |\n|---|---|\n"
     told = (
         _HEAD + head + "\n".join(repairs) + "\n\n" + _steps() + "\n\nNothing else is a matter of memory settings:\n\n"
     )

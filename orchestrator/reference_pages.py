@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
+from orchestrator.diagnosis_page import diagnosis_page
 from orchestrator.gpu_arch import Arch
 from orchestrator.lifecycle_page import lifecycle_page
 from orchestrator.metric_names import METRICS
@@ -296,6 +297,7 @@ def write(folder: Path) -> None:
     (folder / "metrics.md").write_text(metrics_page(), encoding="utf-8")
     (folder / "rules.md").write_text(rules_page(), encoding="utf-8")
     (folder / "recovery.md").write_text(recovery_page(), encoding="utf-8")
+    (folder / "diagnosis.md").write_text(diagnosis_page(), encoding="utf-8")
     (folder / "emulator-faults.md").write_text(faults_page(), encoding="utf-8")
     (folder / "lifecycle.md").write_text(lifecycle_page(), encoding="utf-8")
     (folder / "scenario.schema.json").write_text(json.dumps(json_schema(), indent=2) + "\n", encoding="utf-8")

@@ -8,11 +8,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from actors.diagnosis.advice import advice
 from orchestrator import dataset
 from orchestrator.config_label import run_labels
 from orchestrator.dialect import ignored_variables
 from orchestrator.errors import BadInput
 from orchestrator.journal import read_events, replay
+from orchestrator.outcome import Diagnosis, Label, Phase
 from orchestrator.paths import RunPaths, write_whole
 from orchestrator.point_table import MeasuredPoint, measured_points, missing_points, store_points
 from orchestrator.ranking import PointValue, Ranking, rank
@@ -40,13 +42,21 @@ class NotMeasured:
         """The config that was measured in its place after a repair."""
         return self.story.served_as
 
+    @property
+    def advice(self) -> tuple[str, ...]:
+        """What to change, best first; nothing for a label that this release does not know."""
+        if self.label not in set(Label):
+            return ()
+        return advice(Diagnosis(Label(self.label), Phase.LAUNCH, self.evidence))
+
     def as_json(self) -> dict[str, Any]:
         names = ("config_id", "settings", "label", "phase", "evidence")
         return {name: getattr(self, name) for name in names} | {
             "served_as": self.served_as,
             "tries": [attempt.as_json() for attempt in self.story.attempts],
             "suggestion": [change.as_json() for change in self.story.suggestion],
-            "advice": self.story.advice,
+            "recovery": self.story.reason,
+            "advice": list(self.advice),
         }
 
 

@@ -30,14 +30,14 @@ class Attempt:
 class Story:
     """What became of a config whose server died: `served_as` names the config that was measured for it, if one was.
 
-    `suggestion` is a repair that was not made (mode suggest), `advice` what the user may do where nothing was left.
+    `suggestion` is a repair that was not made (mode suggest), `reason` why there was no further one.
     """
 
     config_id: str
     served_as: str | None
     attempts: tuple[Attempt, ...] = ()
     suggestion: tuple[Change, ...] = ()
-    advice: str = ""
+    reason: str = ""
 
 
 class RunRepairs:
@@ -70,8 +70,8 @@ class RunRepairs:
         match last.decision if last else None:
             case Repair(changes) if last and not last.is_applied:
                 return Story(config_id, served, attempts, changes)
-            case NoMove(reason, advice):
-                return Story(config_id, served, attempts, (), f"{reason}; {advice}")
+            case NoMove(reason):
+                return Story(config_id, served, attempts, (), reason)
         return Story(config_id, served, attempts)
 
     def _label(self, config_id: str) -> str:

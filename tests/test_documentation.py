@@ -12,6 +12,7 @@ import yaml
 from click.testing import CliRunner
 
 from orchestrator.cli import main
+from orchestrator.diagnosis_page import diagnosis_page
 from orchestrator.lifecycle_page import lifecycle_page
 from orchestrator.outcome import Label
 from orchestrator.recovery_page import recovery_page
@@ -54,7 +55,7 @@ def test_files_that_pages_name_exist(path: Path) -> None:
 @pytest.mark.parametrize("path", PAGES, ids=lambda p: p.name)
 def test_commands_and_flags_that_pages_show_exist(path: Path) -> None:
     for command, rest in re.findall(
-        r"specsweep (run|plan|hosts|load|rank|emulator|schema)\b([^`\n·]*)", path.read_text()
+        r"specsweep (run|plan|hosts|load|rank|diagnose|emulator|schema)\b([^`\n·]*)", path.read_text()
     ):
         if command == "emulator":
             continue
@@ -84,3 +85,7 @@ def test_the_page_of_faults_is_what_the_models_say() -> None:
 
 def test_the_page_of_a_servers_life_is_what_the_state_machine_does() -> None:
     assert (ROOT / "docs/lifecycle.md").read_text(encoding="utf-8") == lifecycle_page()
+
+
+def test_the_page_of_the_diagnosis_is_what_its_rules_say() -> None:
+    assert (ROOT / "docs/diagnosis.md").read_text(encoding="utf-8") == diagnosis_page()

@@ -121,8 +121,8 @@ def test_without_any_word_of_a_reason_the_last_line_is_the_evidence() -> None:
 @pytest.mark.parametrize(
     ("exit_code", "label", "evidence"),
     [
-        (-11, Label.UNKNOWN, "ended by SIGSEGV; the log says nothing about why (last line: loading)"),
-        (-6, Label.UNKNOWN, "ended by SIGABRT; the log says nothing about why (last line: loading)"),
+        (-11, Label.SEGFAULT_ABORT, "ended by SIGSEGV; the log says nothing about why (last line: loading)"),
+        (-6, Label.SEGFAULT_ABORT, "ended by SIGABRT; the log says nothing about why (last line: loading)"),
         (-15, Label.STOP_REQUESTED, "ended by SIGTERM; the log says nothing about why (last line: loading)"),
         (127, Label.COMMAND_NOT_FOUND, "loading"),
     ],
@@ -149,7 +149,7 @@ def test_what_was_said_before_it_served_is_not_why_it_died() -> None:
     log = "CUDA out of memory. Falling back\nserving\ngoodbye\n"
 
     found = verdict(log, -11, phase=Phase.READY, since_line=2)
-    assert (found.label, found.phase) == (Label.UNKNOWN, Phase.READY)
+    assert (found.label, found.phase) == (Label.SEGFAULT_ABORT, Phase.READY)
 
 
 def test_what_is_said_after_we_asked_it_to_stop_is_about_the_stop() -> None:

@@ -58,7 +58,7 @@ def test_progress_is_told_by_phase(tmp_path: Path) -> None:
 
     progress = [event for event in asyncio.run(run()) if isinstance(event, StartProgress)]
     phases = list(dict.fromkeys(event.phase for event in progress))
-    assert phases[:4] == [Phase.DIST_INIT, Phase.WEIGHTS, Phase.KV_POOL, Phase.GRAPH_TARGET]
+    assert phases[:4] == [Phase.SPAWN, Phase.WEIGHTS, Phase.KV_POOL, Phase.GRAPH_TARGET]
     assert set(phases[4:]) <= {Phase.READY, Phase.SERVING}
     assert [event.free_gib for event in progress if event.phase is Phase.GRAPH_TARGET] == [25.39]
     assert {event.trial_id for event in progress} == {"trial-3"}

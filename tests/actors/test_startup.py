@@ -45,7 +45,8 @@ def test_a_start_with_a_draft_model() -> None:
     assert timeline.phases == (
         PhaseFact(Phase.LAUNCH, 0.0, 0.0),
         PhaseFact(Phase.ARGS, 0.0, 18.0),
-        PhaseFact(Phase.DIST_INIT, 18.0, 197.0, 17.63),
+        PhaseFact(Phase.SPAWN, 18.0, 190.0),
+        PhaseFact(Phase.DIST_INIT, 190.0, 197.0, 17.63),
         PhaseFact(Phase.WEIGHTS, 197.0, 197.0, 17.61),
         PhaseFact(Phase.DRAFT_WEIGHTS, 198.0, 198.0, 17.6),
         PhaseFact(Phase.KV_POOL, 198.0, 201.0, 17.48, "4096 tokens"),
@@ -68,7 +69,7 @@ def test_free_memory_is_that_after_both_pools() -> None:
 def test_a_start_without_speculation_in_two_releases(name: str, ready_s: float, running: int) -> None:
     timeline = read(name)
     assert [fact.phase for fact in timeline.phases] == [
-        *(Phase.LAUNCH, Phase.ARGS, Phase.DIST_INIT, Phase.WEIGHTS, Phase.KV_POOL),
+        *(Phase.LAUNCH, Phase.ARGS, Phase.SPAWN, Phase.DIST_INIT, Phase.WEIGHTS, Phase.KV_POOL),
         *(Phase.HTTP_BIND, Phase.WARMUP, Phase.READY),
     ]
     assert (timeline.phases[-1].began_s, timeline.max_running_requests) == (ready_s, running)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from actors.diagnoser import diagnose
+from actors.diagnosis import diagnose
 from actors.follower import split_log
 from orchestrator.failed_lineage import KNOBS, Needs, Situation, Try
 from orchestrator.failed_start import FailedStart, read_failed_start
@@ -61,7 +61,7 @@ def test_what_would_end_the_same_way_is_never_started_again(label: Label) -> Non
     decision = decided(died(label))
 
     assert isinstance(decision, NoMove)
-    assert decision.advice
+    assert decision.reason
 
 
 @pytest.mark.parametrize(

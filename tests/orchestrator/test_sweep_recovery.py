@@ -185,7 +185,7 @@ def test_a_resumed_run_goes_on_with_a_lineage_and_starts_nothing_twice_that_died
     run, _ = swept(tmp_path, scenario, [lost])
     assert seen == [0.7, 0.75, 0.85]
     (waiting,) = rank_run(run.paths.root).infeasible
-    assert waiting.story.advice == "its repair is not measured yet: --resume goes on with it"
+    assert waiting.story.reason == "its repair is not measured yet: --resume goes on with it"
     assert [a.changes[0][2] for a in waiting.story.attempts] == [0.75]
 
     healthy = FakeSlot("b", dies_unless(Label.KV_BUDGET, mem_fraction_static=0.97))
@@ -249,10 +249,8 @@ def test_an_occupied_gpu_is_tried_again_on_the_same_slot_and_only_once(tmp_path:
 
     assert slots[0].launched == [slots[0].launched[0]] * 2
     assert "trying the same again (clean)" in said
-    assert "no further try: it was tried 2 times; find who holds the GPU: specsweep hosts" in said
-    assert [c.story.advice for c in rank_run(run.paths.root).failed] == [
-        "it was tried 2 times; find who holds the GPU: specsweep hosts"
-    ]
+    assert "no further try: it was tried 2 times" in said
+    assert [c.story.reason for c in rank_run(run.paths.root).failed] == ["it was tried 2 times"]
 
 
 def test_a_host_without_memory_is_tried_again_while_nothing_else_runs(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.diagnoser import diagnose
+from actors.diagnosis import diagnose
 from actors.follower import Segment
 from actors.gpu_ledger import LEDGER_VARIABLE, GpuLedger
 from orchestrator.outcome import Label

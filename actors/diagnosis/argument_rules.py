@@ -1,0 +1,73 @@
+"""Arguments and their combinations."""
+
+from __future__ import annotations
+
+from actors.diagnosis.rule import Rule, words
+from orchestrator.outcome import Label, Phase
+
+RULES = (
+    Rule(
+        "argument_refused",
+        Label.FLAG_INVALID,
+        words(
+            r"[\w./-]+(?: [\w./-]+){0,3}: error: (?:argument|unrecognized|ambiguous|the following|one of the|expected"
+            r"|invalid|no such option)\b"
+        ),
+        "launch_server.py: error: unrecognized arguments: --enable-reasoning",
+        means="the server's command line does not know this argument, or not this value",
+        fixed=Phase.ARGS,
+        source="argparse",
+    ),
+    Rule(
+        "option_unknown",
+        Label.FLAG_INVALID,
+        words(
+            r"(?:Error: )?(?:No such option|Invalid value for|Missing (?:option|argument))\b"
+            r"|(?:\w+\.)?(?:ServerArgs|EngineArgs)(?:\.__init__)?\(\) got an unexpected keyword argument"
+            r"|__init__\(\) got an unexpected keyword argument '\w+'$"
+        ),
+        "Error: No such option: --kv_cache_dtyp",
+        fixed=Phase.ARGS,
+        source="click",
+    ),
+    Rule(
+        "program_missing",
+        Label.COMMAND_NOT_FOUND,
+        words(r"(?:\S+: )?No module named '?(?:sglang|actors)\b"),
+        "/usr/bin/python3: No module named sglang",
+        means="SGLang is not installed in the Python that was started",
+        usual=Phase.LAUNCH,
+        source="Python",
+    ),
+    Rule(
+        "more_sequences_than_state_blocks",
+        Label.CONFIG_CONFLICT,
+        words(r"max_num_seqs \(\d+\) exceeds available Mamba cache blocks"),
+        "ValueError: max_num_seqs (1024) exceeds available Mamba cache blocks (614).",
+        means="more sequences may run than there are state blocks for",
+        fixed=Phase.STATE_POOL,
+        source="vLLM",
+    ),
+    Rule(
+        "not_divisible",
+        Label.CONFIG_CONFLICT,
+        words(r".{0,160}\b(?:is|must be|should be|are) (?:not )?divisible by\b|.{0,80}\bnot divisible by\b"),
+        "AssertionError: 20 is not divisible by 8",
+        means="the model's sizes cannot be split like this",
+        advice=("choose a --tp-size (or --ep-size) that divides the number of heads, experts and quantized blocks",),
+        usual=Phase.WEIGHTS,
+    ),
+    Rule(
+        "architecture_unknown",
+        Label.CONFIG_CONFLICT,
+        words(
+            r"Model architectures? .{0,80}(?:are|is) not supported|.{0,120}does not recognize this architecture"
+            r"|Unknown quantization method|Quantization method .{0,60}(?:not supported|does not match)"
+            r"|.{0,80}quantization method .{0,60}is not supported"
+        ),
+        "ValueError: Model architectures ['Qwen4ForCausalLM'] are not supported for now.",
+        means="this release of the server does not know the model's architecture or quantization",
+        advice=("use a newer release of SGLang (and of transformers), or another model format",),
+        usual=Phase.ARGS,
+    ),
+)

@@ -1,0 +1,80 @@
+"""Which part of the start (or of serving) a traceback broke in, by the files and functions of its frames. Pure."""
+
+from __future__ import annotations
+
+import re
+
+from orchestrator.outcome import Phase
+
+# A frame that a terminal wrapped has its line and function on the next line.
+FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)",?(?: line \d+(?:,? in (?P<function>[\w<>]+))?)?')
+REST_OF_FRAME = re.compile(r"^\s*line \d+,? in (?P<function>[\w<>]+)")
+# First match wins.
+_PLACES = (
+    (Phase.GRAPH_DRAFT, re.compile(r"draft\w*_(?:cuda|npu)_graph_runner|draft_extend\w*graph")),
+    (
+        Phase.GRAPH_TARGET,
+        re.compile(
+            r"(?:cuda|npu|hip|cpu)_graph_runner|torch/cuda/graphs"
+            r"| (?:init_(?:cuda|device)_graphs?|capture_model|_?capture_cudagraphs)$"
+        ),
+    ),
+    (Phase.SERVING, re.compile(r" (?:event_loop\w*|run_event_loop|run_batch|forward_batch_generation|run_busy_loop)$")),
+    (Phase.STATE_POOL, re.compile(r" _init_mamba_pool$|mamba_pool\.py|swa_memory_pool\.py")),
+    (
+        Phase.KV_POOL,
+        re.compile(
+            r"mem_cache/(?!memory_pool_host)\w*(?:pool|configurator)|pool_configurator| (?:init"
+            r"|alloc)_memory_pool$|initialize_kv_cache\w*$"
+        ),
+    ),
+    (
+        Phase.WEIGHTS,
+        re.compile(r"model_loader/| load_model$| create_weights$| get_model$| process_weights_after_loading$"),
+    ),
+    (
+        Phase.DIST_INIT,
+        re.compile(
+            r" (?:init_torch_distributed|init_distributed_environment|initialize_model_parallel|ncclCommInitRank)$"
+        ),
+    ),
+    (Phase.ARGS, re.compile(r"server_args\.py|/arg_groups/")),
+)
+# The host's side of a cache in tiers: its memory is the host's.
+_HOST_POOL = re.compile(r"memory_pool_host|hicache|pin_memory|cudaHostRegister|host_memory")
+# The worker that holds the draft model: what it loads and captures is the draft's.
+_DRAFT_WORKER = re.compile(r"speculative/\w*worker\w*\.py")
+_STARTING = re.compile(r"(?:scheduler|tp_worker\w*|model_runner)\.py __init__$")
+
+
+class Place:
+    """The place of the traceback that is being read.
+
+    Later frames are deeper. The outermost that names a place decides, but what is inside a graph of the target may be
+    the draft's, and what is inside the pools may be the states'.
+    """
+
+    def __init__(self) -> None:
+        self.phase: Phase | None = None
+        self.is_host_pool = False
+        self.is_starting = False
+        self._is_draft = False
+
+    def take(self, frame: str) -> None:
+        """A frame as "file function"."""
+        self.is_host_pool = self.is_host_pool or bool(_HOST_POOL.search(frame))
+        self.is_starting = self.is_starting or bool(_STARTING.search(frame))
+        self._is_draft = self._is_draft or bool(_DRAFT_WORKER.search(frame))
+        for phase, pattern in _PLACES:
+            if pattern.search(frame):
+                here = _OF_DRAFT.get(phase, phase) if self._is_draft else phase
+                if self.phase is None or (self.phase, here) in _DEEPER:
+                    self.phase = here
+                return
+
+
+_OF_DRAFT = {Phase.WEIGHTS: Phase.DRAFT_WEIGHTS, Phase.GRAPH_TARGET: Phase.GRAPH_DRAFT}
+_DEEPER = {
+    (Phase.GRAPH_TARGET, Phase.GRAPH_DRAFT),
+    (Phase.KV_POOL, Phase.STATE_POOL),
+}

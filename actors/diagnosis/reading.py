@@ -1,0 +1,287 @@
+"""One pass over a log: what it shows of the start, and the line that tells most about the death. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from actors.diagnosis.exceptions import SERVING, is_echo, label_of_exception
+from actors.diagnosis.place import FRAME, REST_OF_FRAME, Place
+from actors.diagnosis.rule import Message, Rule, Weight, lay_open
+from actors.diagnosis.rulebook import SUSPECT, rule_for
+from actors.follower import Segment
+from actors.log_line import LogLine, clean
+from actors.startup import MARKERS, StartupTimeline
+from orchestrator.outcome import Label, Phase
+
+EVIDENCE_LENGTH = 500
+# A message that is wrapped goes on for no more lines than this.
+_WRAPPED_LINES = 6
+# A rank that works on so many batches after an exception has survived it; others than the rank itself may go on for
+# some seconds until they are ended.
+_SIGNS_OF_LIFE, _SIGNS_OF_OTHERS = 2, 40
+_NOT_WRAPPED = ("Possible ", "The above", "During ", "Traceback", "CUDA kernel errors", "raise ")
+# A shell's account of a SIGKILL, whoever sent it.
+_KILLED = re.compile(r"^Killed$|^\S+: line \d+: +\d+ Killed\b")
+# "Failed to create unquantized linear weights: CUDA out of memory": layers are made while weights are loaded.
+_LAYER_FAILED = re.compile(r"Failed to (?:create|initialize|load|repack|quantize) [^:]{1,80}: ")
+_UNTOLD = frozenset({Phase.LAUNCH, Phase.ARGS})
+_MEMORY_LABELS = {
+    Phase.SPAWN: Label.GPU_OCCUPIED,  # nothing of ours is on the GPU yet
+    Phase.DIST_INIT: Label.GPU_OCCUPIED,
+    Phase.WEIGHTS: Label.OOM_WEIGHTS,
+    Phase.DRAFT_WEIGHTS: Label.OOM_WEIGHTS,
+    Phase.KV_POOL: Label.OOM_KV_ALLOC,
+    Phase.STATE_POOL: Label.STATE_POOL,
+    Phase.GRAPH_TARGET: Label.OOM_GRAPH_TARGET,
+    Phase.GRAPH_DRAFT: Label.OOM_GRAPH_DRAFT,
+    Phase.HTTP_BIND: Label.RUNTIME_OOM,
+    Phase.WARMUP: Label.RUNTIME_OOM,
+    Phase.READY: Label.RUNTIME_OOM,
+    Phase.SERVING: Label.RUNTIME_OOM,
+}
+# Where a label has only one place, whatever the log shows of the start.
+_FIXED = {
+    Label.OOM_KV_ALLOC: Phase.KV_POOL,
+    Label.STATE_POOL: Phase.STATE_POOL,
+    Label.OOM_GRAPH_TARGET: Phase.GRAPH_TARGET,
+    Label.OOM_GRAPH_DRAFT: Phase.GRAPH_DRAFT,
+}
+
+
+@dataclass(slots=True)
+class Finding:
+    """A line that tells something. `phase` is None where neither log nor traceback show where the server was.
+
+    `fatal`: the server itself said that this exception ended one of its processes. `rest`: its wrapped lines.
+    """
+
+    label: Label
+    phase: Phase | None
+    evidence: str
+    message: str
+    number: int
+    weight: Weight
+    rule: Rule | None = None
+    rank: str = ""
+    stamp: str = ""
+    fatal: bool = False
+    rest: str = ""
+    signs_of_life: int = 0
+
+    @property
+    def is_conclusive(self) -> bool:
+        return self.weight is Weight.CAUSE or (self.fatal and self.label is not Label.UNKNOWN)
+
+
+class Reading:
+    """Give it every line and bar in order."""
+
+    def __init__(self) -> None:
+        self.earlier: Finding | None = None
+        self.last, self.last_number = "", 0
+        self._begin()
+
+    def _begin(self) -> None:
+        self.timeline = StartupTimeline()
+        self.best: Finding | None = None
+        self.note: Finding | None = None
+        self.place = Place()
+        self.broken_at: Phase | None = None
+        self.is_starting = False
+        self.has_trouble = False
+        self.ends_itself = False
+        self.killed_at: tuple[str, int] | None = None
+        self.stamp = ""
+        self._rank = ""
+        self._fatal = False
+        self._wrapped: list[str] = []
+        self._open: Finding | None = None
+        self._open_lines = 0
+
+    @property
+    def found(self) -> Finding | None:
+        """The best finding of the last start; that of the one before if the last shows nothing and never got ready."""
+        return self.best or (None if self.timeline.is_ready else self.earlier)
+
+    def take(self, segment: Segment) -> None:
+        """Take in one line or bar."""
+        text, gap = segment.text, segment.number - self.last_number
+        self.last, self.last_number = text, segment.number
+        if segment.is_bar:
+            self.timeline.advance(text.strip(), 0.0, is_bar=True)
+            return
+        suspect = SUSPECT.search(text.lower()) is not None
+        if not suspect and not self._wrapped and self._open is None and not self._is_telling(text):
+            return
+        line = clean(text)
+        if line.message.startswith("server_args=") and (self.best or self.ends_itself or self.timeline.is_ready):
+            self.earlier = self.best or self.earlier
+            self._begin()
+        self.timeline.take(line, 0.0)
+        if line.stamp or line.rank:
+            self._head(line)
+        elif gap > 2:
+            self._wrapped, self._open = [], None
+        if not self._frame(line.message):
+            self._judge(line, text.strip(), suspect=suspect)
+
+    def _is_telling(self, text: str) -> bool:
+        if self.timeline.phase is Phase.SERVING:
+            return " batch" in text or 'File "' in text or "server_args=" in text
+        if self.timeline.phase in {Phase.LAUNCH, Phase.READY}:
+            return True  # whatever comes next ends these
+        return MARKERS.search(text) is not None or 'File "' in text
+
+    def _head(self, line: LogLine) -> None:
+        """A line with a stamp or a rank begins a new message."""
+        self._wrapped, self._open = [], None
+        self._rank, self.stamp = line.rank, line.stamp or self.stamp
+        self._fatal = "hit an exception" in line.message
+        if line.message.startswith(("Decode batch", "Prefill batch")):
+            self._lives(line.rank)
+
+    def _lives(self, rank: str) -> None:
+        """Work after an exception: if it goes on, one request failed, or nothing did."""
+        best = self.best
+        if best is None or best.label is Label.STOP_REQUESTED or (best.rank and best.rank != rank):
+            return
+        best.signs_of_life += 1
+        if best.signs_of_life >= (_SIGNS_OF_OTHERS if best.fatal and not best.rank else _SIGNS_OF_LIFE):
+            self.note = replace(best, label=Label.BENIGN, weight=Weight.NOTE, phase=Phase.SERVING)
+            self.best, self.place, self.broken_at, self.has_trouble = None, Place(), None, False
+
+    def _frame(self, message: str) -> bool:
+        """Whether this is a line of a traceback."""
+        if "Traceback (most recent call last)" in message:
+            self.has_trouble = True
+            self.place = Place()
+        frame = FRAME.match(message)
+        if frame is not None:
+            self._wrapped, self._open = [], None
+            told = f"{frame['file']} {frame['function'] or ''}"
+        elif rest := REST_OF_FRAME.match(message):
+            told = f"... {rest['function']}"
+        else:
+            return False
+        self.has_trouble = True
+        self.place.take(told)
+        self.broken_at = self.place.phase or self.broken_at
+        self.is_starting = self.is_starting or self.place.is_starting
+        return True
+
+    def _judge(self, line: LogLine, text: str, *, suspect: bool) -> None:
+        message = line.message.strip()
+        if message.startswith(("kill_process_tree called", "SIGQUIT received")) or "Received sigquit" in message:
+            self.ends_itself = self.has_trouble = True
+            return
+        if _KILLED.search(message):
+            self.has_trouble, self.killed_at = True, (text, self.last_number)
+            return
+        if self._open is not None and not (line.stamp or line.rank):
+            self._go_on(message)
+        found = self._found(lay_open(message), text) if suspect else None
+        if found is None and self._wrapped:
+            found = self._joined(message, text)
+        if found is None and suspect and is_echo(lay_open(message)):
+            self.has_trouble = True
+        if found is not None and found.weight is not Weight.NOTE and not self._is_better(found):
+            found = None
+        if found is None:
+            continues = suspect or bool(self._wrapped)
+            self._wrapped = [*self._wrapped, message][-3:] if continues and len(message) < 300 else []
+            return
+        # An exception that no rule knows may be the first half of one that a rule does.
+        self._wrapped, self._open_lines = [message] if found.rule is None and len(message) < 300 else [], 0
+        self._open = found if found.rule is not None and found.rule.wraps else None
+        if found.weight is Weight.NOTE:
+            self.note = self.note or found
+        else:
+            if self.best is not None and found.phase is None and self.best.label is found.label:
+                found.phase = self.best.phase or (self.best.rule.usual if self.best.rule is not None else None)
+            self.best = found
+
+    def _is_better(self, found: Finding) -> bool:
+        best = self.best
+        if best is None:
+            return True
+        if found.label is Label.STOP_REQUESTED and best.fatal:
+            return False  # somebody cleans up after a death
+        return found.weight > best.weight and not (best.is_conclusive and found.weight is Weight.HINT)
+
+    def _go_on(self, message: str) -> None:
+        """The rest of a wrapped message: its numbers may stand there."""
+        finding = self._open
+        if finding is None or self._open_lines >= _WRAPPED_LINES or message.startswith(_NOT_WRAPPED):
+            self._open = None
+            return
+        self._open_lines += 1
+        finding.rest += f" {message}"
+        if finding.rule is not None and finding.rule.decide is not None:
+            finding.label = finding.rule.decide(finding.message + finding.rest)
+
+    def _joined(self, message: str, text: str) -> Finding | None:
+        """A message that a terminal cut: between words, or anywhere."""
+        for glue in (" ", ""):
+            for first in range(len(self._wrapped)):
+                begun = glue.join(self._wrapped[first:])
+                opened = lay_open(f"{begun}{glue}{message}")
+                rule = rule_for(opened)
+                if rule is not None:
+                    told = self._finding(rule, opened, f"{begun}{glue}{message}")
+                    return replace(told, number=self.last_number - len(self._wrapped) + first)
+        return None
+
+    def _found(self, message: Message, text: str) -> Finding | None:
+        rule = rule_for(message)
+        if rule is not None:
+            return self._finding(rule, message, text)
+        if not message.is_exception:
+            return None
+        self.has_trouble = True
+        if is_echo(message):
+            return None
+        now = self.timeline.phase_of(self._rank)
+        label = label_of_exception(message.whole, self.place.phase, now, fatal=self._fatal)
+        phase = self._phase(label, None)
+        return self._made(label, phase, message, text, Weight.EXCEPTION, None)
+
+    def _finding(self, rule: Rule, message: Message, text: str) -> Finding:
+        label = rule.label if rule.label is not None else self._memory_label(message)
+        if rule.decide is not None:
+            label = rule.decide(message.whole)
+        weight = Weight.NOTE if label is Label.BENIGN else rule.weight
+        if label is Label.NCCL_INIT and self.timeline.phase_of(self._rank) in {Phase.READY, Phase.SERVING}:
+            label, weight = Label.PEER_RANK_FAILED, Weight.HINT  # it had been set up: a rank or the network broke since
+        self.has_trouble = self.has_trouble or weight is not Weight.NOTE
+        return self._made(label, rule.fixed or self._phase(label, message), message, text, weight, rule)
+
+    def _made(
+        self, label: Label, phase: Phase | None, message: Message, text: str, weight: Weight, rule: Rule | None
+    ) -> Finding:
+        return Finding(
+            label, phase, text, message.whole, self.last_number, weight, rule, self._rank, self.stamp, self._fatal
+        )
+
+    def _memory_label(self, message: Message) -> Label:
+        """Which memory ran out: by the frames of the traceback, else by the last marker of that rank."""
+        now, place = self.timeline.phase_of(self._rank), self.place.phase
+        if self.place.is_host_pool or ("DefaultCPUAllocator" in message.whole and place is not Phase.KV_POOL):
+            return Label.HOST_OOM
+        if message.captured is not None or place in {Phase.GRAPH_TARGET, Phase.GRAPH_DRAFT}:
+            is_draft = Phase.GRAPH_DRAFT in {now, place} or "draft" in (message.captured or "")
+            return Label.OOM_GRAPH_DRAFT if is_draft else Label.OOM_GRAPH_TARGET
+        if _LAYER_FAILED.match(message.body) and (place or now) in _UNTOLD | {Phase.SPAWN, Phase.WEIGHTS}:
+            return Label.OOM_WEIGHTS
+        return _MEMORY_LABELS.get(now if now in SERVING else place or now, Label.OUT_OF_MEMORY)
+
+    def _phase(self, label: Label, message: Message | None) -> Phase | None:
+        now = self.timeline.phase_of(self._rank)
+        if label is Label.OOM_WEIGHTS:
+            return Phase.DRAFT_WEIGHTS if Phase.DRAFT_WEIGHTS in {now, self.place.phase} else Phase.WEIGHTS
+        if label in _FIXED:
+            return _FIXED[label]
+        if message is not None and message.captured is not None and now in _UNTOLD:
+            is_draft = Phase.GRAPH_DRAFT is self.place.phase or "draft" in message.captured
+            return Phase.GRAPH_DRAFT if is_draft else Phase.GRAPH_TARGET
+        return self.place.phase if now in _UNTOLD else now

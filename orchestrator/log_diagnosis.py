@@ -1,0 +1,138 @@
+"""Diagnosis of log files, whoever kept them: plain, gzip, zstd or standard input, of any size, one or several.
+
+from orchestrator.log_diagnosis import diagnose_log
+
+verdict = diagnose_log("server.log.gz", exit_code=-9)
+print(verdict.diagnosis.label, verdict.advice)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from actors.diagnosis.advice import advice, explanation
+from actors.diagnosis.verdict import Ending, judge, read
+from actors.follower import LineSplitter, Segment
+from actors.generic_diagnosis import diagnose_any
+from orchestrator.errors import BadInput
+from orchestrator.outcome import Confidence, Diagnosis, Label
+
+STANDARD_INPUT = "-"
+_BITE = 1 << 20
+_HEALTHY = frozenset({Label.READY, Label.BENIGN})
+# What a rank says when another one has died, or was told to stop.
+_CONSEQUENCES = frozenset({Label.PEER_RANK_FAILED, Label.NCCL_TIMEOUT, Label.NCCL_INIT, Label.STOP_REQUESTED})
+
+
+@dataclass(frozen=True, slots=True)
+class LogVerdict:
+    """What a log tells. `stamp`: the server's own time of the evidence, where the log has one."""
+
+    file: str
+    diagnosis: Diagnosis
+    stamp: str = ""
+
+    @property
+    def explanation(self) -> str:
+        return explanation(self.diagnosis)
+
+    @property
+    def advice(self) -> tuple[str, ...]:
+        return advice(self.diagnosis)
+
+    def as_json(self) -> dict[str, Any]:
+        """The documented form for machines (docs/diagnosis.md)."""
+        found = self.diagnosis
+        return {
+            "file": self.file,
+            "label": str(found.label),
+            "phase": str(found.phase),
+            "evidence": found.evidence,
+            "line": found.line_number,
+            "confidence": str(found.confidence),
+            "rule": found.rule,
+            "infeasible": found.infeasible,
+            "explanation": self.explanation,
+            "advice": list(self.advice),
+        }
+
+
+def diagnose_log(file: str | Path, *, exit_code: int | None = None, engine: str = "sglang") -> LogVerdict:
+    """The verdict on one log; without an exit code the server may be alive (`ready`, `benign`).
+
+    `file` may be `-` for standard input. `engine` "command": of a server that is not SGLang. BadInput if the file
+    cannot be read.
+    """
+    name = "standard input" if str(file) == STANDARD_INPUT else str(file)
+    with _opened(file, name) as stream:
+        segments = _segments(stream, name)
+        if engine == "command":
+            return LogVerdict(name, diagnose_any(segments, exit_code=exit_code))
+        reading = read(segments)
+    found = reading.found or reading.note
+    stamp = found.stamp if found is not None else ""
+    return LogVerdict(name, judge(reading, Ending(exit_code=exit_code, is_dead=exit_code is not None)), stamp)
+
+
+def first_cause(verdicts: Sequence[LogVerdict]) -> LogVerdict:
+    """Of the logs of one start (its ranks, its hosts) the one that tells why it died.
+
+    Causes come before what is only the consequence of another rank's death, sure ones before guesses, then the earliest
+    by the servers' own clocks, then the first that was given.
+    """
+    return min(enumerate(verdicts), key=lambda item: _order(item[1], item[0]))[1]
+
+
+def _order(verdict: LogVerdict, place: int) -> tuple[int, int, str, int]:
+    label = verdict.diagnosis.label
+    kind = 3 if label in _HEALTHY else 2 if label is Label.UNKNOWN else int(label in _CONSEQUENCES)
+    sure = [Confidence.HIGH, Confidence.MEDIUM, Confidence.LOW].index(verdict.diagnosis.confidence)
+    stamp = verdict.stamp if len(verdict.stamp) >= len("2026-01-01 00:00:00") else "~"  # a clock without a day: last
+    return kind, sure // 2, stamp, place
+
+
+@contextlib.contextmanager
+def _opened(file: str | Path, name: str) -> Iterator[IO[bytes]]:
+    """The file's bytes, unpacked by what they are, whatever its name says."""
+    with contextlib.ExitStack() as stack:
+        try:
+            raw: Any = sys.stdin.buffer if str(file) == STANDARD_INPUT else stack.enter_context(Path(file).open("rb"))
+            raw = raw if hasattr(raw, "peek") else io.BufferedReader(raw)
+            head = raw.peek(4)[:4]
+        except OSError as error:
+            raise BadInput(f"{name}: cannot be read: {error.strerror or error}") from None
+        if head[:2] == b"\x1f\x8b":
+            unpacked: Any = stack.enter_context(gzip.open(raw))
+            yield unpacked
+        elif head == b"\x28\xb5\x2f\xfd":
+            import zstandard
+
+            yield stack.enter_context(zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True))
+        else:
+            yield raw
+
+
+def _segments(stream: IO[bytes], name: str) -> Iterator[Segment]:
+    splitter = LineSplitter(skim=True)
+    while data := _bite(stream, name):
+        yield from splitter.feed(data)
+    yield from splitter.flush()
+
+
+def _bite(stream: IO[bytes], name: str) -> bytes:
+    """The next part; a packed file that is cut off or damaged is bad input, since what is missing is its end."""
+    try:
+        return stream.read(_BITE)
+    except (OSError, EOFError) as error:
+        raise BadInput(f"{name}: cannot be unpacked, it is cut off or damaged ({error})") from None
+    except Exception as error:
+        if type(error).__name__ != "ZstdError":
+            raise
+        raise BadInput(f"{name}: cannot be unpacked, it is damaged ({error})") from None
