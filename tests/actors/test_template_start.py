@@ -129,5 +129,5 @@ def test_a_server_that_dies_while_it_serves_is_noticed(tmp_path: Path) -> None:
             return died
 
     found = asyncio.run(run()).diagnosis
-    assert (found.label, found.phase, found.exit_code) == (Label.UNKNOWN, Phase.READY, -11)
+    assert (found.label, found.phase, found.exit_code) == (Label.SEGFAULT_ABORT, Phase.READY, -11)
     assert found.evidence == "ended by SIGSEGV without a word"
