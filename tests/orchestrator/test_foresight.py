@@ -195,7 +195,7 @@ def test_the_smallest_gpu_of_the_hosts_that_match_decides() -> None:
         def gpu_states(self, host: HostFacts) -> list[dict[str, Any]] | None:
             return [{"total_gib": gib} for gib in sizes[host.node_id]] if host.node_id in sizes else None
 
-    scenario = small_scenario(engine={"kind": "sglang"}, slots={"gpus": 1, "accelerator": "X"})
+    scenario = small_scenario(engine={"kind": "sglang"}, sweep={}, slots={"gpus": 1, "accelerator": "X"})
     cluster: Any = FakeCluster()
     assert smallest_gpu_gib(cluster, scenario) == 94.97
     sizes.clear()
