@@ -86,7 +86,8 @@ def run_foresight(
     if not (scenario.engine.kind == "sglang" if wanted is None else wanted):
         return None
     try:
-        return Foresight(scenario_forecast(scenario, gpu_gib=gpu_gib()))
+        known = scenario.engine.kind == "emulator" or scenario.slots.gpu_memory_gib is not None
+        return Foresight(scenario_forecast(scenario, gpu_gib=None if known else gpu_gib()))
     except NoForecast as reason:
         say(f"Hopeless starts are not skipped: {reason}")
         return None

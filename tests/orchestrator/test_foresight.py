@@ -14,11 +14,13 @@ from orchestrator.config_shape import model_shape
 from orchestrator.emulated_memory import emulated_memory_model
 from orchestrator.foresight import Foresight, run_foresight
 from orchestrator.hopeless import hopeless
+from orchestrator.host_match import HostFacts
 from orchestrator.memory_forecast import Forecast
 from orchestrator.memory_model import GpuRoom, ModelFacts, memory_model
 from orchestrator.outcome import Label, Measured, Phase
 from orchestrator.paths import RunPaths
 from orchestrator.planner import make_plan
+from orchestrator.run_command import smallest_gpu_gib
 from orchestrator.run_directory import RunDirectory
 from orchestrator.run_ranking import rank_run
 from orchestrator.server_start import ServerReady
@@ -191,3 +193,23 @@ def test_real_servers_are_spared_by_default_where_the_model_is_known(tmp_path: P
     assert foreseen() is None
     assert foreseen(model={"config": str(file)}) is None
     assert [line.split(":")[1].split(" ")[1] for line in said] == ["no", "the"]  # no config.json; the size of the GPUs
+
+
+def test_the_smallest_gpu_of_the_hosts_that_match_decides() -> None:
+    def host(name: str, gpus: int, kind: str) -> HostFacts:
+        return HostFacts(name, "10.0.0.1", name, gpus, 8.0, 64.0, {"ray.io/accelerator-type": kind})
+
+    sizes = {"a": [95.6, 95.0], "b": [94.97], "other": [23.9]}
+
+    class FakeCluster:
+        def hosts(self) -> list[HostFacts]:
+            return [host("a", 2, "X"), host("b", 1, "X"), host("other", 1, "Y"), host("driver", 0, "X")]
+
+        def gpu_states(self, host: HostFacts) -> list[dict[str, Any]] | None:
+            return [{"total_gib": gib} for gib in sizes[host.node_id]] if host.node_id in sizes else None
+
+    scenario = small_scenario(engine={"kind": "sglang"}, sweep={}, slots={"gpus": 1, "accelerator": "X"})
+    cluster: Any = FakeCluster()
+    assert smallest_gpu_gib(cluster, scenario) == 94.97
+    sizes.clear()
+    assert smallest_gpu_gib(cluster, scenario) is None
