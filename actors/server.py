@@ -115,7 +115,7 @@ class Server:
         line = self._lifeline
         if line is None:
             return None
-        if load.tokens_came:
+        if load.tokens_came and load.hung_s is None:  # otherwise they came, but long ago
             await line.feed(TokensFlowed(time.monotonic()))
         if self._spec.engine == "attach":
             await self._ask_attached(line)

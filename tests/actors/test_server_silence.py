@@ -23,6 +23,8 @@ from orchestrator.outcome import Diagnosis, Label, Phase
 from orchestrator.server_start import LoadSeen, PhaseBudget, ServerDied, ServerReady, StartEvent, StartProgress
 from tests.actors.emulator.test_start_faults import SILENT_S, held_to, started
 from tests.fakes.scripted_server import eventually
+from tests.fakes.scripted_server import spec_for as scripted
+from tests.fakes.scripted_server import started as attached
 
 SERVING = (PhaseBudget(Phase.SERVING, float("inf"), 1.0, "the test", "the test"),)
 # Only a request that streams its answer brings it about, so that the server can be proven before.
@@ -128,6 +130,29 @@ def test_a_load_that_hung_has_its_server_asked_before_it_is_called_hung(tmp_path
     told = diagnosis(hung)
     assert (told.label, told.phase) == (Label.HUNG, Phase.SERVING)
     assert told.evidence.startswith("no request of the load got a byte for 2 s; /health answered 200, but /generate: ")
+
+
+def test_a_server_that_was_attached_to_and_hangs_is_told_and_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(actors.lifeline, "rules_of", lambda spec: replace(rules_of(spec), suspect_s=1.0))
+
+    async def go() -> ServerDied | None:
+        async with started(tmp_path, HANGS % 200) as (server, ready):
+            assert isinstance(ready, ServerReady)
+            attaching = scripted({}, engine="attach", url=ready.url)
+            async with attached(attaching, tmp_path / "guest") as (guest, events):
+                assert isinstance(events[-1], ServerReady)
+                async with struck(ready.url):
+                    asker = Endpoint(ready.url)
+                    assert await eventually(lambda: asker.refusal(0.5)), "it has taken the request"
+                    told = await guest.died(LoadSeen(tokens_came=True, hung_s=2.0))
+                assert await server.died() is None, "its process lives on"
+                return told
+
+    told = diagnosis(asyncio.run(go()))
+    assert (told.label, told.phase) == (Label.HUNG, Phase.SERVING)
+    assert told.evidence == "it served no request; no answer: nothing within 1 s"
 
 
 class Asleep:
