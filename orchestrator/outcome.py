@@ -21,9 +21,9 @@ class Label(StrEnum):
     FLAG_INVALID = "flag_invalid"
     CONFIG_CONFLICT = "config_conflict"
     OUT_OF_MEMORY = "out_of_memory"  # of an engine whose phases we do not know
+    KERNEL_ARCH = "kernel_arch"
 
     CAPTURE_ERROR = "capture_error"
-    KERNEL_ARCH = "kernel_arch"
     JIT_TOOLCHAIN = "jit_toolchain"
     CUDA_IMA = "cuda_ima"
     SEGFAULT_ABORT = "segfault_abort"
@@ -66,6 +66,7 @@ INFEASIBLE = frozenset(
         Label.RUNTIME_POOL,
         Label.FLAG_INVALID,
         Label.CONFIG_CONFLICT,
+        Label.KERNEL_ARCH,
         Label.OUT_OF_MEMORY,
     }
 )
