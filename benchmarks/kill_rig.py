@@ -146,7 +146,8 @@ class KillRig:
     """`start` a head (with a job server, without GPUs) and a node with GPUs; `kill_raylet` and `revive` the node."""
 
     def __init__(self, folder: Path, gpus: int, ledger: Path | None = None) -> None:
-        self._folder, self._gpus, self._ledger = folder, gpus, ledger
+        self._folder, self._ledger = folder, ledger
+        self.gpus = gpus
         # A path of its own, since Ray makes sockets below it, whose names may have 107 characters.
         self._ray_folder = tempfile.mkdtemp(prefix="specsweep-rig-")
         self._port, self._jobs = free_port(), free_port()
@@ -178,7 +179,7 @@ class KillRig:
             return
         self._nodes += 1
         self._node = self._ray(
-            f"node-{self._nodes}", f"--address={self.address}", f"--num-gpus={self._gpus}", "--num-cpus=16",
+            f"node-{self._nodes}", f"--address={self.address}", f"--num-gpus={self.gpus}", "--num-cpus=16",
             f"--labels={NODE_LABEL}",
         )  # fmt: skip
         self._wait_until_started(self._node, f"node-{self._nodes}")

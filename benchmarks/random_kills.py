@@ -22,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -42,19 +43,19 @@ SERVER_UP_S = {"emulator": 60.0, "sglang": 300.0}
 
 EMULATED = """\
 name: random-kills
-model: {path: example/small-model, bundled_draft: true}
+model: {{path: example/small-model, bundled_draft: true}}
 engine:
   kind: emulator
   start_speedup: 20
-  settings: {speculative_algorithm: NEXTN, max_running_requests: 16}
+  settings: {{speculative_algorithm: NEXTN, max_running_requests: 16}}
 sweep:
-  axes: {speculative_num_steps: [0, 1, 2, 3]}
-slots: {gpus: 1, count: 3, labels: {role: victim}}
+  axes: {{speculative_num_steps: [0, 1, 2, 3]}}
+slots: {{gpus: 1, count: {slots}, labels: {{role: victim}}}}
 workloads:
-  - {name: chat, input_tokens: 32, output_tokens: 32, concurrency: [1, 4]}
-measure: {warmup_s: 0.5, duration_s: 3, repeats: 10}
+  - {{name: chat, input_tokens: 32, output_tokens: 32, concurrency: [1, 4]}}
+measure: {{warmup_s: 0.5, duration_s: 3, repeats: 10}}
 objectives:
-  - {name: fast, maximize: output_throughput_tok_s, at: {concurrency: 1}}
+  - {{name: fast, maximize: output_throughput_tok_s, at: {{concurrency: 1}}}}
 """
 
 
@@ -88,14 +89,14 @@ class Killer:
         self._runs = 0
         self.kills: list[Kill] = []
 
-    def run(self, kills: int) -> None:
+    def run(self, kills: int, kills_a_run: int = KILLS_A_RUN) -> None:
         """Runs with kills in them, each kind about as often as the others."""
         while len(self.kills) < kills:
             self._runs += 1
             ending = self._endings[self._runs % len(self._endings)]
             victim = self._start(ending)
             try:
-                self._kill_inside(victim, min(KILLS_A_RUN - 1, kills - len(self.kills) - 1))
+                self._kill_inside(victim, min(kills_a_run - 1, kills - len(self.kills) - 1))
                 self._kill_all(victim, ending)
             finally:
                 self._let_go(victim)
@@ -118,13 +119,13 @@ class Killer:
 
     def _scenario(self) -> Path:
         path = self._folder / f"{self._engine}.yaml"
-        text = EMULATED if self._engine == "emulator" else real_scenario()
+        text = EMULATED.format(slots=self._rig.gpus) if self._engine == "emulator" else real_scenario()
         path.write_text(text, encoding="utf-8")
         return path
 
     def _kill_inside(self, victim: Victim, count: int) -> None:
         """Kills that the run survives; a slot actor at most twice, since its slot is lost with it."""
-        slots_left = 3 if self._engine == "emulator" else 1
+        slots_left = self._rig.gpus if self._engine == "emulator" else 1
         for _ in range(count):
             kinds = [k for k in SURVIVED if k != "slot actor -9" or slots_left > 1]
             fewest = min(sum(x.kind == k for x in self.kills) for k in kinds)
@@ -161,7 +162,7 @@ class Killer:
             if target is not None and alive(target):
                 target.kill()
                 pids = [p.pid for p in tree.members]
-                self._judge(kind, len(pids), lambda left=tree.left: [*left(), *unguarded(victim.run_id)], pids)
+                self._judge(kind, len(pids), partial(_rest_of, tree, victim.run_id), pids)
                 return True
         return False
 
@@ -213,6 +214,11 @@ class Killer:
                 victim.driver.kill()
         for process in marked(victim.run_id):
             process.kill()
+
+
+def _rest_of(tree: ServerTree, run_id: str) -> list[psutil.Process]:
+    """What still lives of a server, and what of its run has no guard any more."""
+    return [*tree.left(), *unguarded(run_id)]
 
 
 def real_scenario() -> str:

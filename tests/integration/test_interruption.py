@@ -12,7 +12,9 @@ import psutil
 import pyarrow.dataset as ds
 import pytest
 
+from actors.gpu_ledger import GpuLedger
 from benchmarks.kill_rig import KillRig
+from benchmarks.random_kills import ENDING, Killer
 from orchestrator.journal import read_events
 from tests.integration.programs import QUICK, marked_processes, run, start, wait_until
 
@@ -27,9 +29,15 @@ def scenario(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KillRig]:
+def ledger(tmp_path_factory: pytest.TempPathFactory) -> GpuLedger:
+    """Two GPUs of 96 GiB."""
+    return GpuLedger.create(tmp_path_factory.mktemp("ledger"), [96.0, 96.0])
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory, ledger: GpuLedger) -> Iterator[KillRig]:
     """A head and a node with two GPUs that outlive their drivers, as a real cluster does."""
-    rig = KillRig(tmp_path_factory.mktemp("cluster"), gpus=2)
+    rig = KillRig(tmp_path_factory.mktemp("cluster"), 2, ledger.folder)
     try:
         rig.start()
         yield rig
@@ -167,3 +175,13 @@ def test_a_killed_actor_costs_its_trial_a_second_attempt_and_nothing_else(
     assert len(events(root, "trial_started")) == 5
     assert marked_processes("actor") == []
     assert_whole(root)
+
+
+def test_whatever_is_killed_at_whatever_moment_no_process_and_no_gpu_memory_is_left(
+    tmp_path: Path, cluster: KillRig, ledger: GpuLedger
+) -> None:
+    killer = Killer(cluster, tmp_path, "emulator", 3, ledger)
+    killer.run(8, kills_a_run=2)
+
+    assert {kill.kind for kill in killer.kills} >= set(ENDING)
+    assert [kill for kill in killer.kills if kill.left] == []
