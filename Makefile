@@ -30,8 +30,12 @@ demo-llamacpp: $(RUNTIME)
 	PYTHON=$(PYTHON) tests/llamacpp/install.sh .llamacpp
 	$(BIN)/specsweep run scenarios/llamacpp-smollm2.yaml --address local
 
+# Whole runs, and schedules that a second test beside them would disturb.
+ALONE := tests/integration tests/actors/test_loadgen.py
+
 test: $(DEV)
-	$(BIN)/python -m pytest -m 'not real'
+	$(BIN)/python -m pytest -m 'not real' $(addprefix --ignore ,$(ALONE)) -n 2 --dist loadfile
+	$(BIN)/python -m pytest -m 'not real' $(ALONE)
 
 test-real: $(DEV)
 	PYTHON=$(PYTHON) tests/sglang_cpu/install.sh .sglang-cpu

@@ -39,6 +39,8 @@ ENDING = ("driver -9", "Ctrl-C", "ray job stop", "raylet -9")
 # A run gets this many kills that it survives before the one that ends it.
 KILLS_A_RUN = 5
 GPUS = 3
+# A kill comes within this time after a server is there: while it starts, or a little after.
+MOMENT_S = {"emulator": 4.0, "sglang": 45.0}
 SERVER_UP_S = {"emulator": 60.0, "sglang": 300.0}
 
 EMULATED = """\
@@ -133,7 +135,7 @@ class Killer:
             trees = self._servers(victim)
             if not trees:
                 return
-            time.sleep(self._rng.uniform(0.0, 4.0))
+            time.sleep(self._rng.uniform(0.0, MOMENT_S[self._engine]))
             if self._kill_one(victim, kind):
                 slots_left -= kind == "slot actor -9"
 
