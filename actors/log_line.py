@@ -22,7 +22,8 @@ _SHIPPERS = re.compile(
     | \[\d+,\d+\]<std(?:out|err)>:\ ?                                     # mpirun
     | \[\d{1,3}\]:?\ (?=\[|\S+Error:|Traceback)                            # torchrun --log, srun -l
     | \[rank\d+\]:\s?                                                     # torch
-    | \[[IWEF]\d{3,4}\ [\d:.]+\ [\w./]+:\d+\]\ ?                           # torch: '[E602 11:17:52.5 File.cpp:17] '
+    | \[[IWEF](?:\d{3,4}\ [\d:.]+)?\ [\w./]+:\d+\]\ ?                      # torch: '[E602 11:17:52.5 File.cpp:17] '
+    | \[\d{4}-\d\d-\d\d\ [\d:]{8}:\d{3}\]\ [\w.]+:\ \[[A-Z]+\]\ \[\d+\]\    # torch_npu: '[2026-05-29 16:30:21:955] ...'
     | [IWEF]\d{4,8}\ [\d:.]+\s+\d+\ [\w./]+:\d+\]\ ?                       # glog: 'E0115 05:20:19.9 309 file.cpp:81] '
     | (?:ERROR|WARNING|INFO)\ \d\d-\d\d\ \d\d:\d\d:\d\d\ (?:\[\S+\]\ )?     # vLLM
     | >\ (?=\S)                                                           # quoted in a report

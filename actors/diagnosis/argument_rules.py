@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from actors.diagnosis.rule import Rule, words
+from actors.diagnosis.rule import Rule, Weight, words
 from orchestrator.outcome import Label, Phase
 
 RULES = (
@@ -15,6 +15,16 @@ RULES = (
         ),
         "launch_server.py: error: unrecognized arguments: --enable-reasoning",
         means="the server's command line does not know this argument, or not this value",
+        fixed=Phase.ARGS,
+        source="argparse",
+    ),
+    Rule(
+        "usage_shown",
+        Label.FLAG_INVALID,
+        words(r"usage: [\w./-]+(?: [\w./-]+){0,3} \[-h\]"),
+        "usage: launch_server.py [-h] --model-path MODEL_PATH [--tokenizer-path TOKENIZER_PATH]",
+        weight=Weight.HINT,
+        means="the program told how to call it, which it does when it refuses its command line",
         fixed=Phase.ARGS,
         source="argparse",
     ),

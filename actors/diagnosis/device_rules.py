@@ -46,12 +46,22 @@ RULES = (
     Rule(
         "less_free_than_wanted",
         Label.GPU_OCCUPIED,
-        words(r"Free memory on device \S+ \([\d./]+ GiB\) on startup is"),
+        words(r"Free memory on device (?:\S+ )?\([\d./]+ GiB\) on startup is"),
         "ValueError: Free memory on device cuda:3 (34.35/39.49 GiB) on startup is less than desired GPU memory "
         "utilization (0.9, 35.54 GiB).",
         usual=Phase.DIST_INIT,
         source="vLLM",
         wraps=True,
+    ),
+    Rule(
+        "memory_of_others_changed",
+        Label.GPU_OCCUPIED,
+        words(r"Error in memory profiling\. Initial free memory"),
+        "AssertionError: Error in memory profiling. Initial free memory 20.15 GiB, current free memory 22.90 GiB. This "
+        "happens when other processes sharing the same container release GPU memory while vLLM is profiling",
+        means="somebody else took or gave back memory of this GPU while the server measured it",
+        usual=Phase.KV_POOL,
+        source="vLLM",
     ),
     Rule(
         "device_busy",
@@ -135,10 +145,12 @@ RULES = (
         "kernel_refuses_this_gpu",
         Label.KERNEL_ARCH,
         words(
-            r"FlashAttention(?:-\d)? only supports|.{0,160}\brequires? (?:SM ?>?=?\d|SM_?\d|compute capability"
-            r"|(?:a )?(?:Hopper|Blackwell|Ampere)\b)|.{0,120}(?:is|are) not supported on (?:this GPU|this device"
-            r"|sm_?\d)"
-            r"|Feature '[^']+' requires \.target sm_|.{0,60}only supported on (?:sm_?\d|Hopper|Blackwell)"
+            r"FlashAttention(?:-\d)? only supports"
+            r"|.{0,160}\b(?:requires?|needs) (?:an? )?(?:NVIDIA |CUDA )?(?:SM ?>?=?\d|SM_?\d|compute capability"
+            r"|(?:Hopper|Blackwell|Ampere)\b)|.{0,120}(?:is|are) not supported on (?:this GPU|this device|sm_?\d)"
+            r"|Feature '[^']+' requires \.target sm_|.{0,160}only supported on (?:sm_?\d|Hopper|Blackwell)"
+            r"|.{0,120}\b(?:not|no) implemented (?:\w+ )?for (?:current )?compute capability"
+            r"|.{0,120}\bdoes not support sm_?\d"
         ),
         "RuntimeError: FlashAttention only supports Ampere GPUs or newer.",
         means="this kernel does not exist for this GPU",

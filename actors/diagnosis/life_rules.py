@@ -43,6 +43,28 @@ RULES = (
         fixed=Phase.SHUTDOWN,
     ),
     Rule(
+        "job_cancelled",
+        Label.STOP_REQUESTED,
+        words(r"slurmstepd: error: \*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED AT \S+ (?:\*\*\*|DUE TO (?:TIME|PREEMPT))"),
+        "slurmstepd: error: *** JOB 12345 ON host-a CANCELLED AT 2026-01-05T10:03:00 DUE TO TIME LIMIT ***",
+        means="the cluster's scheduler ended the job, on request or since its time was up",
+        fixed=Phase.SHUTDOWN,
+        source="Slurm",
+    ),
+    Rule(
+        "http_server_ended",
+        Label.STOP_REQUESTED,
+        words(
+            r"INFO: +(?:Shutting down|Finished server process)|Shutting down FastAPI HTTP server"
+            r"|srun: error: .*: Terminated$"
+        ),
+        "INFO:     Shutting down",
+        weight=Weight.HINT,
+        means="the HTTP server ended in good order; it does so when it is told to",
+        fixed=Phase.SHUTDOWN,
+        source="uvicorn",
+    ),
+    Rule(
         "no_forward_step",
         Label.WATCHDOG_HANG,
         words(r"(?:\w+ )?watchdog timeout \(self\.(?!.*soft=True)"),
@@ -88,7 +110,7 @@ BENIGN_RULES = (
     Rule(
         "requests_retracted",
         Label.BENIGN,
-        words(r"KV cache pool is full\. Retract requests|Testing retraction"),
+        words(r"KV cache pool is full\. Retract requests|Decode out of memory happened\.|Testing retraction"),
         "KV cache pool is full. Retract requests. #retracted_reqs: 1, #new_tokens_gained: 9",
         weight=Weight.NOTE,
         means="requests were put back and will be computed again: slower, but no failure",

@@ -15,8 +15,8 @@ _PLACES = (
     (
         Phase.GRAPH_TARGET,
         re.compile(
-            r"(?:cuda|npu|hip|cpu)_graph_runner|torch/cuda/graphs"
-            r"| (?:init_(?:cuda|device)_graphs?|capture_model|_?capture_cudagraphs)$"
+            r"(?:cuda|npu|hip|cpu)_graph_runner|torch/cuda/graphs|compilation/cuda_graph"
+            r"| (?:init_(?:cuda|device)_graphs?|capture_model|_?capture_cudagraphs|compile_or_warm_up_model)$"
         ),
     ),
     (Phase.SERVING, re.compile(r" (?:event_loop\w*|run_event_loop|run_batch|forward_batch_generation|run_busy_loop)$")),
@@ -25,7 +25,7 @@ _PLACES = (
         Phase.KV_POOL,
         re.compile(
             r"mem_cache/(?!memory_pool_host)\w*(?:pool|configurator)|pool_configurator| (?:init"
-            r"|alloc)_memory_pool$|initialize_kv_cache\w*$"
+            r"|alloc)_memory_pool$|_?(?:initialize|allocate)_kv_cache\w*$"
         ),
     ),
     (

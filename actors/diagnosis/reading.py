@@ -25,6 +25,8 @@ _NOT_WRAPPED = ("Possible ", "The above", "During ", "Traceback", "CUDA kernel e
 _KILLED = re.compile(r"^Killed$|^\S+: line \d+: +\d+ Killed\b")
 # "Failed to create unquantized linear weights: CUDA out of memory": layers are made while weights are loaded.
 _LAYER_FAILED = re.compile(r"Failed to (?:create|initialize|load|repack|quantize) [^:]{1,80}: ")
+# Memory of graphs in an out-of-memory that is not one of a capture: they were captured before.
+_GRAPHS_THERE = "allocated in private pools (e.g., CUDA Graphs)"
 _UNTOLD = frozenset({Phase.LAUNCH, Phase.ARGS})
 _MEMORY_LABELS = {
     Phase.SPAWN: Label.GPU_OCCUPIED,  # nothing of ours is on the GPU yet
@@ -94,7 +96,7 @@ class Reading:
         self.killed_at: tuple[str, int] | None = None
         self.stamp = ""
         self._rank = ""
-        self._fatal = False
+        self._fatal = self._of_request = False
         self._wrapped: list[str] = []
         self._open: Finding | None = None
         self._open_lines = 0
@@ -138,6 +140,7 @@ class Reading:
         self._wrapped, self._open = [], None
         self._rank, self.stamp = line.rank, line.stamp or self.stamp
         self._fatal = "hit an exception" in line.message
+        self._of_request = line.message.startswith("Error in request: ")
         if line.message.startswith(("Decode batch", "Prefill batch")):
             self._lives(line.rank)
 
@@ -154,7 +157,7 @@ class Reading:
     def _frame(self, message: str) -> bool:
         """Whether this is a line of a traceback."""
         if "Traceback (most recent call last)" in message:
-            self.has_trouble = True
+            self.has_trouble = self.has_trouble or not self._of_request
             self.place = Place()
         frame = FRAME.match(message)
         if frame is not None:
@@ -164,6 +167,8 @@ class Reading:
             told = f"... {rest['function']}"
         else:
             return False
+        if self._of_request:
+            return True
         self.has_trouble = True
         self.place.take(told)
         self.broken_at = self.place.phase or self.broken_at
@@ -185,6 +190,7 @@ class Reading:
             found = self._joined(message, text)
         if found is None and suspect and is_echo(lay_open(message)):
             self.has_trouble = True
+            self.broken_at = self.broken_at or Phase.SPAWN  # there were processes
         if found is not None and found.weight is not Weight.NOTE and not self._is_better(found):
             found = None
         if found is None:
@@ -196,6 +202,7 @@ class Reading:
         self._open = found if found.rule is not None and found.rule.wraps else None
         if found.weight is Weight.NOTE:
             self.note = self.note or found
+            self._of_request = found.rule is not None and found.rule.name == "request_failed"
         else:
             if self.best is not None and found.phase is None and self.best.label is found.label:
                 found.phase = self.best.phase or (self.best.rule.usual if self.best.rule is not None else None)
@@ -236,12 +243,12 @@ class Reading:
         rule = rule_for(message)
         if rule is not None:
             return self._finding(rule, message, text)
-        if not message.is_exception:
+        if not message.is_exception or self._of_request:
             return None
         self.has_trouble = True
         if is_echo(message):
             return None
-        now = self.timeline.phase_of(self._rank)
+        now = self._now()
         label = label_of_exception(message.whole, self.place.phase, now, fatal=self._fatal)
         phase = self._phase(label, None)
         return self._made(label, phase, message, text, Weight.EXCEPTION, None)
@@ -251,7 +258,7 @@ class Reading:
         if rule.decide is not None:
             label = rule.decide(message.whole)
         weight = Weight.NOTE if label is Label.BENIGN else rule.weight
-        if label is Label.NCCL_INIT and self.timeline.phase_of(self._rank) in {Phase.READY, Phase.SERVING}:
+        if label is Label.NCCL_INIT and self._now() is Phase.SERVING:
             label, weight = Label.PEER_RANK_FAILED, Weight.HINT  # it had been set up: a rank or the network broke since
         self.has_trouble = self.has_trouble or weight is not Weight.NOTE
         return self._made(label, rule.fixed or self._phase(label, message), message, text, weight, rule)
@@ -263,9 +270,16 @@ class Reading:
             label, phase, text, message.whole, self.last_number, weight, rule, self._rank, self.stamp, self._fatal
         )
 
+    def _now(self) -> Phase:
+        """Where this rank is by its own last mark; a server that answers HTTP has all its ranks behind their start."""
+        server = self.timeline.phase
+        if server in {Phase.READY, Phase.SERVING}:
+            return Phase.SERVING
+        return server if server is Phase.WARMUP else self.timeline.phase_of(self._rank)
+
     def _memory_label(self, message: Message) -> Label:
         """Which memory ran out: by the frames of the traceback, else by the last marker of that rank."""
-        now, place = self.timeline.phase_of(self._rank), self.place.phase
+        now, place = self._now(), self.place.phase
         if self.place.is_host_pool or ("DefaultCPUAllocator" in message.whole and place is not Phase.KV_POOL):
             return Label.HOST_OOM
         if message.captured is not None or place in {Phase.GRAPH_TARGET, Phase.GRAPH_DRAFT}:
@@ -276,7 +290,7 @@ class Reading:
         return _MEMORY_LABELS.get(now if now in SERVING else place or now, Label.OUT_OF_MEMORY)
 
     def _phase(self, label: Label, message: Message | None) -> Phase | None:
-        now = self.timeline.phase_of(self._rank)
+        now = self._now()
         if label is Label.OOM_WEIGHTS:
             return Phase.DRAFT_WEIGHTS if Phase.DRAFT_WEIGHTS in {now, self.place.phase} else Phase.WEIGHTS
         if label in _FIXED:
@@ -284,4 +298,6 @@ class Reading:
         if message is not None and message.captured is not None and now in _UNTOLD:
             is_draft = Phase.GRAPH_DRAFT is self.place.phase or "draft" in message.captured
             return Phase.GRAPH_DRAFT if is_draft else Phase.GRAPH_TARGET
+        if label is Label.OUT_OF_MEMORY and message is not None and _GRAPHS_THERE in message.whole:
+            return Phase.SERVING
         return self.place.phase if now in _UNTOLD else now

@@ -90,7 +90,11 @@ _PREFIX = re.compile(
     )""",
     re.VERBOSE,
 )
-_CAPTURE = re.compile(r"(?:Exception: )*Capture (?P<name>[\w -]*?)(?:graph|draft extend) failed: *", re.IGNORECASE)
+_CAPTURE = re.compile(
+    r"(?:Exception: )*(?:Capture (?P<name>[\w -]*?)(?:graph|draft extend) failed"
+    r"|Piecewise CUDA Graph failed with error): *",
+    re.IGNORECASE,
+)
 
 
 def lay_open(message: str) -> Message:
@@ -99,7 +103,7 @@ def lay_open(message: str) -> Message:
     position = 0
     while True:
         if found := _CAPTURE.match(text, position):
-            captured = found["name"] + ("draft extend" if "draft extend" in found[0] else "")
+            captured = (found["name"] or "piecewise") + ("draft extend" if "draft extend" in found[0] else "")
         else:
             found = _PREFIX.match(text, position)
         if found is None or found.end() == position:

@@ -141,6 +141,8 @@ def _peaceful(reading: Reading, ending: Ending) -> Diagnosis | None:
         return None
     confidence = Confidence.HIGH if reading.timeline.is_ready else Confidence.MEDIUM
     told = _by_last_line(Label.READY, reading, ending, confidence)
+    if phase is Phase.WARMUP and "Uvicorn running on" in reading.last:
+        return replace(told, phase=Phase.HTTP_BIND)  # no request of the warm-up was seen yet
     return replace(told, phase=Phase.SERVING) if phase is Phase.READY else told
 
 
