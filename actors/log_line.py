@@ -30,10 +30,12 @@ _SHIPPERS = re.compile(
     )""",
     re.VERBOSE,
 )
-_DOCKER_JSON = re.compile(r'^\{"log": ?(?P<text>"(?:[^"\\]|\\.)*")')
+# Docker's own and other shippers' JSON: an object with the line and a stream, level or time beside it.
+_JSON = re.compile(r'[{,] ?"(?:log|message|msg)": ?(?P<text>"(?:[^"\\]|\\.)*")')
+_JSON_KEY = re.compile(r'"(?:log|stream|level|severity|time|timestamp|ts)": ?["\d]')
 _RAY_REPEATED = re.compile(r"\s*\[repeated \d+x across cluster\].*$")
 _HEADER = re.compile(
-    r"^\[(?P<stamp>(?:\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d(?:\.\d{1,6})?)?"
+    r"^\[?(?P<stamp>(?:\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d(?:\.\d{1,6})?)?"
     r"(?P<rank>(?: ?(?:DP|PP|ATTN_CP|MOE_DP|TP|EP)\d+)*)\] (?P<message>.*)$"
 )
 
@@ -50,7 +52,7 @@ class LogLine:
 def clean(text: str) -> LogLine:
     """The message with the server's own time stamp and rank tag taken off."""
     text = text.rstrip()
-    if text.startswith('{"log":') and (wrapped := _DOCKER_JSON.match(text)):
+    if text.startswith('{"') and _JSON_KEY.search(text) and (wrapped := _JSON.search(text)):
         text = json.loads(wrapped["text"], strict=False).rstrip()
     if "\x1b" in text or text.startswith("["):
         text = _COLOUR.sub("", text)

@@ -72,8 +72,9 @@ RULES = (
         Label.CONFIG_CONFLICT,
         words(
             r"Model architectures? .{0,80}(?:are|is) not supported|.{0,120}does not recognize this architecture"
-            r"|Unknown quantization method|Quantization method .{0,60}(?:not supported|does not match)"
-            r"|.{0,80}quantization method .{0,60}is not supported"
+            r"|Unknown quantization method|Quantization method .{0,60}(?:not supported(?! for the current GPU)"
+            r"|does not match)"
+            r"|.{0,80}quantization method .{0,60}is not supported(?! for the current GPU)"
         ),
         "ValueError: Model architectures ['Qwen4ForCausalLM'] are not supported for now.",
         means="this release of the server does not know the model's architecture or quantization",

@@ -96,7 +96,7 @@ RULES = (
             r".{0,120}\b(?:an illegal memory access was encountered|misaligned address|unspecified launch failure"
             r"|device-side assert triggered|an illegal instruction was encountered|hardware stack error"
             r"|cudaErrorIllegalAddress\b(?!')|CUDA_ERROR_ILLEGAL_ADDRESS|hipErrorIllegalAddress"
-            r"|invalid program counter)"
+            r"|invalid program counter)|\S+\.cuh?:\d+: .{0,200}\bAssertion "
         ),
         "torch.AcceleratorError: CUDA error: an illegal memory access was encountered",
         means="a kernel wrote or read where it must not; memory settings are not the cause",
@@ -147,7 +147,8 @@ RULES = (
         words(
             r"FlashAttention(?:-\d)? only supports"
             r"|.{0,160}\b(?:requires?|needs) (?:an? )?(?:NVIDIA |CUDA )?(?:SM ?>?=?\d|SM_?\d|compute capability"
-            r"|(?:Hopper|Blackwell|Ampere)\b)|.{0,120}(?:is|are) not supported on (?:this GPU|this device|sm_?\d)"
+            r"|(?:Hopper|Blackwell|Ampere)\b)|.{0,120}(?:is|are) not supported (?:on (?:this GPU|this device|sm_?\d)"
+            r"|for the current GPU)"
             r"|Feature '[^']+' requires \.target sm_|.{0,160}only supported on (?:sm_?\d|Hopper|Blackwell)"
             r"|.{0,120}\b(?:not|no) implemented (?:\w+ )?for (?:current )?compute capability"
             r"|.{0,120}\bdoes not support sm_?\d"

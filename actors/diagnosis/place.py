@@ -19,7 +19,13 @@ _PLACES = (
             r"| (?:init_(?:cuda|device)_graphs?|capture_model|_?capture_cudagraphs|compile_or_warm_up_model)$"
         ),
     ),
-    (Phase.SERVING, re.compile(r" (?:event_loop\w*|run_event_loop|run_batch|forward_batch_generation|run_busy_loop)$")),
+    (
+        Phase.SERVING,
+        re.compile(
+            r" (?:event_loop\w*|run_event_loop|run_batch|forward_batch_generation|run_busy_loop"
+            r"|loop_for_forward|exposed_step|forward_thread_func_?)$"
+        ),
+    ),
     (Phase.STATE_POOL, re.compile(r" _init_mamba_pool$|mamba_pool\.py|swa_memory_pool\.py")),
     (
         Phase.KV_POOL,
@@ -44,6 +50,8 @@ _PLACES = (
 _HOST_POOL = re.compile(r"memory_pool_host|hicache|pin_memory|cudaHostRegister|host_memory")
 # The worker that holds the draft model: what it loads and captures is the draft's.
 _DRAFT_WORKER = re.compile(r"speculative/\w*worker\w*\.py")
+# The HTTP layer: what breaks there broke one request.
+_REQUEST = re.compile(r"/(?:uvicorn|starlette|fastapi)/|/entrypoints/(?:openai/|http_server\.py)")
 _STARTING = re.compile(r"(?:scheduler|tp_worker\w*|model_runner)\.py __init__$")
 
 
@@ -58,12 +66,14 @@ class Place:
         self.phase: Phase | None = None
         self.is_host_pool = False
         self.is_starting = False
+        self.is_request = False
         self._is_draft = False
 
     def take(self, frame: str) -> None:
         """A frame as "file function"."""
         self.is_host_pool = self.is_host_pool or bool(_HOST_POOL.search(frame))
         self.is_starting = self.is_starting or bool(_STARTING.search(frame))
+        self.is_request = self.is_request or bool(_REQUEST.search(frame))
         self._is_draft = self._is_draft or bool(_DRAFT_WORKER.search(frame))
         for phase, pattern in _PLACES:
             if pattern.search(frame):

@@ -21,6 +21,8 @@ _WRAPPED_LINES = 6
 # some seconds until they are ended.
 _SIGNS_OF_LIFE, _SIGNS_OF_OTHERS = 2, 40
 _NOT_WRAPPED = ("Possible ", "The above", "During ", "Traceback", "CUDA kernel errors", "raise ")
+# "Capture cuda graph", and on the next line what became of it.
+_CUT_CAPTURE = re.compile(r"\bCapture\b[\w -]*$")
 # A shell's account of a SIGKILL, whoever sent it.
 _KILLED = re.compile(r"^Killed$|^\S+: line \d+: +\d+ Killed\b")
 # "Failed to create unquantized linear weights: CUDA out of memory": layers are made while weights are loaded.
@@ -97,6 +99,7 @@ class Reading:
         self.stamp = ""
         self._rank = ""
         self._fatal = self._of_request = False
+        self._was_calm = True
         self._wrapped: list[str] = []
         self._open: Finding | None = None
         self._open_lines = 0
@@ -140,6 +143,7 @@ class Reading:
         self._wrapped, self._open = [], None
         self._rank, self.stamp = line.rank, line.stamp or self.stamp
         self._fatal = "hit an exception" in line.message
+        self._was_calm = not self.has_trouble
         self._of_request = line.message.startswith("Error in request: ")
         if line.message.startswith(("Decode batch", "Prefill batch")):
             self._lives(line.rank)
@@ -185,8 +189,10 @@ class Reading:
             return
         if self._open is not None and not (line.stamp or line.rank):
             self._go_on(message)
-        found = self._found(lay_open(message), text) if suspect else None
-        if found is None and self._wrapped:
+        is_cut = bool(self._wrapped) and _CUT_CAPTURE.search(self._wrapped[-1]) is not None
+        found = self._joined(message, text) if is_cut else None
+        found = self._found(lay_open(message), text) if suspect and found is None else found
+        if found is None and self._wrapped and not is_cut:
             found = self._joined(message, text)
         if found is None and suspect and is_echo(lay_open(message)):
             self.has_trouble = True
@@ -249,6 +255,9 @@ class Reading:
         if is_echo(message):
             return None
         now = self._now()
+        if self.place.is_request and now is Phase.SERVING and not self._fatal:
+            self.has_trouble, self.broken_at = not self._was_calm, None
+            return self._made(Label.BENIGN, now, message, text, Weight.NOTE, None)
         label = label_of_exception(message.whole, self.place.phase, now, fatal=self._fatal)
         phase = self._phase(label, None)
         return self._made(label, phase, message, text, Weight.EXCEPTION, None)

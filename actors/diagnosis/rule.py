@@ -83,6 +83,7 @@ _PREFIX = re.compile(
     | [\w.]{0,120}(?:Error|Exception|Failure|Timeout):\ +
     | ['"](?=Rank\ )
     | what\(\):\ +
+    | [Rr]ank\ \d+:\ +
     | (?:Scheduler|TokenizerManager|DetokenizerManager|DataParallelController)\ hit\ an\ exception:\ +
     | Initialization\ failed\.\ warmup\ error:\ +
     | \[PG[^\]]{0,80}\]\ +

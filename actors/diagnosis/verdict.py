@@ -20,6 +20,11 @@ SIGKILLED = frozenset({-9, 137})
 SIGTERMED = frozenset({-15, 143})
 _CRASHED = frozenset({-11, 139, -6, 134, -4, 132, -8, 136, -7, 135})
 _SIGNALS = {int(known): known.name for known in signal.Signals}
+# Where the last line tells more than the timeline: no request of the warm-up was seen yet; the pool of the states.
+_FINER = (
+    ("Uvicorn running on", Phase.WARMUP, Phase.HTTP_BIND),
+    ("Mamba Cache is allocated", Phase.KV_POOL, Phase.STATE_POOL),
+)
 _LOADING = frozenset({Phase.WEIGHTS, Phase.DRAFT_WEIGHTS})
 _UNTOLD = frozenset({Phase.LAUNCH, Phase.ARGS})
 
@@ -141,8 +146,9 @@ def _peaceful(reading: Reading, ending: Ending) -> Diagnosis | None:
         return None
     confidence = Confidence.HIGH if reading.timeline.is_ready else Confidence.MEDIUM
     told = _by_last_line(Label.READY, reading, ending, confidence)
-    if phase is Phase.WARMUP and "Uvicorn running on" in reading.last:
-        return replace(told, phase=Phase.HTTP_BIND)  # no request of the warm-up was seen yet
+    for words, coarse, fine in _FINER:
+        if phase is coarse and words in reading.last:
+            return replace(told, phase=fine)
     return replace(told, phase=Phase.SERVING) if phase is Phase.READY else told
 
 
