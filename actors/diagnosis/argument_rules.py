@@ -66,6 +66,7 @@ RULES = (
         means="the model's sizes cannot be split like this",
         advice=("choose a --tp-size (or --ep-size) that divides the number of heads, experts and quantized blocks",),
         usual=Phase.WEIGHTS,
+        raised=True,
     ),
     Rule(
         "architecture_unknown",
@@ -80,5 +81,6 @@ RULES = (
         means="this release of the server does not know the model's architecture or quantization",
         advice=("use a newer release of SGLang (and of transformers), or another model format",),
         usual=Phase.ARGS,
+        raised=True,
     ),
 )

@@ -156,6 +156,7 @@ RULES = (
         "RuntimeError: FlashAttention only supports Ampere GPUs or newer.",
         means="this kernel does not exist for this GPU",
         usual=Phase.GRAPH_TARGET,
+        raised=True,
     ),
     Rule(
         "torch_without_this_gpu",

@@ -43,7 +43,8 @@ RULES = (
         "host_allocation_failed",
         Label.HOST_OOM,
         words(
-            r"\[Errno 12\] Cannot allocate memory|std::bad_alloc|MemoryError\b|.{0,60}unable to allocate host memory"
+            r"\[Errno 12\] Cannot allocate memory|std::bad_alloc|MemoryError\b(?!: insufficient free VRAM)"
+            r"|.{0,60}unable to allocate host memory"
             r"|.{0,60}\bfork: Cannot allocate memory"
         ),
         "OSError: [Errno 12] Cannot allocate memory",

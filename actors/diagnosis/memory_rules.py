@@ -112,6 +112,7 @@ RULES = (
         means="more requests were to run than there are state slots for; the device was not full",
         advice=("raise --max-mamba-cache-size or --mamba-full-memory-ratio, or lower --max-running-requests",),
         fixed=Phase.SERVING,
+        raised=True,
     ),
     Rule(
         "workspace_exhausted",

@@ -99,7 +99,7 @@ class Reading:
         self.stamp = ""
         self._rank = ""
         self._fatal = self._of_request = False
-        self._was_calm = True
+        self._was_calm, self._is_head = True, False
         self._wrapped: list[str] = []
         self._open: Finding | None = None
         self._open_lines = 0
@@ -124,7 +124,8 @@ class Reading:
             self.earlier = self.best or self.earlier
             self._begin()
         self.timeline.take(line, 0.0)
-        if line.stamp or line.rank:
+        self._is_head = bool(line.stamp or line.rank)
+        if self._is_head:
             self._head(line)
         elif gap > 2:
             self._wrapped, self._open = [], None
@@ -248,7 +249,8 @@ class Reading:
     def _found(self, message: Message, text: str) -> Finding | None:
         rule = rule_for(message)
         if rule is not None:
-            return self._finding(rule, message, text)
+            warns = rule.raised and self._is_head and message.is_plain
+            return None if warns else self._finding(rule, message, text)
         if not message.is_exception or self._of_request:
             return None
         self.has_trouble = True

@@ -33,7 +33,8 @@ class Rule:
     `example` is a line that a real server wrote. `means` and `advice` stand before those of the label. `usual` is the
     phase where the log itself shows none; `fixed` the only one that the cause can have. `decide` looks at the whole
     message (wrapped lines joined), e.g. at its numbers, and may tell another label. `wraps`: its numbers may stand on
-    the lines after it, which then belong to the evidence. `source`: whose words they are.
+    the lines after it, which then belong to the evidence. `raised`: only as an exception; as a logger's own words it is
+    a warning of something that the server goes on without. `source`: whose words they are.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Rule:
     decide: Callable[[str], Label] | None = None
     confidence: Confidence | None = None
     wraps: bool = False
+    raised: bool = False
     source: str = "SGLang"
 
 
@@ -66,6 +68,11 @@ class Message:
     body: str
     whole: str
     captured: str | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is no exception's, by its prefixes."""
+        return self.body == self.whole and self.captured is None
 
     @property
     def is_exception(self) -> bool:

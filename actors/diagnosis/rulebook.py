@@ -59,7 +59,7 @@ SUSPECT = re.compile(
 
 # What a server tells of something that it goes on without.
 _GOES_ON = re.compile(
-    r"Ignore |.*\b(?:fall(?:ing|s)?[ -]?back|skipping|retrying in|will be ignored|is disabled|disabling)\b",
+    r"Ignore |.*\b(?:fall(?:ing|s)?[ -]?back|skipping|retrying in|will be ignored|refusing|is disabled|disabling)\b",
     re.IGNORECASE,
 )
 

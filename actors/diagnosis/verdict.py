@@ -164,7 +164,10 @@ def _by_exit_code(reading: Reading, ending: Ending) -> Diagnosis:
     is_error = code is not None and code > 0 and code not in SIGKILLED | SIGTERMED | _CRASHED
     shown = (last[:EVIDENCE_LENGTH], reading.last_number) if last and is_error else (ending_words(code, last), 0)
     where = phase if phase not in _UNTOLD else reading.broken_at or phase
-    return Diagnosis(label_of_exit_code(code, phase), where, *shown, code, Confidence.LOW)
+    label = label_of_exit_code(code, phase)
+    if label is Label.COMMAND_NOT_FOUND and phase not in _UNTOLD:
+        label = Label.UNKNOWN  # a wrapper's, or of a later command: the server itself had been found
+    return Diagnosis(label, where, *shown, code, Confidence.LOW)
 
 
 def label_of_exit_code(code: int | None, phase: Phase) -> Label:
