@@ -26,7 +26,8 @@ _SHIPPERS = re.compile(
     | \[\d{4}-\d\d-\d\d\ [\d:]{8}:\d{3}\]\ [\w.]+:\ \[[A-Z]+\]\ \[\d+\]\    # torch_npu: '[2026-05-29 16:30:21:955] ...'
     | [IWEF]\d{4,8}\ [\d:.]+\s+\d+\ [\w./]+:\d+\]\ ?                       # glog: 'E0115 05:20:19.9 309 file.cpp:81] '
     | (?:ERROR|WARNING|INFO)\ \d\d-\d\d\ \d\d:\d\d:\d\d\ (?:\[\S+\]\ )?     # vLLM
-    | >\ (?=\S)                                                           # quoted in a report
+    | >\                                                                  # quoted in a report
+    | \d{1,4}:\                                                           # srun -l: '0: '
     )""",
     re.VERBOSE,
 )
@@ -51,9 +52,8 @@ class LogLine:
 
 def clean(text: str) -> LogLine:
     """The message with the server's own time stamp and rank tag taken off."""
-    text = text.rstrip()
-    if text.startswith('{"') and _JSON_KEY.search(text) and (wrapped := _JSON.search(text)):
-        text = json.loads(wrapped["text"], strict=False).rstrip()
+    text = text.strip()
+    text = _from_json(text)
     if "\x1b" in text or text.startswith("["):
         text = _COLOUR.sub("", text)
     if "[repeated" in text:
@@ -61,10 +61,16 @@ def clean(text: str) -> LogLine:
     position = 0
     while (stripped := _SHIPPERS.match(text, position)) and stripped.end() > position:
         position = stripped.end()
-    text = text[position:]
+    text = _from_json(text[position:].lstrip()) if position else text
     if text.startswith("["):
         text = _COLOUR.sub("", text)
     header = _HEADER.match(text)
     if header is None or not (header["stamp"] or header["rank"]):
         return LogLine(text)
     return LogLine(header["message"], header["stamp"] or "", header["rank"].strip())
+
+
+def _from_json(text: str) -> str:
+    if text.startswith('{"') and _JSON_KEY.search(text) and (wrapped := _JSON.search(text)):
+        return str(json.loads(wrapped["text"], strict=False)).strip()
+    return text

@@ -13,12 +13,12 @@ _CARD_GIB = (
     *(178.4, 184.0, 191.7, 255.7, 267.6, 287.6),
 )
 _CONTEXT_GIB = 1.5
-_UNBALANCED = re.compile(r"pre_model_load_memory=(?P<least>[\d.]+),?\s*local_gpu_memory=(?P<own>[\d.]+)")
+_UNBALANCED = re.compile(r"pre_model_load_memory=(?P<least>[\d.]+),?local_gpu_memory=(?P<own>[\d.]+)")
 
 
 def _occupied_or_unequal(message: str) -> Label:
     """Cards of two sizes that are both empty are unequal; a card with less than any empty one has is occupied."""
-    told = _UNBALANCED.search(message)
+    told = _UNBALANCED.search("".join(message.split()))  # wherever a terminal cut it
     if told is None:
         return Label.GPU_OCCUPIED
     both = all(_is_empty_card(float(told[name].rstrip("."))) for name in ("least", "own"))

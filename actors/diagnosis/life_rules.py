@@ -8,16 +8,14 @@ from actors.diagnosis.rule import Rule, Weight, words
 from orchestrator.outcome import Confidence, Label, Phase
 
 _HEALTH = re.compile(
-    r"for last (?P<waited>\d+) seconds.*?tic start time: (?P<tic>\d\d:\d\d:\d\d)"
-    r".*?last_heartbeat time: (?P<beat>[\d:]{8})",
-    re.DOTALL,
+    r"forlast(?P<waited>\d+)seconds.*?ticstarttime:(?P<tic>\d\d:\d\d:\d\d).*?last_heartbeattime:(?P<beat>[\d:]{8})"
 )
 _DAY_S = 24 * 3600
 
 
 def _stale_or_busy(message: str) -> Label:
     """A detokenizer that spoke within the time that the check itself waits was busy when the check began, not dead."""
-    told = _HEALTH.search(message)
+    told = _HEALTH.search("".join(message.split()))  # wherever a terminal cut it
     if told is None:
         return Label.HEALTH_STALE
     silent_s = (_seconds(told["tic"]) - _seconds(told["beat"])) % _DAY_S

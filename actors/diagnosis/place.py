@@ -8,6 +8,7 @@ from orchestrator.outcome import Phase
 
 # A frame that a terminal wrapped has its line and function on the next line.
 FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)",?(?: line \d+(?:,? in (?P<function>[\w<>]+))?)?')
+_BEGIN_OF_FRAME = re.compile(r'^\s*File "')
 REST_OF_FRAME = re.compile(r"^\s*line \d+,? in (?P<function>[\w<>]+)")
 # First match wins.
 _PLACES = (
@@ -53,6 +54,37 @@ _DRAFT_WORKER = re.compile(r"speculative/\w*worker\w*\.py")
 # The HTTP layer: what breaks there broke one request.
 _REQUEST = re.compile(r"/(?:uvicorn|starlette|fastapi)/|/entrypoints/(?:openai/|http_server\.py)")
 _STARTING = re.compile(r"(?:scheduler|tp_worker\w*|model_runner)\.py __init__$")
+
+
+class Frames:
+    """Puts the frames of tracebacks together again that a terminal cut, between words or anywhere."""
+
+    def __init__(self) -> None:
+        self._begun = ""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the next line may belong to a frame."""
+        return bool(self._begun)
+
+    def told(self, message: str) -> str | None:
+        """The frame that this line is or completes, as "file function"; None where it is something else."""
+        begun, self._begun = self._begun, ""
+        if rest := REST_OF_FRAME.match(message):
+            return f"... {rest['function']}"
+        if _BEGIN_OF_FRAME.match(message):
+            begun = ""
+        elif not begun:
+            return None
+        whole = None
+        for glue in ("", " "):
+            whole = FRAME.match(begun + glue + message.strip()) or whole
+            if whole is not None and whole["function"]:
+                return f"{whole['file']} {whole['function']}"
+        if begun:  # the second line did not complete it, so it was whole
+            return None
+        self._begun = message.strip()
+        return f"{whole['file']} " if whole is not None else ""
 
 
 class Place:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
+from actors.diagnosis.capture_rules import GRAPH_FAILED
 from actors.diagnosis.exceptions import SERVING, is_echo, label_of_exception
-from actors.diagnosis.place import FRAME, REST_OF_FRAME, Place
+from actors.diagnosis.place import Frames, Place
 from actors.diagnosis.rule import Message, Rule, Weight, lay_open
 from actors.diagnosis.rulebook import SUSPECT, rule_for
 from actors.follower import Segment
@@ -21,6 +22,7 @@ _WRAPPED_LINES = 6
 # some seconds until they are ended.
 _SIGNS_OF_LIFE, _SIGNS_OF_OTHERS = 2, 40
 _NOT_WRAPPED = ("Possible ", "The above", "During ", "Traceback", "CUDA kernel errors", "raise ")
+_FRAME = re.compile(r'File \\?"|, in \w|line \d+, in')
 # "Capture cuda graph", and on the next line what became of it.
 _CUT_CAPTURE = re.compile(r"\bCapture\b[\w -]*$")
 # A shell's account of a SIGKILL, whoever sent it.
@@ -91,6 +93,7 @@ class Reading:
         self.best: Finding | None = None
         self.note: Finding | None = None
         self.place = Place()
+        self._frames = Frames()
         self.broken_at: Phase | None = None
         self.is_starting = False
         self.has_trouble = False
@@ -117,7 +120,7 @@ class Reading:
             self.timeline.advance(text.strip(), 0.0, is_bar=True)
             return
         suspect = SUSPECT.search(text.lower()) is not None
-        if not suspect and not self._wrapped and self._open is None and not self._is_telling(text):
+        if not (suspect or self._wrapped or self._open or self._frames.is_open or self._is_telling(text)):
             return
         line = clean(text)
         if line.message.startswith("server_args=") and (self.best or self.ends_itself or self.timeline.is_ready):
@@ -134,10 +137,10 @@ class Reading:
 
     def _is_telling(self, text: str) -> bool:
         if self.timeline.phase is Phase.SERVING:
-            return " batch" in text or 'File "' in text or "server_args=" in text
+            return " batch" in text or _FRAME.search(text) is not None or "server_args=" in text
         if self.timeline.phase in {Phase.LAUNCH, Phase.READY}:
             return True  # whatever comes next ends these
-        return MARKERS.search(text) is not None or 'File "' in text
+        return MARKERS.search(text) is not None or _FRAME.search(text) is not None
 
     def _head(self, line: LogLine) -> None:
         """A line with a stamp or a rank begins a new message."""
@@ -164,14 +167,10 @@ class Reading:
         if "Traceback (most recent call last)" in message:
             self.has_trouble = self.has_trouble or not self._of_request
             self.place = Place()
-        frame = FRAME.match(message)
-        if frame is not None:
-            self._wrapped, self._open = [], None
-            told = f"{frame['file']} {frame['function'] or ''}"
-        elif rest := REST_OF_FRAME.match(message):
-            told = f"... {rest['function']}"
-        else:
+        told = self._frames.told(message)
+        if told is None:
             return False
+        self._wrapped, self._open = [], None
         if self._of_request:
             return True
         self.has_trouble = True
@@ -205,7 +204,8 @@ class Reading:
             self._wrapped = [*self._wrapped, message][-3:] if continues and len(message) < 300 else []
             return
         # An exception that no rule knows may be the first half of one that a rule does.
-        self._wrapped, self._open_lines = [message] if found.rule is None and len(message) < 300 else [], 0
+        is_half = found.rule in {None, GRAPH_FAILED} and len(message) < 300
+        self._wrapped, self._open_lines = [message] if is_half else [], 0
         self._open = found if found.rule is not None and found.rule.wraps else None
         if found.weight is Weight.NOTE:
             self.note = self.note or found
@@ -219,6 +219,8 @@ class Reading:
         best = self.best
         if best is None:
             return True
+        if found.number == best.number and found.rule is not None and best.rule in {None, GRAPH_FAILED}:
+            return True  # the whole of a message whose first half was judged
         if found.label is Label.STOP_REQUESTED and best.fatal:
             return False  # somebody cleans up after a death
         return found.weight > best.weight and not (best.is_conclusive and found.weight is Weight.HINT)
@@ -236,6 +238,7 @@ class Reading:
 
     def _joined(self, message: str, text: str) -> Finding | None:
         """A message that a terminal cut: between words, or anywhere."""
+        half: Finding | None = None
         for glue in (" ", ""):
             for first in range(len(self._wrapped)):
                 begun = glue.join(self._wrapped[first:])
@@ -243,8 +246,11 @@ class Reading:
                 rule = rule_for(opened)
                 if rule is not None:
                     told = self._finding(rule, opened, f"{begun}{glue}{message}")
-                    return replace(told, number=self.last_number - len(self._wrapped) + first)
-        return None
+                    told.number -= len(self._wrapped) - first
+                    if rule is not GRAPH_FAILED:
+                        return told
+                    half = half or told
+        return half
 
     def _found(self, message: Message, text: str) -> Finding | None:
         rule = rule_for(message)
