@@ -43,11 +43,24 @@ RULES = (
     Rule(
         "program_missing",
         Label.COMMAND_NOT_FOUND,
-        words(r"(?:\S+: )?No module named '?(?:sglang|actors)\b"),
+        words(
+            r"(?:\S+: )?No module named '?(?:sglang|actors)\b"
+            r"|(?:\S+: )?(?:line \d+: |\d+: )?(?:sglang|python3?|vllm): (?:command )?not found"
+            r"|.{0,120}exec: \"(?:sglang|python3?|vllm)\": executable file not found"
+        ),
         "/usr/bin/python3: No module named sglang",
         means="SGLang is not installed in the Python that was started",
         usual=Phase.LAUNCH,
         source="Python",
+    ),
+    Rule(
+        "settings_refused",
+        Label.CONFIG_CONFLICT,
+        words(r"\d+ validation errors? for \w+(?:Config|Args)\b"),
+        "pydantic_core._pydantic_core.ValidationError: 1 validation error for VllmConfig",
+        means="the settings do not go together; the next line names them",
+        fixed=Phase.ARGS,
+        source="vLLM",
     ),
     Rule(
         "more_sequences_than_state_blocks",

@@ -109,6 +109,7 @@ RULES = (
         words(
             r"Memory access fault by GPU node|HSA_STATUS_ERROR_(?:EXCEPTION|MEMORY_APERTURE_VIOLATION)"
             r"|.{0,80}\b(?:aicore|vector core|aivec) (?:exception|error)|.{0,40}fftsplus aivector error"
+            r"|.{0,80}\baicore execution is abnormal|.{0,120}error code is 5070(?:15|35)\b"
         ),
         "Memory access fault by GPU node-3 (Agent handle: 0x55d0) on address 0x7f1c000. Reason: Unknown.",
         usual=Phase.SERVING,
@@ -157,6 +158,16 @@ RULES = (
         means="this kernel does not exist for this GPU",
         usual=Phase.GRAPH_TARGET,
         raised=True,
+    ),
+    Rule(
+        "kernel_needs_a_larger_gpu",
+        Label.KERNEL_ARCH,
+        words(r"(?:[\w.]*OutOfResources: )?out of resource: "),
+        "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 131072, Hardware limit: 101376",
+        means="a kernel needs more shared memory or registers than this GPU's multiprocessors have",
+        advice=("take another backend (--attention-backend, --moe-runner-backend) or a smaller --page-size",),
+        usual=Phase.GRAPH_TARGET,
+        source="Triton",
     ),
     Rule(
         "torch_without_this_gpu",

@@ -45,7 +45,8 @@ RULES = (
         words(
             r"\[Errno 12\] Cannot allocate memory|std::bad_alloc|MemoryError\b(?!: insufficient free VRAM)"
             r"|.{0,60}unable to allocate host memory"
-            r"|.{0,60}\bfork: Cannot allocate memory"
+            r"|.{0,60}: Cannot allocate memory$|.{0,60}\bfork: Cannot allocate memory"
+            r"|Unable to allocate \S+ [KMGT]iB for an array"
         ),
         "OSError: [Errno 12] Cannot allocate memory",
         means="the host had no memory left to give, or a limit of the process (ulimit, cgroup) was reached",
@@ -145,7 +146,7 @@ RULES = (
             r"Fatal Python error: (?:Segmentation fault|Bus error|Illegal instruction|Floating)|!+ Segfault encountered"
             r"|(?:\S+: line \d+: +\d+ |(?:\[[^\]]{1,60}\] )?Signal: |zsh: |.{0,40}signal: )?Segmentation fault\b"
             r"|(?:double free or corruption|corrupted size vs\. prev_size|free\(\): invalid"
-            r"|malloc\(\): |munmap_chunk\(\): )|\*\*\* SIGSEGV|Caught signal (?:11|7) "
+            r"|malloc\(\): |\*\*\* stack smashing detected|munmap_chunk\(\): )|\*\*\* SIGSEGV|Caught signal (?:11|7) "
         ),
         "Fatal Python error: Segmentation fault",
         means="a process crashed in compiled code",

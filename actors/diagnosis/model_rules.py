@@ -41,8 +41,8 @@ RULES = (
         Label.MODEL_DOWNLOAD,
         words(
             r".{0,40}HTTPS?ConnectionPool\(host='(?:\S*huggingface|\S*hf-mirror|\S*modelscope)"
-            r"|.{0,80}(?:429|5\d\d) (?:Client|Server) Error.{0,120}(?:/resolve/|/api/models/)"
-            r"|.{0,60}thrown while requesting (?:HEAD|GET) "
+            r"|.{0,80}(?:429|5\d\d) (?:Client|Server) Error.{0,120}(?:/resolve/|/api/(?:v1/)?models/)"
+            r"|\(ProtocolError\('Connection aborted.{0,160}Request ID: |.{0,60}thrown while requesting (?:HEAD|GET) "
             r"|.{0,60}Temporary failure in name resolution"
         ),
         "requests.exceptions.ConnectionError: (MaxRetryError(\"HTTPSConnectionPool(host='huggingface.co', "
@@ -74,7 +74,8 @@ RULES = (
         Label.MODEL_MISSING,
         words(
             r"\S+ does not appear to have (?:a file|files) named|Cannot find any model weights"
-            r"|Cannot find any .{0,30}weights"
+            r"|Cannot find (?:any .{0,30}weights|the config file for)|Error no file named|Unable to load weights from"
+            r"|(?:\w+ )?model path \S+ does not exist|\[Errno 20\] Not a directory: .{0,300}(?:\.json|safetensors)"
             r"|Unrecognized model in \S+ Should have a `model_type` key"
             r"|(?:\[Errno 2\] )?No such file or directory: .{0,300}(?:config\.json|safetensors|\.bin|\.gguf|tokenizer)"
             r"|(?:No|Could not find any) (?:safetensors|weights?|\.pt) files? (?:found )?(?:in|at|with)"

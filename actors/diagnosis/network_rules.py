@@ -39,7 +39,9 @@ RULES = (
         "collective_timed_out",
         Label.NCCL_TIMEOUT,
         words(
-            r"(?:\[Rank \d+\] )?Watchdog caught collective operation timeout|.{0,60}collective timeout from"
+            r"(?:\[Rank \d+\] )?(?:Watchdog caught collective operation timeout"
+            r"|Some NCCL operations have failed or timed out"
+            r"|Work WorkNCCL\(.*timed out in blocking wait)|.{0,60}collective timeout from"
             r"|.{0,20}ProcessGroupNCCL's watchdog got stuck|.{0,80}Application timeout caused pair closure"
             r"|.{0,120}Timed out waiting \d+ms for (?:recv|send) operation|.{0,80}notify wait timeout"
             r"|.{0,40}\bran for \d+ milliseconds before timing out|.{0,20}DeepEP (?:timeout\b|error: .{0,20}timeout)"

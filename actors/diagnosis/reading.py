@@ -189,7 +189,7 @@ class Reading:
             return
         if self._open is not None and not (line.stamp or line.rank):
             self._go_on(message)
-        is_cut = bool(self._wrapped) and _CUT_CAPTURE.search(self._wrapped[-1]) is not None
+        is_cut = bool(self._wrapped) and self._is_cut_capture()
         found = self._joined(message, text) if is_cut else None
         found = self._found(lay_open(message), text) if suspect and found is None else found
         if found is None and self._wrapped and not is_cut:
@@ -214,6 +214,14 @@ class Reading:
             if self.best is not None and found.phase is None and self.best.label is found.label:
                 found.phase = self.best.phase or (self.best.rule.usual if self.best.rule is not None else None)
             self.best = found
+
+    def _is_cut_capture(self) -> bool:
+        """Whether the line before tells of a capture, and what became of it may stand on this one."""
+        best = self.best
+        is_half = (
+            best is not None and best.rule is GRAPH_FAILED and self.last_number - best.number <= len(self._wrapped)
+        )
+        return is_half or _CUT_CAPTURE.search(self._wrapped[-1]) is not None
 
     def _is_better(self, found: Finding) -> bool:
         best = self.best

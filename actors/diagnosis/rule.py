@@ -91,6 +91,7 @@ _PREFIX = re.compile(
     | ['"](?=Rank\ )
     | what\(\):\ +
     | [Rr]ank\ \d+:\ +
+    | ray\.exceptions\.RayTaskError\(\w+\):\ +
     | (?:Scheduler|TokenizerManager|DetokenizerManager|DataParallelController)\ hit\ an\ exception:\ +
     | Initialization\ failed\.\ warmup\ error:\ +
     | \[PG[^\]]{0,80}\]\ +

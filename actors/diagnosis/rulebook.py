@@ -52,7 +52,8 @@ SUSPECT = re.compile(
     r"|divisible|recogni|unknown|cuda_home|ninja|nvcc|nvrtc|ptxas|collect2|offline|hub|huggingface|resolution"
     r"|requesting"
     r"|repo|gated|distant|unexpected|missing|max seq len|kv cache|slots|unspecified|misaligned|assert|nccl|hccl|named"
-    r"|shutting down|finished server|usage: [\w./ -]+ \[-h|compute capability|auxiliary"
+    r"|shutting down|finished server|usage: [\w./ -]+ \[-h|compute capability|auxiliary|out of resource"
+    r"|stack smashing|error no file|validation error"
     r"|consistency|could finish|could not|does not|free\(\)|malloc\(\)|chunk\(\)|started server|broken pipe"
 )
 
