@@ -163,7 +163,7 @@ RULES = (
         "kernel_needs_a_larger_gpu",
         Label.KERNEL_ARCH,
         words(r"(?:[\w.]*OutOfResources: )?out of resource: "),
-        "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 131072, Hardware limit: 101376",
+        "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 131072, Hardware limit: 10137",
         means="a kernel needs more shared memory or registers than this GPU's multiprocessors have",
         advice=("take another backend (--attention-backend, --moe-runner-backend) or a smaller --page-size",),
         usual=Phase.GRAPH_TARGET,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from actors.diagnosis.capture_rules import GRAPH_FAILED
 from actors.diagnosis.exceptions import SERVING, is_echo, label_of_exception
+from actors.diagnosis.finding import MEMORY_LABELS, ONLY_PLACE, Finding
 from actors.diagnosis.place import Frames, Place
 from actors.diagnosis.rule import Message, Rule, Weight, lay_open
 from actors.diagnosis.rulebook import SUSPECT, rule_for
@@ -32,52 +33,6 @@ _LAYER_FAILED = re.compile(r"Failed to (?:create|initialize|load|repack|quantize
 # Memory of graphs in an out-of-memory that is not one of a capture: they were captured before.
 _GRAPHS_THERE = "allocated in private pools (e.g., CUDA Graphs)"
 _UNTOLD = frozenset({Phase.LAUNCH, Phase.ARGS})
-_MEMORY_LABELS = {
-    Phase.SPAWN: Label.GPU_OCCUPIED,  # nothing of ours is on the GPU yet
-    Phase.DIST_INIT: Label.GPU_OCCUPIED,
-    Phase.WEIGHTS: Label.OOM_WEIGHTS,
-    Phase.DRAFT_WEIGHTS: Label.OOM_WEIGHTS,
-    Phase.KV_POOL: Label.OOM_KV_ALLOC,
-    Phase.STATE_POOL: Label.STATE_POOL,
-    Phase.GRAPH_TARGET: Label.OOM_GRAPH_TARGET,
-    Phase.GRAPH_DRAFT: Label.OOM_GRAPH_DRAFT,
-    Phase.HTTP_BIND: Label.RUNTIME_OOM,
-    Phase.WARMUP: Label.RUNTIME_OOM,
-    Phase.READY: Label.RUNTIME_OOM,
-    Phase.SERVING: Label.RUNTIME_OOM,
-}
-# Where a label has only one place, whatever the log shows of the start.
-_FIXED = {
-    Label.OOM_KV_ALLOC: Phase.KV_POOL,
-    Label.STATE_POOL: Phase.STATE_POOL,
-    Label.OOM_GRAPH_TARGET: Phase.GRAPH_TARGET,
-    Label.OOM_GRAPH_DRAFT: Phase.GRAPH_DRAFT,
-}
-
-
-@dataclass(slots=True)
-class Finding:
-    """A line that tells something. `phase` is None where neither log nor traceback show where the server was.
-
-    `fatal`: the server itself said that this exception ended one of its processes. `rest`: its wrapped lines.
-    """
-
-    label: Label
-    phase: Phase | None
-    evidence: str
-    message: str
-    number: int
-    weight: Weight
-    rule: Rule | None = None
-    rank: str = ""
-    stamp: str = ""
-    fatal: bool = False
-    rest: str = ""
-    signs_of_life: int = 0
-
-    @property
-    def is_conclusive(self) -> bool:
-        return self.weight is Weight.CAUSE or (self.fatal and self.label is not Label.UNKNOWN)
 
 
 class Reading:
@@ -312,14 +267,14 @@ class Reading:
             return Label.OOM_GRAPH_DRAFT if is_draft else Label.OOM_GRAPH_TARGET
         if _LAYER_FAILED.match(message.body) and (place or now) in _UNTOLD | {Phase.SPAWN, Phase.WEIGHTS}:
             return Label.OOM_WEIGHTS
-        return _MEMORY_LABELS.get(now if now in SERVING else place or now, Label.OUT_OF_MEMORY)
+        return MEMORY_LABELS.get(now if now in SERVING else place or now, Label.OUT_OF_MEMORY)
 
     def _phase(self, label: Label, message: Message | None) -> Phase | None:
         now = self._now()
         if label is Label.OOM_WEIGHTS:
             return Phase.DRAFT_WEIGHTS if Phase.DRAFT_WEIGHTS in {now, self.place.phase} else Phase.WEIGHTS
-        if label in _FIXED:
-            return _FIXED[label]
+        if label in ONLY_PLACE:
+            return ONLY_PLACE[label]
         if message is not None and message.captured is not None and now in _UNTOLD:
             is_draft = Phase.GRAPH_DRAFT is self.place.phase or "draft" in message.captured
             return Phase.GRAPH_DRAFT if is_draft else Phase.GRAPH_TARGET

@@ -11,7 +11,8 @@ import signal
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from actors.diagnosis.reading import EVIDENCE_LENGTH, Finding, Reading
+from actors.diagnosis.finding import Finding
+from actors.diagnosis.reading import EVIDENCE_LENGTH, Reading
 from actors.diagnosis.rule import Weight
 from actors.follower import Segment
 from orchestrator.outcome import Confidence, Diagnosis, Label, Phase
