@@ -121,7 +121,7 @@ RULES = (
         words(
             r".{0,120}\b(?:no kernel image is available|device kernel image is invalid|invalid device function"
             r"|PTX was compiled with an unsupported toolchain|hipErrorNoBinaryForGpu|NoBinaryForGpu"
-            r"|not supported in this architecture|Unsupported (?:gpu |cuda )?arch(?:itecture)?"
+            r"|not supported in this architecture|(?:Unsupported|Unknown) (?:gpu |cuda )?arch(?:itecture)?"
             r"|named symbol not found|driver on your system is too old"
             r"|without targeting appropriate compute capability)"
         ),
@@ -152,7 +152,7 @@ RULES = (
             r"|for the current GPU)"
             r"|Feature '[^']+' requires \.target sm_|.{0,160}only supported on (?:sm_?\d|Hopper|Blackwell)"
             r"|.{0,120}\b(?:not|no) implemented (?:\w+ )?for (?:current )?compute capability"
-            r"|.{0,120}\bdoes not support sm_?\d"
+            r"|.{0,120}\bdoes not support sm_?\d|.{0,80}only supported on .{0,40}compute capability"
         ),
         "RuntimeError: FlashAttention only supports Ampere GPUs or newer.",
         means="this kernel does not exist for this GPU",

@@ -184,6 +184,8 @@ class Reading:
             return True
         if found.number == best.number and found.rule is not None and best.rule in {None, GRAPH_FAILED}:
             return True  # the whole of a message whose first half was judged
+        if best.label is Label.OUT_OF_MEMORY and found.label in MEMORY_LABELS.values():
+            return True  # the exception that followed on it tells the place
         if found.label is Label.STOP_REQUESTED and best.fatal:
             return False  # somebody cleans up after a death
         return found.weight > best.weight and not (best.is_conclusive and found.weight is Weight.HINT)

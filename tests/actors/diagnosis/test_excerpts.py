@@ -142,6 +142,13 @@ def test_a_rank_that_spoke_last_of_its_graphs_serves_when_the_server_does() -> N
     assert told(capture + READY + DECODE + broken).label is Label.RUNTIME_OOM
 
 
+def test_an_out_of_memory_without_a_place_gets_it_from_the_exception_that_followed() -> None:
+    later = "Exception: Capture cuda graph failed: CUDA out of memory. Tried to allocate 1.31 GiB.\n"
+    assert told(OOM + "During handling of the above exception, another exception occurred:\n" + later).label == (
+        "oom_graph_target"
+    )
+
+
 def test_a_server_that_ran_was_no_missing_command() -> None:
     assert told(READY + DECODE, 127).label is Label.UNKNOWN
     assert told("", 127).label is Label.COMMAND_NOT_FOUND
