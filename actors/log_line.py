@@ -22,17 +22,21 @@ _SHIPPERS = re.compile(
     | \[\d+,\d+\]<std(?:out|err)>:\ ?                                     # mpirun
     | \[\d{1,3}\]:?\ (?=\[|\S+Error:|Traceback)                            # torchrun --log, srun -l
     | \[rank\d+\]:\s?                                                     # torch
-    | \[[IWEF]\d{3,4}\ [\d:.]+\ [\w./]+:\d+\]\ ?                           # torch: '[E602 11:17:52.5 File.cpp:17] '
+    | \[[IWEF](?:\d{3,4}\ [\d:.]+)?\ [\w./]+:\d+\]\ ?                      # torch: '[E602 11:17:52.5 File.cpp:17] '
+    | \[\d{4}-\d\d-\d\d\ [\d:]{8}:\d{3}\]\ [\w.]+:\ \[[A-Z]+\]\ \[\d+\]\    # torch_npu: '[2026-05-29 16:30:21:955] ...'
     | [IWEF]\d{4,8}\ [\d:.]+\s+\d+\ [\w./]+:\d+\]\ ?                       # glog: 'E0115 05:20:19.9 309 file.cpp:81] '
     | (?:ERROR|WARNING|INFO)\ \d\d-\d\d\ \d\d:\d\d:\d\d\ (?:\[\S+\]\ )?     # vLLM
-    | >\ (?=\S)                                                           # quoted in a report
+    | >\                                                                  # quoted in a report
+    | \d{1,4}:\                                                           # srun -l: '0: '
     )""",
     re.VERBOSE,
 )
-_DOCKER_JSON = re.compile(r'^\{"log": ?(?P<text>"(?:[^"\\]|\\.)*")')
+# Docker's own and other shippers' JSON: an object with the line and a stream, level or time beside it.
+_JSON = re.compile(r'[{,] ?"(?:log|message|msg)": ?(?P<text>"(?:[^"\\]|\\.)*")')
+_JSON_KEY = re.compile(r'"(?:log|stream|level|severity|time|timestamp|ts)": ?["\d]')
 _RAY_REPEATED = re.compile(r"\s*\[repeated \d+x across cluster\].*$")
 _HEADER = re.compile(
-    r"^\[(?P<stamp>(?:\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d(?:\.\d{1,6})?)?"
+    r"^\[?(?P<stamp>(?:\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d(?:\.\d{1,6})?)?"
     r"(?P<rank>(?: ?(?:DP|PP|ATTN_CP|MOE_DP|TP|EP)\d+)*)\] (?P<message>.*)$"
 )
 
@@ -48,9 +52,8 @@ class LogLine:
 
 def clean(text: str) -> LogLine:
     """The message with the server's own time stamp and rank tag taken off."""
-    text = text.rstrip()
-    if text.startswith('{"log":') and (wrapped := _DOCKER_JSON.match(text)):
-        text = json.loads(wrapped["text"], strict=False).rstrip()
+    text = text.strip()
+    text = _from_json(text)
     if "\x1b" in text or text.startswith("["):
         text = _COLOUR.sub("", text)
     if "[repeated" in text:
@@ -58,10 +61,16 @@ def clean(text: str) -> LogLine:
     position = 0
     while (stripped := _SHIPPERS.match(text, position)) and stripped.end() > position:
         position = stripped.end()
-    text = text[position:]
+    text = _from_json(text[position:].lstrip()) if position else text
     if text.startswith("["):
         text = _COLOUR.sub("", text)
     header = _HEADER.match(text)
     if header is None or not (header["stamp"] or header["rank"]):
         return LogLine(text)
     return LogLine(header["message"], header["stamp"] or "", header["rank"].strip())
+
+
+def _from_json(text: str) -> str:
+    if text.startswith('{"') and _JSON_KEY.search(text) and (wrapped := _JSON.search(text)):
+        return str(json.loads(wrapped["text"], strict=False)).strip()
+    return text

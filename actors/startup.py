@@ -39,9 +39,22 @@ _BEGINNINGS = (
     ("SIGTERM received.", Phase.SHUTDOWN),
     ("Gracefully exiting...", Phase.SHUTDOWN),
 )
+# What an excerpt that begins in the middle shows of where it is; in a whole log other lines tell that before.
+_SIGNS = (
+    ("[Gloo] Rank", Phase.DIST_INIT),
+    ("sglang is using nccl", Phase.DIST_INIT),
+    ("Using KV cache dtype", Phase.KV_POOL),
+    ("DSV4 memory calculation", Phase.KV_POOL),
+    ("Graph capturing finished", Phase.GRAPH_TARGET),  # vLLM
+    ("Start of pd disaggregation warmup", Phase.WARMUP),
+    ("End of disaggregation warmup", Phase.WARMUP),
+    ("Decode batch", Phase.SERVING),
+    ("Prefill batch", Phase.SERVING),
+)
 _BARS = (
     ("Capturing", Phase.GRAPH_TARGET),
     ("checkpoint shards", Phase.WEIGHTS),
+    ("loading shards", Phase.WEIGHTS),
     ("Fetching ", Phase.WEIGHTS),
     ("Downloading shards", Phase.WEIGHTS),
 )
@@ -49,7 +62,9 @@ _BARS = (
 MARKERS = re.compile(
     r"server_args=|Init (?:parallel|torch)|draft model|Load weight |Loading weights took|Starting to load model"
     r"|[Mm]emory pool|Mamba Cache|KV Cache |KV cache size|max_total_num_tokens=|Capture |Started server|Uvicorn running"
-    r"|SIGTERM received|Gracefully exiting|fired up|(?:Decode|Prefill) batch|avail"
+    r"|SIGTERM received|Gracefully exiting|fired up|(?:Decode|Prefill) batch|avail|\[Gloo\]|using nccl"
+    r"|KV cache dtype|DSV4 "
+    r"|Graph capturing|disaggregation warmup"
 )
 _BEFORE_READY = frozenset(Phase) - {Phase.READY, Phase.SERVING, Phase.SHUTDOWN}
 
@@ -114,8 +129,10 @@ class StartupTimeline:
                 return
         if message.startswith(READY_WORDS):
             self._enter(Phase.READY, line.rank, at_s)
-        elif self.phase is Phase.READY or (self.phase is Phase.ARGS and message.startswith("Decode batch")):
+        elif self.phase is Phase.READY:
             self._enter(Phase.SERVING, line.rank, at_s)
+        elif self.phase is Phase.ARGS and (sign := _sign(message)) is not None:
+            self._enter(sign, line.rank, at_s)
         elif self.phase in _BEFORE_READY:
             self._startup_line(message, line.rank, at_s)
 
@@ -214,6 +231,10 @@ class StartupTimeline:
             self.done, self.total = int(count["done"]), int(count["total"])
         free = _free(text)
         self.free_gib = self.free_gib if free is None else free
+
+
+def _sign(message: str) -> Phase | None:
+    return next((phase for words, phase in _SIGNS if message.startswith(words)), None)
 
 
 def _free(text: str) -> float | None:

@@ -8,6 +8,7 @@ print(verdict.diagnosis.label, verdict.advice)
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import gzip
 import io
@@ -26,6 +27,7 @@ from orchestrator.outcome import Confidence, Diagnosis, Label
 
 STANDARD_INPUT = "-"
 _BITE = 1 << 20
+_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _HEALTHY = frozenset({Label.READY, Label.BENIGN})
 # What a rank says when another one has died, or was told to stop.
 _CONSEQUENCES = frozenset({Label.PEER_RANK_FAILED, Label.NCCL_TIMEOUT, Label.NCCL_INIT, Label.STOP_REQUESTED})
@@ -115,8 +117,24 @@ def _opened(file: str | Path, name: str) -> Iterator[IO[bytes]]:
             import zstandard
 
             yield stack.enter_context(zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True))
+        elif head[:2] in _UTF_16:
+            recoded: Any = _Utf16(raw)
+            yield recoded
         else:
+            raw.read(len(codecs.BOM_UTF8) if head.startswith(codecs.BOM_UTF8) else 0)
             yield raw
+
+
+class _Utf16:
+    """A log that a Windows shell redirected, as UTF-8."""
+
+    def __init__(self, raw: IO[bytes]) -> None:
+        self._raw = raw
+        self._decoder = codecs.getincrementaldecoder("utf-16")(errors="replace")
+
+    def read(self, size: int) -> bytes:
+        data = self._raw.read(size)
+        return self._decoder.decode(data, final=not data).encode()
 
 
 def _segments(stream: IO[bytes], name: str) -> Iterator[Segment]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from actors.diagnosis.rule import Rule, words
+from actors.diagnosis.rule import Rule, Weight, words
 from orchestrator.outcome import Label, Phase
 
 RULES = (
@@ -15,6 +15,16 @@ RULES = (
         ),
         "launch_server.py: error: unrecognized arguments: --enable-reasoning",
         means="the server's command line does not know this argument, or not this value",
+        fixed=Phase.ARGS,
+        source="argparse",
+    ),
+    Rule(
+        "usage_shown",
+        Label.FLAG_INVALID,
+        words(r"usage: [\w./-]+(?: [\w./-]+){0,3} \[-h\]"),
+        "usage: launch_server.py [-h] --model-path MODEL_PATH [--tokenizer-path TOKENIZER_PATH]",
+        weight=Weight.HINT,
+        means="the program told how to call it, which it does when it refuses its command line",
         fixed=Phase.ARGS,
         source="argparse",
     ),
@@ -33,11 +43,24 @@ RULES = (
     Rule(
         "program_missing",
         Label.COMMAND_NOT_FOUND,
-        words(r"(?:\S+: )?No module named '?(?:sglang|actors)\b"),
+        words(
+            r"(?:\S+: )?No module named '?(?:sglang|actors)\b"
+            r"|(?:\S+: )?(?:line \d+: |\d+: )?(?:sglang|python3?|vllm): (?:command )?not found"
+            r"|.{0,120}exec: \"(?:sglang|python3?|vllm)\": executable file not found"
+        ),
         "/usr/bin/python3: No module named sglang",
         means="SGLang is not installed in the Python that was started",
         usual=Phase.LAUNCH,
         source="Python",
+    ),
+    Rule(
+        "settings_refused",
+        Label.CONFIG_CONFLICT,
+        words(r"\d+ validation errors? for \w+(?:Config|Args)\b"),
+        "pydantic_core._pydantic_core.ValidationError: 1 validation error for VllmConfig",
+        means="the settings do not go together; the next line names them",
+        fixed=Phase.ARGS,
+        source="vLLM",
     ),
     Rule(
         "more_sequences_than_state_blocks",
@@ -56,18 +79,21 @@ RULES = (
         means="the model's sizes cannot be split like this",
         advice=("choose a --tp-size (or --ep-size) that divides the number of heads, experts and quantized blocks",),
         usual=Phase.WEIGHTS,
+        raised=True,
     ),
     Rule(
         "architecture_unknown",
         Label.CONFIG_CONFLICT,
         words(
             r"Model architectures? .{0,80}(?:are|is) not supported|.{0,120}does not recognize this architecture"
-            r"|Unknown quantization method|Quantization method .{0,60}(?:not supported|does not match)"
-            r"|.{0,80}quantization method .{0,60}is not supported"
+            r"|Unknown quantization method|Quantization method .{0,60}(?:not supported(?! for the current GPU)"
+            r"|does not match)"
+            r"|.{0,80}quantization method .{0,60}is not supported(?! for the current GPU)"
         ),
         "ValueError: Model architectures ['Qwen4ForCausalLM'] are not supported for now.",
         means="this release of the server does not know the model's architecture or quantization",
         advice=("use a newer release of SGLang (and of transformers), or another model format",),
         usual=Phase.ARGS,
+        raised=True,
     ),
 )

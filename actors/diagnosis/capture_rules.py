@@ -45,7 +45,7 @@ RULES = (
 GRAPH_FAILED = Rule(
     "graph_capture_failed",
     Label.CAPTURE_ERROR,
-    words(r"Capture [\w -]*?(?:graph|draft extend) failed: "),
+    words(r"Capture [\w -]*?(?:graph|draft extend) failed: |Piecewise CUDA Graph failed with error: "),
     "Exception: Capture cuda graph failed: head_dim 96 is not supported by the attention backend",
     means="a graph could not be captured, and memory was not the reason",
     usual=Phase.GRAPH_TARGET,

@@ -13,12 +13,12 @@ _CARD_GIB = (
     *(178.4, 184.0, 191.7, 255.7, 267.6, 287.6),
 )
 _CONTEXT_GIB = 1.5
-_UNBALANCED = re.compile(r"pre_model_load_memory=(?P<least>[\d.]+),?\s*local_gpu_memory=(?P<own>[\d.]+)")
+_UNBALANCED = re.compile(r"pre_model_load_memory=(?P<least>[\d.]+),?local_gpu_memory=(?P<own>[\d.]+)")
 
 
 def _occupied_or_unequal(message: str) -> Label:
     """Cards of two sizes that are both empty are unequal; a card with less than any empty one has is occupied."""
-    told = _UNBALANCED.search(message)
+    told = _UNBALANCED.search("".join(message.split()))  # wherever a terminal cut it
     if told is None:
         return Label.GPU_OCCUPIED
     both = all(_is_empty_card(float(told[name].rstrip("."))) for name in ("least", "own"))
@@ -46,12 +46,22 @@ RULES = (
     Rule(
         "less_free_than_wanted",
         Label.GPU_OCCUPIED,
-        words(r"Free memory on device \S+ \([\d./]+ GiB\) on startup is"),
+        words(r"Free memory on device (?:\S+ )?\([\d./]+ GiB\) on startup is"),
         "ValueError: Free memory on device cuda:3 (34.35/39.49 GiB) on startup is less than desired GPU memory "
         "utilization (0.9, 35.54 GiB).",
         usual=Phase.DIST_INIT,
         source="vLLM",
         wraps=True,
+    ),
+    Rule(
+        "memory_of_others_changed",
+        Label.GPU_OCCUPIED,
+        words(r"Error in memory profiling\. Initial free memory"),
+        "AssertionError: Error in memory profiling. Initial free memory 20.15 GiB, current free memory 22.90 GiB. This "
+        "happens when other processes sharing the same container release GPU memory while vLLM is profiling",
+        means="somebody else took or gave back memory of this GPU while the server measured it",
+        usual=Phase.KV_POOL,
+        source="vLLM",
     ),
     Rule(
         "device_busy",
@@ -86,7 +96,7 @@ RULES = (
             r".{0,120}\b(?:an illegal memory access was encountered|misaligned address|unspecified launch failure"
             r"|device-side assert triggered|an illegal instruction was encountered|hardware stack error"
             r"|cudaErrorIllegalAddress\b(?!')|CUDA_ERROR_ILLEGAL_ADDRESS|hipErrorIllegalAddress"
-            r"|invalid program counter)"
+            r"|invalid program counter)|\S+\.cuh?:\d+: .{0,200}\bAssertion "
         ),
         "torch.AcceleratorError: CUDA error: an illegal memory access was encountered",
         means="a kernel wrote or read where it must not; memory settings are not the cause",
@@ -99,6 +109,7 @@ RULES = (
         words(
             r"Memory access fault by GPU node|HSA_STATUS_ERROR_(?:EXCEPTION|MEMORY_APERTURE_VIOLATION)"
             r"|.{0,80}\b(?:aicore|vector core|aivec) (?:exception|error)|.{0,40}fftsplus aivector error"
+            r"|.{0,80}\baicore execution is abnormal|.{0,120}error code is 5070(?:15|35)\b"
         ),
         "Memory access fault by GPU node-3 (Agent handle: 0x55d0) on address 0x7f1c000. Reason: Unknown.",
         usual=Phase.SERVING,
@@ -110,7 +121,7 @@ RULES = (
         words(
             r".{0,120}\b(?:no kernel image is available|device kernel image is invalid|invalid device function"
             r"|PTX was compiled with an unsupported toolchain|hipErrorNoBinaryForGpu|NoBinaryForGpu"
-            r"|not supported in this architecture|Unsupported (?:gpu |cuda )?arch(?:itecture)?"
+            r"|not supported in this architecture|(?:Unsupported|Unknown) (?:gpu |cuda )?arch(?:itecture)?"
             r"|named symbol not found|driver on your system is too old"
             r"|without targeting appropriate compute capability)"
         ),
@@ -135,14 +146,28 @@ RULES = (
         "kernel_refuses_this_gpu",
         Label.KERNEL_ARCH,
         words(
-            r"FlashAttention(?:-\d)? only supports|.{0,160}\brequires? (?:SM ?>?=?\d|SM_?\d|compute capability"
-            r"|(?:a )?(?:Hopper|Blackwell|Ampere)\b)|.{0,120}(?:is|are) not supported on (?:this GPU|this device"
-            r"|sm_?\d)"
-            r"|Feature '[^']+' requires \.target sm_|.{0,60}only supported on (?:sm_?\d|Hopper|Blackwell)"
+            r"FlashAttention(?:-\d)? only supports"
+            r"|.{0,160}\b(?:requires?|needs) (?:an? )?(?:NVIDIA |CUDA )?(?:SM ?>?=?\d|SM_?\d|compute capability"
+            r"|(?:Hopper|Blackwell|Ampere)\b)|.{0,120}(?:is|are) not supported (?:on (?:this GPU|this device|sm_?\d)"
+            r"|for the current GPU)"
+            r"|Feature '[^']+' requires \.target sm_|.{0,160}only supported on (?:sm_?\d|Hopper|Blackwell)"
+            r"|.{0,120}\b(?:not|no) implemented (?:\w+ )?for (?:current )?compute capability"
+            r"|.{0,120}\bdoes not support sm_?\d|.{0,80}only supported on .{0,40}compute capability"
         ),
         "RuntimeError: FlashAttention only supports Ampere GPUs or newer.",
         means="this kernel does not exist for this GPU",
         usual=Phase.GRAPH_TARGET,
+        raised=True,
+    ),
+    Rule(
+        "kernel_needs_a_larger_gpu",
+        Label.KERNEL_ARCH,
+        words(r"(?:[\w.]*OutOfResources: )?out of resource: "),
+        "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 131072, Hardware limit: 10137",
+        means="a kernel needs more shared memory or registers than this GPU's multiprocessors have",
+        advice=("take another backend (--attention-backend, --moe-runner-backend) or a smaller --page-size",),
+        usual=Phase.GRAPH_TARGET,
+        source="Triton",
     ),
     Rule(
         "torch_without_this_gpu",

@@ -22,7 +22,8 @@ RULES = (
         Label.HOST_OOM,
         words(
             r"(?:\[[^\]]{1,40}\] )?(?:Out of memory: Kill(?:ed)? process|oom-kill:|Memory cgroup out of memory"
-            r"|\S+ invoked oom-killer)|.{0,40}\bOOMKilled\b"
+            r"|\S+ invoked oom-killer)|.{0,40}\bOOMKilled\b|slurmstepd: error: Detected \d+ oom.kill event"
+            r"|Task was killed due to the node running low on memory|\d+ Workers? .{0,60}killed due to memory pressure"
         ),
         "[Sun Mar 24 23:54:53 2024] Out of memory: Killed process 6154 (python) total-vm:18109076kB",
         means="the kernel of the host ended a process since the host's memory was full",
@@ -42,7 +43,10 @@ RULES = (
         "host_allocation_failed",
         Label.HOST_OOM,
         words(
-            r"\[Errno 12\] Cannot allocate memory|std::bad_alloc|MemoryError\b|.{0,60}unable to allocate host memory"
+            r"\[Errno 12\] Cannot allocate memory|std::bad_alloc|MemoryError\b(?!: insufficient free VRAM)"
+            r"|.{0,60}unable to allocate host memory"
+            r"|.{0,60}: Cannot allocate memory$|.{0,60}\bfork: Cannot allocate memory"
+            r"|Unable to allocate \S+ [KMGT]iB for an array"
         ),
         "OSError: [Errno 12] Cannot allocate memory",
         means="the host had no memory left to give, or a limit of the process (ulimit, cgroup) was reached",
@@ -50,9 +54,22 @@ RULES = (
         source="Python",
     ),
     Rule(
+        "host_cache_does_not_fit",
+        Label.HOST_OOM,
+        words(r"Not enough host memory (?!for request)"),
+        "ValueError: Not enough host memory available. Requesting 80.00 GB but only have 20.00 GB free. Please reduce "
+        "the size of the hierarchical cache.",
+        means="the part of the KV cache that lies in host memory is larger than what is free there",
+        advice=("lower --hicache-size or --hicache-ratio",),
+        usual=Phase.KV_POOL,
+    ),
+    Rule(
         "child_was_killed",
         Label.HOST_OOM,
-        words(_child_ended("-9", "SIGKILL") + r"|A worker was killed.{0,60}SIGKILL|.{0,60}exit_?code=137\b"),
+        words(
+            _child_ended("-9", "SIGKILL")
+            + r"|.{0,60}\bterminated with signal SIGKILL|A worker was killed.{0,60}SIGKILL|.{0,60}exit_?code=137\b"
+        ),
         "RuntimeError: Rank 0 scheduler died during initialization (exit code: -9). If exit code is -9 (SIGKILL), a "
         "common cause is the OS OOM killer.",
         weight=Weight.HINT,
@@ -100,7 +117,7 @@ RULES = (
         Label.PORT_IN_USE,
         words(
             r"\[Errno (?:98|48)\] error while attempting to bind|.{0,40}error while attempting to bind on address"
-            r"|Port (?:\d+ )?is already in use(?!, trying)|couldn't bind HTTP server socket"
+            r"|Port (?:\d+ )?is (?:already in use(?!, trying)|not available)|couldn't bind HTTP server socket"
         ),
         "[Errno 98] error while attempting to bind on address ('127.0.0.1', 30000): address already in use",
         means="another program listens on the server's port",
@@ -113,7 +130,8 @@ RULES = (
         words(
             r"Address already in use \(addr=|\[Errno (?:98|48)\] |.{0,120}\bEADDRINUSE\b|Address already in use"
             r"|.{0,80}server socket has failed to (?:listen|bind).{0,200}(?:errno: 98|already in use)"
-            r"|.{0,60}engine_info_bootstrap_port \d+ is already in use|Failed to bind to address"
+            r"|(?:\w+ ){0,3}\w*port(?: at)? \d+ is (?:already in use(?!, trying)|not available)"
+            r"|Failed to bind to address"
         ),
         "zmq.error.ZMQError: Address already in use (addr='tcp://127.0.0.1:29236')",
         means="a port between the processes of the server is taken, mostly by another server on this host",
@@ -126,8 +144,9 @@ RULES = (
         Label.SEGFAULT_ABORT,
         words(
             r"Fatal Python error: (?:Segmentation fault|Bus error|Illegal instruction|Floating)|!+ Segfault encountered"
-            r"|Segmentation fault\b|(?:double free or corruption|corrupted size vs\. prev_size|free\(\): invalid"
-            r"|malloc\(\): |munmap_chunk\(\): )|\*\*\* SIGSEGV|Caught signal (?:11|7) "
+            r"|(?:\S+: line \d+: +\d+ |(?:\[[^\]]{1,60}\] )?Signal: |zsh: |.{0,40}signal: )?Segmentation fault\b"
+            r"|(?:double free or corruption|corrupted size vs\. prev_size|free\(\): invalid"
+            r"|malloc\(\): |\*\*\* stack smashing detected|munmap_chunk\(\): )|\*\*\* SIGSEGV|Caught signal (?:11|7) "
         ),
         "Fatal Python error: Segmentation fault",
         means="a process crashed in compiled code",
@@ -138,7 +157,9 @@ RULES = (
         "aborted_below_python",
         Label.SEGFAULT_ABORT,
         words(
-            r"Fatal Python error: Aborted|Aborted(?: \(core dumped\))?$|terminate called (?:after throwing|without an)"
+            r"Fatal Python error: Aborted|Aborted(?: \(core dumped\))?$|\S+: line \d+: +\d+ Aborted +\(core dumped\)"
+            r"|.{0,60}\bterminated with signal SIG(?:SEGV|ABRT|BUS|ILL|FPE)|terminate called (?:after throwing"
+            r"|without an)"
             r"|" + _child_ended("-(?:11|6|4|7|8)", "SIG(?:SEGV|ABRT|ILL|BUS|FPE)")
         ),
         "Fatal Python error: Aborted",

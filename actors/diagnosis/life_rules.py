@@ -8,16 +8,14 @@ from actors.diagnosis.rule import Rule, Weight, words
 from orchestrator.outcome import Confidence, Label, Phase
 
 _HEALTH = re.compile(
-    r"for last (?P<waited>\d+) seconds.*?tic start time: (?P<tic>\d\d:\d\d:\d\d)"
-    r".*?last_heartbeat time: (?P<beat>[\d:]{8})",
-    re.DOTALL,
+    r"forlast(?P<waited>\d+)seconds.*?ticstarttime:(?P<tic>\d\d:\d\d:\d\d).*?last_heartbeattime:(?P<beat>[\d:]{8})"
 )
 _DAY_S = 24 * 3600
 
 
 def _stale_or_busy(message: str) -> Label:
     """A detokenizer that spoke within the time that the check itself waits was busy when the check began, not dead."""
-    told = _HEALTH.search(message)
+    told = _HEALTH.search("".join(message.split()))  # wherever a terminal cut it
     if told is None:
         return Label.HEALTH_STALE
     silent_s = (_seconds(told["tic"]) - _seconds(told["beat"])) % _DAY_S
@@ -41,6 +39,28 @@ RULES = (
         "[2026-09-14 20:17:38] SIGTERM received. signum=None frame=None. Draining requests and shutting down...",
         means="somebody asked the server to stop; what it says after that is about the stop",
         fixed=Phase.SHUTDOWN,
+    ),
+    Rule(
+        "job_cancelled",
+        Label.STOP_REQUESTED,
+        words(r"slurmstepd: error: \*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED AT \S+ (?:\*\*\*|DUE TO (?:TIME|PREEMPT))"),
+        "slurmstepd: error: *** JOB 12345 ON host-a CANCELLED AT 2026-01-05T10:03:00 DUE TO TIME LIMIT ***",
+        means="the cluster's scheduler ended the job, on request or since its time was up",
+        fixed=Phase.SHUTDOWN,
+        source="Slurm",
+    ),
+    Rule(
+        "http_server_ended",
+        Label.STOP_REQUESTED,
+        words(
+            r"INFO: +(?:Shutting down|Finished server process)|Shutting down FastAPI HTTP server"
+            r"|srun: error: .*: Terminated$"
+        ),
+        "INFO:     Shutting down",
+        weight=Weight.HINT,
+        means="the HTTP server ended in good order; it does so when it is told to",
+        fixed=Phase.SHUTDOWN,
+        source="uvicorn",
     ),
     Rule(
         "no_forward_step",
@@ -88,7 +108,7 @@ BENIGN_RULES = (
     Rule(
         "requests_retracted",
         Label.BENIGN,
-        words(r"KV cache pool is full\. Retract requests|Testing retraction"),
+        words(r"KV cache pool is full\. Retract requests|Decode out of memory happened\.|Testing retraction"),
         "KV cache pool is full. Retract requests. #retracted_reqs: 1, #new_tokens_gained: 9",
         weight=Weight.NOTE,
         means="requests were put back and will be computed again: slower, but no failure",

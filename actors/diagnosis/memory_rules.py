@@ -24,7 +24,7 @@ RULES = (
     Rule(
         "kv_cache_has_no_room",
         Label.KV_BUDGET,
-        words(r"Not enough memory\b(?!.*hybrid)(?:\. Please try to (?:increase|decrease)|$)"),
+        words(r"Not enought? memory\b(?!.*hybrid)(?:\. Please try to (?:increase|decrease)|$)"),
         "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.",
         means="after the weights nothing is left of --mem-fraction-static for the KV cache; it may also be that "
         "another process held the GPU when the server measured it",
@@ -81,7 +81,11 @@ RULES = (
     Rule(
         "batch_does_not_fit_pool",
         Label.RUNTIME_POOL,
-        words(r"(?:Prefill |Decode )?Out of memory\. (?:Try to lower your batch size|Please set a smaller number)"),
+        words(
+            r"(?:Prefill |Decode )?Out of memory(?:\. (?:Try to lower your batch size|Please set a smaller number"
+            r"|This should)"
+            r"| even after retracting)"
+        ),
         "RuntimeError: Prefill out of memory. Try to lower your batch size.",
         means="the server's own token pool is exhausted; this is not an out-of-memory of the device",
         fixed=Phase.SERVING,
@@ -90,11 +94,36 @@ RULES = (
     Rule(
         "request_slots_exhausted",
         Label.RUNTIME_POOL,
-        words(r"alloc_req_slots runs out of memory|.{0,40}failed to allocate logical KV slots"),
+        words(r"alloc_req_slots runs out of memory|.{0,40}failed to allocate (?:logical KV|unified SWA) slots"),
         "RuntimeError: alloc_req_slots runs out of memory. Please set a smaller number for `--max-running-requests`.",
         means="more requests were to run than there are request slots",
         fixed=Phase.SERVING,
         wraps=True,
+    ),
+    Rule(
+        "state_slots_exhausted",
+        Label.RUNTIME_POOL,
+        words(
+            r"Not enough space for mamba|Can ?not alloc(?:ate)? (?:\w+ )?mamba|can ?not allocate tensor from pool"
+            r"|Not enough \w+ auxiliary state slots"
+        ),
+        "AssertionError: Not enough space for mamba cache, try to increase --mamba-full-memory-ratio or "
+        "--max-mamba-cache-size.",
+        means="more requests were to run than there are state slots for; the device was not full",
+        advice=("raise --max-mamba-cache-size or --mamba-full-memory-ratio, or lower --max-running-requests",),
+        fixed=Phase.SERVING,
+        raised=True,
+    ),
+    Rule(
+        "workspace_exhausted",
+        Label.RUNTIME_POOL,
+        words(r"Failed to allocate memory for \w+ with size \d+ and alignment"),
+        "RuntimeError: Failed to allocate memory for batch_prefill_tmp_v with size 435814400 and alignment 16 in "
+        "AlignedAllocator",
+        means="the workspace of the attention kernels is too small for this batch; the device was not full",
+        advice=("raise SGLANG_FLASHINFER_WORKSPACE_SIZE, or take another --attention-backend",),
+        usual=Phase.SERVING,
+        source="FlashInfer",
     ),
     Rule(
         "host_allocation_refused",
@@ -110,6 +139,7 @@ RULES = (
         words(_CONTEXT + rf"(?:Triton Error \[\w+\]: |{_DEVICE})out of memory\b"),
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 7.50 GiB. GPU 1 has a total capacity of 94.97 "
         "GiB of which 2.30 GiB is free.",
+        usual=Phase.WEIGHTS,
         source="torch",
         wraps=True,
     ),
@@ -122,6 +152,7 @@ RULES = (
             r"|\w*Malloc\w* failed: out of memory|.{0,120}Cuda failure (?:\d+ )?'out of memory')"
         ),
         "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        usual=Phase.WEIGHTS,
         source="CUDA",
     ),
     Rule(
@@ -129,6 +160,7 @@ RULES = (
         None,
         words(r"(?:torch(?:\.cuda)?\.)?OutOfMemoryError$"),
         "torch.cuda.OutOfMemoryError",
+        usual=Phase.WEIGHTS,
         source="torch",
     ),
 )

@@ -27,7 +27,8 @@ RULES = (
             r"An error happened while trying to locate the files? on the Hub|We couldn't connect to '\S+' to load"
             r"|.{0,60}Max retries exceeded with url: \S*(?:/resolve/|/api/models/)"
             r"|Consistency check failed: file should be of size|.{0,80}Error while downloading from https?://"
-            r"|(?:Distant resource does not|Cannot) (?:seem to be on|access) (?:huggingface\.co|the hub)"
+            r"|Data processing error: CAS service error|(?:Distant resource does not|Cannot) (?:seem to be on"
+            r"|access) (?:huggingface\.co|the hub)"
         ),
         "huggingface_hub.utils._errors.LocalEntryNotFoundError: An error happened while trying to locate the files on "
         "the Hub and we cannot find the appropriate snapshot folder for the specified revision on the local disk.",
@@ -40,8 +41,8 @@ RULES = (
         Label.MODEL_DOWNLOAD,
         words(
             r".{0,40}HTTPS?ConnectionPool\(host='(?:\S*huggingface|\S*hf-mirror|\S*modelscope)"
-            r"|.{0,80}(?:429|5\d\d) (?:Client|Server) Error.{0,120}/resolve/"
-            r"|.{0,60}thrown while requesting (?:HEAD|GET) "
+            r"|.{0,80}(?:429|5\d\d) (?:Client|Server) Error.{0,120}(?:/resolve/|/api/(?:v1/)?models/)"
+            r"|\(ProtocolError\('Connection aborted.{0,160}Request ID: |.{0,60}thrown while requesting (?:HEAD|GET) "
             r"|.{0,60}Temporary failure in name resolution"
         ),
         "requests.exceptions.ConnectionError: (MaxRetryError(\"HTTPSConnectionPool(host='huggingface.co', "
@@ -58,7 +59,8 @@ RULES = (
         words(
             r"\S+ is not a local folder and is not a valid model identifier|(?:Incorrect path_or_model_id|Repo id must)"
             r"|(?:[\w.]+\.)?(?:RepositoryNotFoundError|GatedRepoError|RevisionNotFoundError|HFValidationError)\b"
-            r"|.{0,60}(?:Repository Not Found for url|Cannot access gated repo)"
+            r"|.{0,60}(?:Repository Not Found for url|(?:Cannot access|trying to access) a? ?gated repo)"
+            r"|40[134] Client Error.{0,120}(?:/resolve/|/api/models/)"
         ),
         "OSError: org/model is not a local folder and is not a valid model identifier listed on "
         "'https://huggingface.co/models'",
@@ -72,8 +74,10 @@ RULES = (
         Label.MODEL_MISSING,
         words(
             r"\S+ does not appear to have (?:a file|files) named|Cannot find any model weights"
-            r"|Cannot find any .{0,30}weights"
-            r"|\[Errno 2\] No such file or directory: .{0,300}(?:config\.json|safetensors|\.bin|\.gguf|tokenizer)"
+            r"|Cannot find (?:any .{0,30}weights|the config file for)|Error no file named|Unable to load weights from"
+            r"|(?:\w+ )?model path \S+ does not exist|\[Errno 20\] Not a directory: .{0,300}(?:\.json|safetensors)"
+            r"|Unrecognized model in \S+ Should have a `model_type` key"
+            r"|(?:\[Errno 2\] )?No such file or directory: .{0,300}(?:config\.json|safetensors|\.bin|\.gguf|tokenizer)"
             r"|(?:No|Could not find any) (?:safetensors|weights?|\.pt) files? (?:found )?(?:in|at|with)"
             r"|.{0,80}(?:Error while deserializing header|incomplete metadata, file not fully covered|HeaderTooLarge"
             r"|MetadataIncompleteBuffer|InvalidHeaderDeserialization)|(?:Can't"

@@ -24,7 +24,10 @@ RULES = (
     Rule(
         "no_network_interface",
         Label.NET_CONFIG,
-        words(r".{0,120}(?:Unable to find address for: |no socket interface found|Unable to resolve hostname)"),
+        words(
+            r".{0,160}(?:Unable to find (?:address|interface) for: |no socket interface found"
+            r"|Unable to resolve hostname)"
+        ),
         "RuntimeError: [enforce fail at ../third_party/gloo/gloo/transport/tcp/device.cc:84] ifa != nullptr. Unable to "
         "find address for: eth0",
         means="the network interface that was named does not exist on this host",
@@ -36,10 +39,12 @@ RULES = (
         "collective_timed_out",
         Label.NCCL_TIMEOUT,
         words(
-            r"(?:\[Rank \d+\] )?Watchdog caught collective operation timeout|.{0,60}collective timeout from"
+            r"(?:\[Rank \d+\] )?(?:Watchdog caught collective operation timeout"
+            r"|Some NCCL operations have failed or timed out"
+            r"|Work WorkNCCL\(.*timed out in blocking wait)|.{0,60}collective timeout from"
             r"|.{0,20}ProcessGroupNCCL's watchdog got stuck|.{0,80}Application timeout caused pair closure"
-            r"|.{0,60}Timed out waiting \d+ms for (?:recv|send) operation|.{0,80}notify wait timeout"
-            r"|.{0,40}\bran for \d+ milliseconds before timing out"
+            r"|.{0,120}Timed out waiting \d+ms for (?:recv|send) operation|.{0,80}notify wait timeout"
+            r"|.{0,40}\bran for \d+ milliseconds before timing out|.{0,20}DeepEP (?:timeout\b|error: .{0,20}timeout)"
         ),
         "[Rank 5] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=9141, OpType=_ALLGATHER_BASE, "
         "NumelIn=19008, NumelOut=152064, Timeout(ms)=600000) ran for 600020 milliseconds before timing out.",
@@ -54,7 +59,7 @@ RULES = (
             r"Timed out after \d+ seconds waiting for clients|.{0,60}The client socket has (?:timed out"
             r"|failed to connect)"
             r"|.{0,60}is setting up NCCL communicator and retr\w+ ncclUniqueId|.{0,40}Gloo connectFullMesh failed"
-            r"|.{0,60}Timeout waiting for key: |.{0,80}store->get\('[^']*'\) got error|.{0,60}hcclCommInitRootInfo"
+            r"|.{0,60}Timeout waiting for key: |.{0,80}store->get\('[^']*'\) got error|.{0,160}hcclCommInitRootInfo"
         ),
         "torch.distributed.DistStoreError: Timed out after 601 seconds waiting for clients. 2/4 clients joined.",
         means="the ranks did not all come together at the start",

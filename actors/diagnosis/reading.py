@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from actors.diagnosis.capture_rules import GRAPH_FAILED
 from actors.diagnosis.exceptions import SERVING, is_echo, label_of_exception
-from actors.diagnosis.place import FRAME, REST_OF_FRAME, Place
+from actors.diagnosis.finding import MEMORY_LABELS, ONLY_PLACE, Finding
+from actors.diagnosis.place import Frames, Place
 from actors.diagnosis.rule import Message, Rule, Weight, lay_open
 from actors.diagnosis.rulebook import SUSPECT, rule_for
 from actors.follower import Segment
@@ -21,57 +23,16 @@ _WRAPPED_LINES = 6
 # some seconds until they are ended.
 _SIGNS_OF_LIFE, _SIGNS_OF_OTHERS = 2, 40
 _NOT_WRAPPED = ("Possible ", "The above", "During ", "Traceback", "CUDA kernel errors", "raise ")
+_FRAME = re.compile(r'File \\?"|, in \w|line \d+, in')
+# "Capture cuda graph", and on the next line what became of it.
+_CUT_CAPTURE = re.compile(r"\bCapture\b[\w -]*$")
 # A shell's account of a SIGKILL, whoever sent it.
 _KILLED = re.compile(r"^Killed$|^\S+: line \d+: +\d+ Killed\b")
 # "Failed to create unquantized linear weights: CUDA out of memory": layers are made while weights are loaded.
 _LAYER_FAILED = re.compile(r"Failed to (?:create|initialize|load|repack|quantize) [^:]{1,80}: ")
+# Memory of graphs in an out-of-memory that is not one of a capture: they were captured before.
+_GRAPHS_THERE = "allocated in private pools (e.g., CUDA Graphs)"
 _UNTOLD = frozenset({Phase.LAUNCH, Phase.ARGS})
-_MEMORY_LABELS = {
-    Phase.SPAWN: Label.GPU_OCCUPIED,  # nothing of ours is on the GPU yet
-    Phase.DIST_INIT: Label.GPU_OCCUPIED,
-    Phase.WEIGHTS: Label.OOM_WEIGHTS,
-    Phase.DRAFT_WEIGHTS: Label.OOM_WEIGHTS,
-    Phase.KV_POOL: Label.OOM_KV_ALLOC,
-    Phase.STATE_POOL: Label.STATE_POOL,
-    Phase.GRAPH_TARGET: Label.OOM_GRAPH_TARGET,
-    Phase.GRAPH_DRAFT: Label.OOM_GRAPH_DRAFT,
-    Phase.HTTP_BIND: Label.RUNTIME_OOM,
-    Phase.WARMUP: Label.RUNTIME_OOM,
-    Phase.READY: Label.RUNTIME_OOM,
-    Phase.SERVING: Label.RUNTIME_OOM,
-}
-# Where a label has only one place, whatever the log shows of the start.
-_FIXED = {
-    Label.OOM_KV_ALLOC: Phase.KV_POOL,
-    Label.STATE_POOL: Phase.STATE_POOL,
-    Label.OOM_GRAPH_TARGET: Phase.GRAPH_TARGET,
-    Label.OOM_GRAPH_DRAFT: Phase.GRAPH_DRAFT,
-}
-
-
-@dataclass(slots=True)
-class Finding:
-    """A line that tells something. `phase` is None where neither log nor traceback show where the server was.
-
-    `fatal`: the server itself said that this exception ended one of its processes. `rest`: its wrapped lines.
-    """
-
-    label: Label
-    phase: Phase | None
-    evidence: str
-    message: str
-    number: int
-    weight: Weight
-    rule: Rule | None = None
-    rank: str = ""
-    stamp: str = ""
-    fatal: bool = False
-    rest: str = ""
-    signs_of_life: int = 0
-
-    @property
-    def is_conclusive(self) -> bool:
-        return self.weight is Weight.CAUSE or (self.fatal and self.label is not Label.UNKNOWN)
 
 
 class Reading:
@@ -87,6 +48,7 @@ class Reading:
         self.best: Finding | None = None
         self.note: Finding | None = None
         self.place = Place()
+        self._frames = Frames()
         self.broken_at: Phase | None = None
         self.is_starting = False
         self.has_trouble = False
@@ -94,7 +56,8 @@ class Reading:
         self.killed_at: tuple[str, int] | None = None
         self.stamp = ""
         self._rank = ""
-        self._fatal = False
+        self._fatal = self._of_request = False
+        self._was_calm, self._is_head = True, False
         self._wrapped: list[str] = []
         self._open: Finding | None = None
         self._open_lines = 0
@@ -112,14 +75,15 @@ class Reading:
             self.timeline.advance(text.strip(), 0.0, is_bar=True)
             return
         suspect = SUSPECT.search(text.lower()) is not None
-        if not suspect and not self._wrapped and self._open is None and not self._is_telling(text):
+        if not (suspect or self._wrapped or self._open or self._frames.is_open or self._is_telling(text)):
             return
         line = clean(text)
         if line.message.startswith("server_args=") and (self.best or self.ends_itself or self.timeline.is_ready):
             self.earlier = self.best or self.earlier
             self._begin()
         self.timeline.take(line, 0.0)
-        if line.stamp or line.rank:
+        self._is_head = bool(line.stamp or line.rank)
+        if self._is_head:
             self._head(line)
         elif gap > 2:
             self._wrapped, self._open = [], None
@@ -128,16 +92,18 @@ class Reading:
 
     def _is_telling(self, text: str) -> bool:
         if self.timeline.phase is Phase.SERVING:
-            return " batch" in text or 'File "' in text or "server_args=" in text
+            return " batch" in text or _FRAME.search(text) is not None or "server_args=" in text
         if self.timeline.phase in {Phase.LAUNCH, Phase.READY}:
             return True  # whatever comes next ends these
-        return MARKERS.search(text) is not None or 'File "' in text
+        return MARKERS.search(text) is not None or _FRAME.search(text) is not None
 
     def _head(self, line: LogLine) -> None:
         """A line with a stamp or a rank begins a new message."""
         self._wrapped, self._open = [], None
         self._rank, self.stamp = line.rank, line.stamp or self.stamp
         self._fatal = "hit an exception" in line.message
+        self._was_calm = not self.has_trouble
+        self._of_request = line.message.startswith("Error in request: ")
         if line.message.startswith(("Decode batch", "Prefill batch")):
             self._lives(line.rank)
 
@@ -154,16 +120,14 @@ class Reading:
     def _frame(self, message: str) -> bool:
         """Whether this is a line of a traceback."""
         if "Traceback (most recent call last)" in message:
-            self.has_trouble = True
+            self.has_trouble = self.has_trouble or not self._of_request
             self.place = Place()
-        frame = FRAME.match(message)
-        if frame is not None:
-            self._wrapped, self._open = [], None
-            told = f"{frame['file']} {frame['function'] or ''}"
-        elif rest := REST_OF_FRAME.match(message):
-            told = f"... {rest['function']}"
-        else:
+        told = self._frames.told(message)
+        if told is None:
             return False
+        self._wrapped, self._open = [], None
+        if self._of_request:
+            return True
         self.has_trouble = True
         self.place.take(told)
         self.broken_at = self.place.phase or self.broken_at
@@ -180,11 +144,14 @@ class Reading:
             return
         if self._open is not None and not (line.stamp or line.rank):
             self._go_on(message)
-        found = self._found(lay_open(message), text) if suspect else None
-        if found is None and self._wrapped:
+        is_cut = bool(self._wrapped) and self._is_cut_capture()
+        found = self._joined(message, text) if is_cut else None
+        found = self._found(lay_open(message), text) if suspect and found is None else found
+        if found is None and self._wrapped and not is_cut:
             found = self._joined(message, text)
         if found is None and suspect and is_echo(lay_open(message)):
             self.has_trouble = True
+            self.broken_at = self.broken_at or Phase.SPAWN  # there were processes
         if found is not None and found.weight is not Weight.NOTE and not self._is_better(found):
             found = None
         if found is None:
@@ -192,19 +159,33 @@ class Reading:
             self._wrapped = [*self._wrapped, message][-3:] if continues and len(message) < 300 else []
             return
         # An exception that no rule knows may be the first half of one that a rule does.
-        self._wrapped, self._open_lines = [message] if found.rule is None and len(message) < 300 else [], 0
+        is_half = found.rule in {None, GRAPH_FAILED} and len(message) < 300
+        self._wrapped, self._open_lines = [message] if is_half else [], 0
         self._open = found if found.rule is not None and found.rule.wraps else None
         if found.weight is Weight.NOTE:
             self.note = self.note or found
+            self._of_request = found.rule is not None and found.rule.name == "request_failed"
         else:
             if self.best is not None and found.phase is None and self.best.label is found.label:
                 found.phase = self.best.phase or (self.best.rule.usual if self.best.rule is not None else None)
             self.best = found
 
+    def _is_cut_capture(self) -> bool:
+        """Whether the line before tells of a capture, and what became of it may stand on this one."""
+        best = self.best
+        is_half = (
+            best is not None and best.rule is GRAPH_FAILED and self.last_number - best.number <= len(self._wrapped)
+        )
+        return is_half or _CUT_CAPTURE.search(self._wrapped[-1]) is not None
+
     def _is_better(self, found: Finding) -> bool:
         best = self.best
         if best is None:
             return True
+        if found.number == best.number and found.rule is not None and best.rule in {None, GRAPH_FAILED}:
+            return True  # the whole of a message whose first half was judged
+        if best.label is Label.OUT_OF_MEMORY and found.label in MEMORY_LABELS.values():
+            return True  # the exception that followed on it tells the place
         if found.label is Label.STOP_REQUESTED and best.fatal:
             return False  # somebody cleans up after a death
         return found.weight > best.weight and not (best.is_conclusive and found.weight is Weight.HINT)
@@ -222,6 +203,7 @@ class Reading:
 
     def _joined(self, message: str, text: str) -> Finding | None:
         """A message that a terminal cut: between words, or anywhere."""
+        half: Finding | None = None
         for glue in (" ", ""):
             for first in range(len(self._wrapped)):
                 begun = glue.join(self._wrapped[first:])
@@ -229,19 +211,26 @@ class Reading:
                 rule = rule_for(opened)
                 if rule is not None:
                     told = self._finding(rule, opened, f"{begun}{glue}{message}")
-                    return replace(told, number=self.last_number - len(self._wrapped) + first)
-        return None
+                    told.number -= len(self._wrapped) - first
+                    if rule is not GRAPH_FAILED:
+                        return told
+                    half = half or told
+        return half
 
     def _found(self, message: Message, text: str) -> Finding | None:
         rule = rule_for(message)
         if rule is not None:
-            return self._finding(rule, message, text)
-        if not message.is_exception:
+            warns = rule.raised and self._is_head and message.is_plain
+            return None if warns else self._finding(rule, message, text)
+        if not message.is_exception or self._of_request:
             return None
         self.has_trouble = True
         if is_echo(message):
             return None
-        now = self.timeline.phase_of(self._rank)
+        now = self._now()
+        if self.place.is_request and now is Phase.SERVING and not self._fatal:
+            self.has_trouble, self.broken_at = not self._was_calm, None
+            return self._made(Label.BENIGN, now, message, text, Weight.NOTE, None)
         label = label_of_exception(message.whole, self.place.phase, now, fatal=self._fatal)
         phase = self._phase(label, None)
         return self._made(label, phase, message, text, Weight.EXCEPTION, None)
@@ -251,7 +240,7 @@ class Reading:
         if rule.decide is not None:
             label = rule.decide(message.whole)
         weight = Weight.NOTE if label is Label.BENIGN else rule.weight
-        if label is Label.NCCL_INIT and self.timeline.phase_of(self._rank) in {Phase.READY, Phase.SERVING}:
+        if label is Label.NCCL_INIT and self._now() is Phase.SERVING:
             label, weight = Label.PEER_RANK_FAILED, Weight.HINT  # it had been set up: a rank or the network broke since
         self.has_trouble = self.has_trouble or weight is not Weight.NOTE
         return self._made(label, rule.fixed or self._phase(label, message), message, text, weight, rule)
@@ -263,9 +252,16 @@ class Reading:
             label, phase, text, message.whole, self.last_number, weight, rule, self._rank, self.stamp, self._fatal
         )
 
+    def _now(self) -> Phase:
+        """Where this rank is by its own last mark; a server that answers HTTP has all its ranks behind their start."""
+        server = self.timeline.phase
+        if server in {Phase.READY, Phase.SERVING}:
+            return Phase.SERVING
+        return server if server is Phase.WARMUP else self.timeline.phase_of(self._rank)
+
     def _memory_label(self, message: Message) -> Label:
         """Which memory ran out: by the frames of the traceback, else by the last marker of that rank."""
-        now, place = self.timeline.phase_of(self._rank), self.place.phase
+        now, place = self._now(), self.place.phase
         if self.place.is_host_pool or ("DefaultCPUAllocator" in message.whole and place is not Phase.KV_POOL):
             return Label.HOST_OOM
         if message.captured is not None or place in {Phase.GRAPH_TARGET, Phase.GRAPH_DRAFT}:
@@ -273,15 +269,17 @@ class Reading:
             return Label.OOM_GRAPH_DRAFT if is_draft else Label.OOM_GRAPH_TARGET
         if _LAYER_FAILED.match(message.body) and (place or now) in _UNTOLD | {Phase.SPAWN, Phase.WEIGHTS}:
             return Label.OOM_WEIGHTS
-        return _MEMORY_LABELS.get(now if now in SERVING else place or now, Label.OUT_OF_MEMORY)
+        return MEMORY_LABELS.get(now if now in SERVING else place or now, Label.OUT_OF_MEMORY)
 
     def _phase(self, label: Label, message: Message | None) -> Phase | None:
-        now = self.timeline.phase_of(self._rank)
+        now = self._now()
         if label is Label.OOM_WEIGHTS:
             return Phase.DRAFT_WEIGHTS if Phase.DRAFT_WEIGHTS in {now, self.place.phase} else Phase.WEIGHTS
-        if label in _FIXED:
-            return _FIXED[label]
+        if label in ONLY_PLACE:
+            return ONLY_PLACE[label]
         if message is not None and message.captured is not None and now in _UNTOLD:
             is_draft = Phase.GRAPH_DRAFT is self.place.phase or "draft" in message.captured
             return Phase.GRAPH_DRAFT if is_draft else Phase.GRAPH_TARGET
+        if label is Label.OUT_OF_MEMORY and message is not None and _GRAPHS_THERE in message.whole:
+            return Phase.SERVING
         return self.place.phase if now in _UNTOLD else now

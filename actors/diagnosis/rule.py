@@ -33,7 +33,8 @@ class Rule:
     `example` is a line that a real server wrote. `means` and `advice` stand before those of the label. `usual` is the
     phase where the log itself shows none; `fixed` the only one that the cause can have. `decide` looks at the whole
     message (wrapped lines joined), e.g. at its numbers, and may tell another label. `wraps`: its numbers may stand on
-    the lines after it, which then belong to the evidence. `source`: whose words they are.
+    the lines after it, which then belong to the evidence. `raised`: only as an exception; as a logger's own words it is
+    a warning of something that the server goes on without. `source`: whose words they are.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Rule:
     decide: Callable[[str], Label] | None = None
     confidence: Confidence | None = None
     wraps: bool = False
+    raised: bool = False
     source: str = "SGLang"
 
 
@@ -68,6 +70,11 @@ class Message:
     captured: str | None = None
 
     @property
+    def is_plain(self) -> bool:
+        """Whether it is no exception's, by its prefixes."""
+        return self.body == self.whole and self.captured is None
+
+    @property
     def is_exception(self) -> bool:
         return _EXCEPTION.match(self.whole) is not None
 
@@ -83,6 +90,8 @@ _PREFIX = re.compile(
     | [\w.]{0,120}(?:Error|Exception|Failure|Timeout):\ +
     | ['"](?=Rank\ )
     | what\(\):\ +
+    | [Rr]ank\ \d+:\ +
+    | ray\.exceptions\.RayTaskError\(\w+\):\ +
     | (?:Scheduler|TokenizerManager|DetokenizerManager|DataParallelController)\ hit\ an\ exception:\ +
     | Initialization\ failed\.\ warmup\ error:\ +
     | \[PG[^\]]{0,80}\]\ +
@@ -90,7 +99,11 @@ _PREFIX = re.compile(
     )""",
     re.VERBOSE,
 )
-_CAPTURE = re.compile(r"(?:Exception: )*Capture (?P<name>[\w -]*?)(?:graph|draft extend) failed: *", re.IGNORECASE)
+_CAPTURE = re.compile(
+    r"(?:Exception: )*(?:Capture (?P<name>[\w -]*?)(?:graph|draft extend) failed"
+    r"|Piecewise CUDA Graph failed with error): *",
+    re.IGNORECASE,
+)
 
 
 def lay_open(message: str) -> Message:
@@ -99,7 +112,7 @@ def lay_open(message: str) -> Message:
     position = 0
     while True:
         if found := _CAPTURE.match(text, position):
-            captured = found["name"] + ("draft extend" if "draft extend" in found[0] else "")
+            captured = (found["name"] or "piecewise") + ("draft extend" if "draft extend" in found[0] else "")
         else:
             found = _PREFIX.match(text, position)
         if found is None or found.end() == position:

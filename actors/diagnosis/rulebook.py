@@ -49,15 +49,18 @@ SUSPECT = re.compile(
     r"|require|in use|inuse|busy|too (?:small|old)|stop|graceful|interrupt|retract|capped|reduced|graph end|died|dead"
     r"|peer|connect|gid|rnic|qp to|alloc|shm|quota|nospc|enospc|what\(\)|pool|mamba|signal|sigterm|nvrm"
     r"|hsa_|aicore|aivec"
-    r"|divisible|recogni|unknown|cuda_home|ninja|nvcc|nvrtc|ptxas|collect2|offline|hub|huggingface|resolution|requesting"
+    r"|divisible|recogni|unknown|cuda_home|ninja|nvcc|nvrtc|ptxas|collect2|offline|hub|huggingface|resolution"
+    r"|requesting"
     r"|repo|gated|distant|unexpected|missing|max seq len|kv cache|slots|unspecified|misaligned|assert|nccl|hccl|named"
+    r"|shutting down|finished server|usage: [\w./ -]+ \[-h|compute capability|auxiliary|out of resource"
+    r"|stack smashing|error no file|validation error"
     r"|consistency|could finish|could not|does not|free\(\)|malloc\(\)|chunk\(\)|started server|broken pipe"
 )
 
 
 # What a server tells of something that it goes on without.
 _GOES_ON = re.compile(
-    r"Ignore |.*\b(?:fall(?:ing|s)?[ -]?back|skipping|retrying in|will be ignored|is disabled|disabling)\b",
+    r"Ignore |.*\b(?:fall(?:ing|s)?[ -]?back|skipping|retrying in|will be ignored|refusing|is disabled|disabling)\b",
     re.IGNORECASE,
 )
 

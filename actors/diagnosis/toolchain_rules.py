@@ -10,12 +10,13 @@ RULES = (
         "build_failed",
         Label.JIT_TOOLCHAIN,
         words(
-            r"Ninja build failed|Error building extension|Command '\[[^\]]{0,60}(?:ninja|nvcc|hipcc|gcc|g\+\+|cc"
+            r"(?!.*No space left)(?:Ninja build failed|Error building extension|Command '\[[^\]]{0,60}(?:ninja"
+            r"|nvcc|hipcc|gcc|g\+\+|cc"
             r"|clang)'"
             r"|.{0,80}\bfatal error: \S+\.(?:h|hpp|cuh)\b: No such file|nvcc fatal|ptxas (?:fatal|error)"
             r"|NVCC compilation failed|.{0,60}\bcompilation (?:terminated|failed)\b|collect2: error"
             r"|.{0,60}cannot find -l"
-            r"|Failed to find C compiler|.{0,60}nvrtc: error|FAILED: (?:\[code=\d+\] )?\S+\.(?:o|so)\b"
+            r"|Failed to find C compiler|.{0,60}nvrtc: error|FAILED: (?:\[code=\d+\] )?\S+\.(?:o|so)\b)"
         ),
         "subprocess.CalledProcessError: Command '['ninja', '-v']' returned non-zero exit status 1.",
         means="a kernel was to be compiled on this host, and the compiler failed",
@@ -27,7 +28,8 @@ RULES = (
         Label.JIT_TOOLCHAIN,
         words(
             r"\[Errno 2\] No such file or directory: '(?:\S*/)?(?:ninja|nvcc|hipcc|gcc|g\+\+|cc|c\+\+|ptxas|cuobjdump)'"
-            r"|CUDA_HOME (?:environment variable is not set|does not exist)|Could not find (?:nvcc|CUDA)"
+            r"|CUDA_HOME (?:(?:environment variable )?is not set|does not exist)"
+            r"|.{0,80}\bNVCC(?: compiler)? (?:is |was )?not found|Could not find (?:nvcc|CUDA)"
             r"|Ninja is required to load C\+\+ extensions|(?:\S+: )?(?:\d+: )?\S*(?:ninja|nvcc): (?:command )?not found"
             r"|assert cuda_home is not None"
         ),

@@ -11,7 +11,8 @@ import signal
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from actors.diagnosis.reading import EVIDENCE_LENGTH, Finding, Reading
+from actors.diagnosis.finding import Finding
+from actors.diagnosis.reading import EVIDENCE_LENGTH, Reading
 from actors.diagnosis.rule import Weight
 from actors.follower import Segment
 from orchestrator.outcome import Confidence, Diagnosis, Label, Phase
@@ -20,6 +21,11 @@ SIGKILLED = frozenset({-9, 137})
 SIGTERMED = frozenset({-15, 143})
 _CRASHED = frozenset({-11, 139, -6, 134, -4, 132, -8, 136, -7, 135})
 _SIGNALS = {int(known): known.name for known in signal.Signals}
+# Where the last line tells more than the timeline: no request of the warm-up was seen yet; the pool of the states.
+_FINER = (
+    ("Uvicorn running on", Phase.WARMUP, Phase.HTTP_BIND),
+    ("Mamba Cache is allocated", Phase.KV_POOL, Phase.STATE_POOL),
+)
 _LOADING = frozenset({Phase.WEIGHTS, Phase.DRAFT_WEIGHTS})
 _UNTOLD = frozenset({Phase.LAUNCH, Phase.ARGS})
 
@@ -141,6 +147,9 @@ def _peaceful(reading: Reading, ending: Ending) -> Diagnosis | None:
         return None
     confidence = Confidence.HIGH if reading.timeline.is_ready else Confidence.MEDIUM
     told = _by_last_line(Label.READY, reading, ending, confidence)
+    for words, coarse, fine in _FINER:
+        if phase is coarse and words in reading.last:
+            return replace(told, phase=fine)
     return replace(told, phase=Phase.SERVING) if phase is Phase.READY else told
 
 
@@ -156,7 +165,10 @@ def _by_exit_code(reading: Reading, ending: Ending) -> Diagnosis:
     is_error = code is not None and code > 0 and code not in SIGKILLED | SIGTERMED | _CRASHED
     shown = (last[:EVIDENCE_LENGTH], reading.last_number) if last and is_error else (ending_words(code, last), 0)
     where = phase if phase not in _UNTOLD else reading.broken_at or phase
-    return Diagnosis(label_of_exit_code(code, phase), where, *shown, code, Confidence.LOW)
+    label = label_of_exit_code(code, phase)
+    if label is Label.COMMAND_NOT_FOUND and phase not in _UNTOLD:
+        label = Label.UNKNOWN  # a wrapper's, or of a later command: the server itself had been found
+    return Diagnosis(label, where, *shown, code, Confidence.LOW)
 
 
 def label_of_exit_code(code: int | None, phase: Phase) -> Label:

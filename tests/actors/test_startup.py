@@ -189,6 +189,10 @@ def test_after_the_ready_words_the_server_serves_until_it_shuts_down() -> None:
         "\x1b[36m(SGLangEngine pid=4711)\x1b[0m ",
         "[31m",
         "Sep 14 20:13:56 host-a sglang[77]: ",
+        "    ",
+        "> ",
+        "3: ",
+        "sglang-1  |     ",
     ],
 )
 def test_what_others_put_before_a_line_is_taken_off(prefix: str) -> None:
@@ -200,4 +204,4 @@ def test_lines_without_the_servers_own_prefix_are_left_as_they_are() -> None:
     assert clean("[http_server] Error: x") == LogLine("[http_server] Error: x")
     assert clean("[01:33:10] Memory pool end") == LogLine("Memory pool end", "01:33:10")
     assert clean("[rank0]: RuntimeError: y [repeated 2x across cluster]") == LogLine("RuntimeError: y")
-    assert clean(" 25%|##   | 3/12 [00:13<00:33]") == LogLine(" 25%|##   | 3/12 [00:13<00:33]")
+    assert clean("25%|##   | 3/12 [00:13<00:33]") == LogLine("25%|##   | 3/12 [00:13<00:33]")

@@ -183,3 +183,12 @@ def test_failed_starts_of_a_run_are_judged_anew(tmp_path: Path) -> None:
 
 def test_a_run_without_failed_starts_says_so(tmp_path: Path) -> None:
     assert told(str(a_run(tmp_path, [ended("t-1", "measured", "")], {}))) == "no start of this run failed\n"
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-8-sig"])
+def test_a_log_that_a_windows_shell_wrote_is_read(tmp_path: Path, encoding: str) -> None:
+    log = tmp_path / "server.log"
+    mark = b"\xfe\xff" if encoding == "utf-16-be" else b""
+    log.write_bytes(mark + "launch_server.py: error: unrecognized arguments: --foo\r\n".encode(encoding))
+    found = diagnose_log(log).diagnosis
+    assert (found.label, found.line_number) == (Label.FLAG_INVALID, 1)

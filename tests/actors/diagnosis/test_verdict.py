@@ -112,9 +112,9 @@ def test_failed_starts_of_a_real_server(
         ("86-config-vllm-mamba-max-num-seqs", "config_conflict", "state_pool"),
         ("91-oom-graph-vllm-cuda-error-form", "oom_graph_target", "graph_target"),
         ("11-oom-weights-gptoss-mxfp4", "unknown", "weights"),
-        ("58-trap-exit-minus3-assertion-mi300x", "unknown", "args"),
+        ("58-trap-exit-minus3-assertion-mi300x", "unknown", "spawn"),
         ("88-model-weights-missing-kt", "unknown", "weights"),
-        ("107-runtime-oom-olmocr-7b-a100", "out_of_memory", "args"),
+        ("107-runtime-oom-olmocr-7b-a100", "out_of_memory", "serving"),
     ],
 )
 def test_excerpts_of_logs_from_the_field(name: str, label: str, phase: str) -> None:
