@@ -284,5 +284,5 @@ def test_what_no_start_can_change_is_started_once(tmp_path: Path) -> None:
     run, said = swept(tmp_path, one_config(), [slot])
 
     assert len(slot.launched) == 1
-    assert [f[2] for f in fractions(run)] == ["failed"]
+    assert [f[2] for f in fractions(run)] == ["infeasible"]
     assert "no further try: kernel_arch is no matter of memory settings or luck" in said
