@@ -36,6 +36,8 @@ class CleanRequest:
 
 def _run_id(run: str | None) -> str | None:
     """The id that hosts know a run by: as `clean` lists it, or from the run's directory."""
+    if run is not None and ("/" in run or Path(run).is_dir()) and not RunPaths(Path(run)).manifest.exists():
+        raise BadInput(f"--run {run}: is not a run directory (no manifest.json); give one, or an id that `clean` lists")
     if run is None or not RunPaths(Path(run)).manifest.exists():
         return run
     return str(read_manifest(Path(run))["run_id"])
@@ -63,7 +65,7 @@ def clean(request: CleanRequest, console: Console) -> bool:
     else:
         for host, report in found.items():
             _print(host, report, console)
-        _print_rest(left, console, dry_run=request.dry_run)
+        _print_rest(left, console, request)
     return not left
 
 
@@ -106,10 +108,12 @@ def _print(host: str, report: dict[str, Any], console: Console) -> None:
         say(line)
 
 
-def _print_rest(left: list[str], console: Console, *, dry_run: bool) -> None:
+def _print_rest(left: list[str], console: Console, request: CleanRequest) -> None:
     if not left:
-        console.print("Clean.")
+        # Of one run only: nothing is said about the rest of the host, and a mistyped id is not told as a clean run.
+        clean_now = "Clean." if request.run is None else f"Nothing is left of a run {request.run}."
+        console.print(escape(clean_now), soft_wrap=True)
         return
-    console.print("\nFound, nothing was ended:" if dry_run else "\nStill there:")
+    console.print("\nFound, nothing was ended:" if request.dry_run else "\nStill there:")
     for line in left:
         console.print(escape(f"  {line}"), soft_wrap=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from orchestrator.failed_start import read_failed_start
-from orchestrator.hopeless import hopeless
+from orchestrator.failed_start import FailedStart
+from orchestrator.hopeless import hopeless, predicted_failure
 from orchestrator.memory_forecast import Forecast, NoForecast, scenario_forecast
 from orchestrator.outcome import Diagnosis, Failed, Infeasible, Measured
 from orchestrator.provenance import utc_now
@@ -25,6 +25,7 @@ class PredictedDeath:
     trial: Trial
     attempt: int
     diagnosis: Diagnosis
+    failed: FailedStart
     lost: bool = False
     refused: str | None = None
     rest: Trial | None = None
@@ -33,8 +34,8 @@ class PredictedDeath:
         """Begin and end at once."""
         began_at = utc_now()
         yield TrialBegan(self.trial, self.attempt, began_at)
-        failed = read_failed_start(self.diagnosis, (), dict(self.trial.config.settings))
-        yield TrialEnded(self.trial, self.attempt, Infeasible(self.diagnosis), None, began_at, b"", failed=failed)
+        outcome = Infeasible(self.diagnosis)
+        yield TrialEnded(self.trial, self.attempt, outcome, None, began_at, b"", failed=self.failed)
 
 
 class Foresight:
@@ -45,8 +46,11 @@ class Foresight:
 
     def death_of(self, trial: Trial, attempt: int) -> PredictedDeath | None:
         """The end of a trial whose server is sure to die; None where it is worth a start."""
-        diagnosis = hopeless(self._forecast.of(trial.config.as_dict()))
-        return None if diagnosis is None else PredictedDeath(trial, attempt, diagnosis)
+        prediction = self._forecast.of(trial.config.as_dict())
+        death = hopeless(prediction)
+        if death is None:
+            return None
+        return PredictedDeath(trial, attempt, death, predicted_failure(prediction, death))
 
     def saw(self, slot: SlotFacts, happening: Happening) -> None:
         """Learn from a trial that ended after a start."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from orchestrator.failed_start import FailedStart
 from orchestrator.memory_budget import Prediction
 from orchestrator.outcome import Diagnosis, Label, Phase
 
@@ -27,6 +28,42 @@ def hopeless(prediction: Prediction) -> Diagnosis | None:
     if prediction.verdict != "does_not_fit" or prediction.label is None or not _is_grounded(prediction):
         return None
     return Diagnosis(prediction.label, prediction.limit.phase, evidence(prediction))
+
+
+def predicted_failure(prediction: Prediction, death: Diagnosis) -> FailedStart:
+    """The numbers of a death that was predicted, as a log would have told them: repairs go by them."""
+    model, short_gib = prediction.model, -prediction.limit.spare.gib
+    free = [prediction.free_after(phase) for phase in (Phase.WEIGHTS, Phase.DRAFT_WEIGHTS)]
+    loaded_gib = min((left.gib for left in free if left is not None), default=None)
+    least = None if loaded_gib is None else 1 - loaded_gib / model.pre.gib
+    weights_alone = death.label is Label.KV_BUDGET and least is not None and least >= model.ask.fraction
+    in_graphs = death.phase in _LEARNT
+    is_allocation = in_graphs or death.label is Label.OOM_KV_ALLOC
+    return FailedStart(
+        label=death.label,
+        phase=death.phase,
+        evidence=death.evidence,
+        fraction=model.ask.fraction,
+        total_gib=model.total_gib,
+        wanted_gib=short_gib if is_allocation else None,
+        free_gib=0.0 if is_allocation else None,
+        before_load_gib=model.pre.gib,
+        loaded_gib=loaded_gib,
+        graph_begin_gib=_free_before(prediction, death.phase) if in_graphs else None,
+        captured_batch=prediction.captured_batch if in_graphs else None,
+        least_fraction=least if weights_alone else None,
+        resolved={"mem_fraction_static": model.ask.fraction, "chunked_prefill_size": model.ask.chunk_tokens},
+        has_states=prediction.pools.state is not None,
+    )
+
+
+def _free_before(prediction: Prediction, phase: Phase) -> float | None:
+    before = None
+    for step in prediction.steps:
+        if step.phase is phase:
+            break
+        before = step.free.gib
+    return before
 
 
 def evidence(prediction: Prediction) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,18 @@ from orchestrator.memory_forecast import Forecast, NoForecast, files_model, scen
 from orchestrator.memory_model import GpuRoom
 from orchestrator.memory_view import Load, print_waterfall
 from orchestrator.model_files import model_facts
+from orchestrator.model_shape import ModelShape
 from orchestrator.options import SettingsFault
+from orchestrator.rule_terms import attention_dp
 from orchestrator.scenario import Scenario
 from orchestrator.scenario_file import load_scenario
 from orchestrator.settings import canonical_settings
+from orchestrator.sglang_rules import broken_rule
 from orchestrator.sweep_space import expand
 from orchestrator.trial import EngineConfig
+
+# Digits from this length on may be the beginning of a config's id (12 hex digits); fewer are a number.
+SHORTEST_ID = 6
 
 
 @dataclass(frozen=True)
@@ -41,8 +48,7 @@ class MemoryRequest:
 
 def show_memory(request: MemoryRequest, console: Console) -> None:
     """Print the prediction."""
-    if (request.scenario is None) == (request.model is None):
-        raise BadInput("give a scenario, or --model with --gpu-gib")
+    _check_request(request)
     if request.scenario is not None:
         title, prediction, loads, starts = _of_scenario(request, request.scenario)
     else:
@@ -53,6 +59,24 @@ def show_memory(request: MemoryRequest, console: Console) -> None:
         console.file.write(json.dumps(told, indent=1) + "\n")
     else:
         print_waterfall(title, prediction, loads, starts, console)
+
+
+def _check_request(request: MemoryRequest) -> None:
+    """BadInput for arguments that do not go together: none of them may be dropped without a word."""
+    if (request.scenario is None) == (request.model is None):
+        raise BadInput("give a scenario, or --model with --gpu-gib")
+    if request.gpu_gib is not None and not math.isfinite(request.gpu_gib):
+        raise BadInput(f"--gpu-gib {request.gpu_gib}: give the GiB of one GPU as the driver counts them, e.g. 95.6")
+    if request.scenario is not None:
+        alone = {"--gpu-gib": request.gpu_gib, "--draft": request.draft, "--sglang": request.version}
+        given = next((name for name, value in alone.items() if value is not None), None)
+        if given:
+            key = {"--gpu-gib": "slots.gpu_memory_gib", "--draft": "model.draft_path", "--sglang": "engine.version"}[
+                given
+            ]
+            raise BadInput(f"{given} goes with --model; a scenario says it by {key} (--set {key}=...)")
+    elif request.config is not None:
+        raise BadInput("--config chooses among the configs of a scenario; with --model give settings by --set")
 
 
 def loads_of(scenario: Scenario) -> list[Load]:
@@ -66,7 +90,7 @@ def _of_scenario(request: MemoryRequest, path: Path) -> tuple[str, Prediction, l
     labels = config_labels({c.config_id: c.as_dict() for c in configs})
     config = _chosen(configs, labels, request.config)
     try:
-        forecast = scenario_forecast(scenario, gpu_gib=request.gpu_gib)
+        forecast = scenario_forecast(scenario)
     except NoForecast as why:
         raise BadInput(f"{path}: {why}") from None
     title = f"{scenario.name}: {labels[config.config_id]} ({config.config_id})"
@@ -77,9 +101,11 @@ def _chosen(configs: tuple[EngineConfig, ...], labels: dict[str, str], wanted: s
     """The config of a number (from 1), an id or its beginning; the only one if there is only one."""
     if wanted is None and len(configs) == 1:
         return configs[0]
-    if wanted is not None and wanted.isdigit() and 1 <= int(wanted) <= len(configs):
-        return configs[int(wanted) - 1]
-    found = [c for c in configs if wanted and c.config_id.startswith(wanted)]
+    number = int(wanted) if wanted is not None and wanted.isdecimal() and len(wanted) < SHORTEST_ID else None
+    if number is not None and 1 <= number <= len(configs):
+        return configs[number - 1]
+    # Few digits are a number: one that is too large must not find an id that happens to begin like it.
+    found = [c for c in configs if wanted and number is None and c.config_id.startswith(wanted)]
     if len(found) == 1:
         return found[0]
     listed = "\n".join(f"  {i}: {c.config_id} {labels[c.config_id]}" for i, c in enumerate(configs[:20], 1))
@@ -96,8 +122,26 @@ def _of_model(request: MemoryRequest, model: str) -> tuple[str, Prediction, list
     if facts is None:
         raise BadInput(f"--model {model}: no config.json there, and no such model in the hub's cache")
     settings = parsed_settings(request.overrides, request.version)
+    if request.draft is not None and facts.draft_shape is None:
+        raise BadInput(f"--draft {request.draft}: no config.json there, and no such model in the hub's cache")
+    drafts_with = {} if request.draft is None else {"speculative_draft_model_path": request.draft}
+    broken = broken_rule({**drafts_with, **settings}, version=request.version)
+    if broken is not None:
+        raise BadInput(f"--set {broken.setting}: {broken.reason}")
+    _check_heads(facts.shape, settings)
     forecast = Forecast(files_model(facts, GpuRoom(request.gpu_gib)), request.version)
     return f"{model} on GPUs of {request.gpu_gib:g} GiB", forecast.of(settings), [], 0
+
+
+def _check_heads(shape: ModelShape, settings: dict[str, Any]) -> None:
+    """SGLang shares the attention heads evenly, or asserts: a prediction of such a start would be one of no start."""
+    told = shape.attention or shape.latent or shape.compressed
+    tensor = settings.get("tp_size", 1)
+    ranks = tensor // attention_dp(settings)
+    if told is not None and ranks > 1 and told.heads % ranks:
+        raise BadInput(
+            f"--set tp_size: is {tensor}; {ranks} ranks do not divide the model's {told.heads} attention heads"
+        )
 
 
 def parsed_settings(pairs: tuple[str, ...], version: str | None) -> dict[str, Any]:

@@ -40,6 +40,12 @@ OWNED = {
 }
 
 
+# Sizes of something that there is: 0 or less of them ends every start, by a division or an empty list.
+COUNTS = frozenset({
+    "tp_size", "pp_size", "dp_size", "ep_size", "nnodes", "page_size", "context_length", "max_total_tokens",
+})  # fmt: skip
+
+
 class SettingsFault(ValueError):
     """A setting or a combination that cannot be served; `name` is the setting to change."""
 
@@ -183,4 +189,6 @@ def _one_value_fault(option: Option, value: object) -> str | None:
         return f"takes a whole number, not {value!r}"
     if option.kind == "float" and not isinstance(value, int | float):
         return f"takes a number, not {value!r}"
+    if option.name in COUNTS and isinstance(value, int) and value < 1:
+        return f"is {value}; it must be 1 or more"
     return None

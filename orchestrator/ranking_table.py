@@ -99,7 +99,8 @@ def _not_measured(title: str, configs: tuple[NotMeasured, ...], labels: dict[str
 def _help(config: NotMeasured) -> str:
     """A repair that was not made, or why none was and what the user may do."""
     suggested = repair_text(config.story.suggestion)
-    tried = f"{len(config.story.attempts)} repairs died as well; " if config.story.attempts else ""
+    died = len(config.story.attempts)
+    tried = f"{died} repair{'s' if died > 1 else ''} died as well; " if died else ""
     if suggested:
         return f"{tried}try {suggested}"
     return tried + "; ".join(filter(None, (config.story.reason, *config.advice[:1])))

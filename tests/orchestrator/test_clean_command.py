@@ -77,7 +77,7 @@ def test_a_dead_run_is_listed_first_ended_then_and_gone_afterwards(start: Start)
     done = clean("--run", RUN)
     assert (done.exit_code, left.wait(5)) == (0, -15)
     assert f"ended a process {left.pid} that run {RUN} had left" in done.output
-    assert done.output.endswith("Clean.\n")
+    assert done.output.endswith(f"Nothing is left of a run {RUN}.\n")
     assert clean("--run", RUN).exit_code == 0
 
 
@@ -148,3 +148,11 @@ def test_a_holder_is_shown_with_all_that_a_user_needs_to_decide() -> None:
         "sglang.service restarts it (Restart=always), also in the middle of a run: systemctl stop sglang.service, "
         "before a run on this GPU"
     )
+
+
+def test_a_folder_that_is_no_run_is_refused_and_not_told_as_clean(ledger: GpuLedger, tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "nowhere"):
+        refused = clean("--run", str(folder), "--dry-run")
+
+        assert refused.exit_code == 2
+        assert "is not a run directory (no manifest.json)" in refused.stderr

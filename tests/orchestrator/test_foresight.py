@@ -13,7 +13,7 @@ from orchestrator import dataset
 from orchestrator.config_shape import model_shape
 from orchestrator.emulated_memory import emulated_memory_model
 from orchestrator.foresight import Foresight, run_foresight
-from orchestrator.hopeless import hopeless
+from orchestrator.hopeless import hopeless, predicted_failure
 from orchestrator.host_match import HostFacts
 from orchestrator.memory_forecast import Forecast
 from orchestrator.memory_model import GpuRoom, ModelFacts, memory_model
@@ -154,7 +154,22 @@ def test_a_predicted_death_is_repaired_without_a_start_of_what_was_asked(tmp_pat
     assert [config.settings["max_running_requests"] for config in ranked.repaired] == [512]
     (served,) = ranked.rankings[0].rows
     assert served.settings["speculative_num_steps"] == 10
-    assert served.settings["mem_fraction_static"] == 0.97
+    # By the numbers of the prediction, as a log would have told them: pools were there, states of requests took all.
+    assert (served.settings["mem_fraction_static"], served.settings["max_running_requests"]) == (0.85, 256)
+
+
+def test_a_predicted_death_has_the_numbers_that_a_log_would_have_told() -> None:
+    prediction = forecast(Checkpoint(16060522496)).of({"mem_fraction_static": 0.85})
+    death = hopeless(prediction)
+    assert death is not None
+
+    failed = predicted_failure(prediction, death)
+
+    assert (failed.label, failed.fraction, failed.total_gib) == (Label.KV_BUDGET, 0.85, 15.9)
+    assert failed.before_load_gib == pytest.approx(14.8)
+    assert failed.loaded_gib is not None
+    assert failed.least_fraction == pytest.approx(1 - failed.loaded_gib / 14.8)  # the weights alone take the fraction
+    assert (failed.short_gib, failed.graph_begin_gib, failed.has_states) == (None, None, False)
 
 
 def test_a_run_with_a_predicted_death_is_complete_and_resume_does_not_try_it_again(tmp_path: Path) -> None:

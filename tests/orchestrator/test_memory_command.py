@@ -92,6 +92,13 @@ def test_a_config_that_is_not_told_is_asked_for_with_the_list() -> None:
         (("--model", "org/nowhere"), "--model needs --gpu-gib"),
         (("--model", "org/nowhere", "--gpu-gib", "80"), "no config.json there, and no such model in the hub's cache"),
         (("--model", "nowhere.json", "--gpu-gib", "80"), "nowhere.json: no such file"),
+        (("--model", "nowhere.json", "--gpu-gib", "nan"), "--gpu-gib nan: give the GiB of one GPU"),
+        (("--model", "nowhere.json", "--gpu-gib", "inf"), "--gpu-gib inf: give the GiB of one GPU"),
+        (("--model", "nowhere.json", "--gpu-gib", "80", "--config", "1"), "--config chooses among the configs"),
+        ((QWEN, "--config", "1", "--gpu-gib", "40"), "a scenario says it by slots.gpu_memory_gib"),
+        ((QWEN, "--config", "1", "--sglang", "0.5.9"), "a scenario says it by engine.version"),
+        ((QWEN, "--config", "7"), "--config 7: there is none such"),
+        ((QWEN, "--config", "1", "--set", "engine.settings.pp_size=0"), "pp_size: is 0; it must be 1 or more"),
     ],
 )
 def test_bad_input_is_refused_in_words(arguments: tuple[str, ...], words: str) -> None:
@@ -103,6 +110,33 @@ def test_a_setting_that_sglang_does_not_have_is_refused(llama: str) -> None:
 
     assert "--set tensor_size: is not an SGLang 0.5.23 server option" in text
     assert "write NAME=VALUE" in said("memory", "--model", llama, "--gpu-gib", "80", "--set", "tp_size", code=2)
+
+
+def test_a_number_beyond_the_plan_is_no_beginning_of_an_id() -> None:
+    beginnings = {told("memory", QWEN, "--config", str(n))["config"].split("(")[1][0] for n in range(1, 7)}
+    digit = next(digit for digit in "789" if digit in beginnings)
+
+    assert f"--config {digit}: there is none such" in said("memory", QWEN, "--config", digit, code=2)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ("tp_size=0", "tp_size: is 0; it must be 1 or more"),
+        ("context_length=-5", "context_length: is -5; it must be 1 or more"),
+        ("mem_fraction_static=5", "is 5; it is a share of GPU memory between 0 and 1 (rule: memory-fraction-range)"),
+        ("max_running_requests=0", "a server that runs no request cannot be measured"),
+        ("tp_size=3", "tp_size: is 3; 3 ranks do not divide the model's 32 attention heads"),
+    ],
+)
+def test_settings_that_no_server_starts_with_are_not_predicted(llama: str, settings: str, words: str) -> None:
+    assert words in said("memory", "--model", llama, "--gpu-gib", "80", "--set", settings, code=2)
+
+
+def test_a_draft_that_is_not_there_is_refused(llama: str) -> None:
+    text = said("memory", "--model", llama, "--gpu-gib", "80", "--draft", "/nowhere", code=2)
+
+    assert "--draft /nowhere: no config.json there" in text
 
 
 def test_the_plan_has_a_line_for_each_config_and_marks_what_cannot_fit() -> None:
