@@ -41,9 +41,7 @@ OWNED = {
 
 
 # Sizes of something that there is: 0 or less of them ends every start, by a division or an empty list.
-COUNTS = frozenset({
-    "tp_size", "pp_size", "dp_size", "ep_size", "nnodes", "page_size", "context_length", "max_total_tokens",
-})  # fmt: skip
+COUNTS = frozenset({"tp_size", "pp_size", "dp_size", "ep_size", "nnodes", "page_size", "context_length"})
 
 
 class SettingsFault(ValueError):

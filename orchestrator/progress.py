@@ -24,6 +24,8 @@ from orchestrator.server_start import ServerReady, StartProgress
 from orchestrator.trial import Trial
 from orchestrator.trial_run import BatchArrived, Happening, PointBegan, PointEnded, TrialBegan, TrialEnded, TrialSpared
 
+MOST_EVIDENCE = 240
+
 
 @dataclass
 class _SlotView:
@@ -121,12 +123,11 @@ class Progress:
         self._counts.trials += 1
         told: str = outcome.kind
         if isinstance(outcome, Infeasible | Failed):
-            told = (
-                f"{outcome.kind} ({outcome.diagnosis.label}, {outcome.diagnosis.phase}): {outcome.diagnosis.evidence}"
-            )
+            died = outcome.diagnosis
+            told = f"{outcome.kind} ({died.label}, {died.phase}): {_in_short(died.evidence)}"
             # Where Specsweep makes the change itself, its line follows.
             repairs = ended.recovery is not None and isinstance(ended.recovery.decision, Repair)
-            moves = () if repairs else advice(outcome.diagnosis)
+            moves = () if repairs else advice(died)
             told += f" -> {moves[0]}" if moves else ""
             self._counts.infeasible += isinstance(outcome, Infeasible)
             self._counts.failed += isinstance(outcome, Failed)
@@ -187,6 +188,11 @@ class Progress:
             f"{counts.trials} of {self._total_trials} trials, {counts.points} of {self._total_points} points, "
             f"{counts.infeasible} infeasible, {counts.failed} failed, {elapsed:.0f} s{eta}"
         )
+
+
+def _in_short(evidence: str) -> str:
+    """As much of it as a line of progress can hold; the ranking and the dataset have all."""
+    return evidence if len(evidence) <= MOST_EVIDENCE else f"{evidence[: MOST_EVIDENCE - 4].rstrip()} ..."
 
 
 def _phase_text(progress: StartProgress) -> str:

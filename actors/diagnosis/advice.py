@@ -52,7 +52,19 @@ def advice(diagnosis: Diagnosis) -> tuple[str, ...]:
 
 
 def _computed(diagnosis: Diagnosis) -> tuple[str, ...]:
-    return (*_others(diagnosis.evidence), *_by_numbers(diagnosis))
+    return (*_others(diagnosis.evidence), *_by_numbers(diagnosis), *_limit_met(diagnosis))
+
+
+def _limit_met(diagnosis: Diagnosis) -> tuple[str, ...]:
+    """The limit of ours that ended a start, by its key in the scenario."""
+    if diagnosis.label is not Label.START_TIMEOUT:
+        return ()
+    told = diagnosis.evidence
+    if told.startswith("silent in phase"):
+        return ("find out what it waits for; if it was at work where that cannot be seen, raise timeouts.silent_s",)
+    if told.startswith("no sign of progress in phase"):
+        return ("its log did not move: raise timeouts.phase_s if it was at work, else find out why it hangs",)
+    return ()
 
 
 def _others(told: str) -> tuple[str, ...]:

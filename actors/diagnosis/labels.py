@@ -175,7 +175,7 @@ LABELS: dict[Label, LabelFact] = {
     ),
     Label.START_TIMEOUT: LabelFact(
         "the start took longer than allowed",
-        ("look at the phase: raise timeouts.start_s (or phase_s) if it still moved, else find out why it hangs",),
+        ("look at the phase: raise timeouts.start_s if it still moved, else find out why it hangs",),
     ),
     Label.STOP_REQUESTED: LabelFact("somebody asked the server to stop; not a crash"),
     Label.CLIENT_ERRORS: LabelFact("the server lives, but its answers are errors", ("look at the requests' errors",)),

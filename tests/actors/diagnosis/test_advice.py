@@ -136,3 +136,24 @@ def test_the_explanation_joins_what_the_label_and_the_rule_mean() -> None:
         "not; memory "
         "settings are not the cause"
     )
+
+
+@pytest.mark.parametrize(
+    ("evidence", "told"),
+    [
+        (
+            "silent in phase weights for 61 s: no line in its log, idle; allowed are 60 s (3 earlier starts)",
+            "find out what it waits for; if it was at work where that cannot be seen, raise timeouts.silent_s",
+        ),
+        (
+            "no sign of progress in phase weights for 900 s; last line: x",
+            "its log did not move: raise timeouts.phase_s if it was at work, else find out why it hangs",
+        ),
+        (
+            "not ready after 1800 s; last line: x",
+            "look at the phase: raise timeouts.start_s if it still moved, else find out why it hangs",
+        ),
+    ],
+)
+def test_a_start_that_we_ended_is_told_by_the_key_of_its_limit(evidence: str, told: str) -> None:
+    assert first(Label.START_TIMEOUT, evidence) == told
