@@ -11,7 +11,7 @@ RULES = (
         Label.FLAG_INVALID,
         words(
             r"[\w./-]+(?: [\w./-]+){0,3}: error: (?:argument|unrecognized|ambiguous|the following|one of the|expected"
-            r"|invalid|no such option)\b"
+            r"|invalid|no such option)\b|error: unrecognized arguments: "
         ),
         "launch_server.py: error: unrecognized arguments: --enable-reasoning",
         means="the server's command line does not know this argument, or not this value",

@@ -101,6 +101,16 @@ RULES = (
         means="the server's own check found slots of a pool that nobody holds; no memory setting helps",
         usual=Phase.SERVING,
     ),
+    Rule(
+        "answer_lost",
+        Label.SOFTWARE_BUG,
+        words(r"['\"]?Decode status not found for request"),
+        "RuntimeError: Decode status not found for request 61f1. It may be due to the request being evicted from the "
+        "decode status due to memory pressure.",
+        means="the detokenizer had forgotten a request that still runs",
+        advice=("raise SGLANG_DETOKENIZER_MAX_STATES",),
+        usual=Phase.SERVING,
+    ),
 )
 
 # Said by healthy servers. None of these is a reason to restart.
@@ -118,7 +128,7 @@ BENIGN_RULES = (
     Rule(
         "requests_capped_by_state_cache",
         Label.BENIGN,
-        words(r"max_running_requests (?:is capped|was reduced)"),
+        words(r"max_running_requests (?:is|was) (?:capped|reduced)"),
         "max_running_requests is capped to 2 by the mamba state cache (max_mamba_cache_size=10, 5 state slots per "
         "request).",
         weight=Weight.NOTE,
@@ -165,4 +175,42 @@ BENIGN_RULES = (
         confidence=Confidence.MEDIUM,
         source="uvicorn",
     ),
+    Rule(
+        "warning_while_serving",
+        Label.BENIGN,
+        words(r"Input length .{0,40}exceeds the maximum allowed|KV cache pool leak detected!$"),
+        "Input length (140001 tokens) exceeds the maximum allowed length (131066 tokens). Use a shorter input.",
+        weight=Weight.NOTE,
+        means="one request was refused, or the server's check of its pool warned; the server lives",
+        usual=Phase.SERVING,
+        confidence=Confidence.MEDIUM,
+        aside=True,
+    ),
+    Rule(
+        "only_a_warning",
+        Label.BENIGN,
+        words(
+            r"Using default MoE kernel config|Config file not found at .{0,200}/configs/|.{0,60}no scaling factors"
+            r"|Image processor \S+ does not accept|.{0,20}WARNING: destroy_process_group\(\) was not called|.{0,100}\(may not be an issue\b"
+        ),
+        "Using default MoE kernel config. Performance might be sub-optimal! Config file not found at "
+        "/opt/sglang/configs/E=128,N=192,device_name=NVIDIA_H20.json",
+        weight=Weight.NOTE,
+        means="a warning that healthy servers give too",
+        confidence=Confidence.MEDIUM,
+        aside=True,
+    ),
+)
+
+GOES_ON = Rule(
+    "goes_on_without",
+    Label.BENIGN,
+    words(
+        r"Ignore |.*\b(?:fall(?:ing|s)?[ -]?back|skipping|retrying in|will be ignored|refusing|is disabled|disabling)\b"
+    ),
+    "Ignore import error when loading sglang.srt.models.mamba: cannot import name 'causal_conv1d_fn'",
+    weight=Weight.NOTE,
+    means="the server tells of something that it goes on without",
+    confidence=Confidence.MEDIUM,
+    aside=True,
 )

@@ -32,6 +32,15 @@ RULES = (
         wraps=True,
     ),
     Rule(
+        "fewer_than_no_tokens_fit",
+        Label.KV_BUDGET,
+        words(r"max_total_tokens=\d+ is larger than the profiled value -\d"),
+        "max_total_tokens=131072 is larger than the profiled value -561981. Use the profiled value instead.",
+        weight=Weight.HINT,
+        means="the measurement gave fewer than no tokens: the weights leave no room for the KV cache",
+        fixed=Phase.KV_POOL,
+    ),
+    Rule(
         "kv_cache_of_negative_size",
         Label.KV_BUDGET,
         words(r"Trying to create tensor with negative dimension"),
@@ -61,7 +70,7 @@ RULES = (
         words(
             r"Not enough (?:GPU )?memory for hybrid|Hybrid \(mamba/linear-attention\) state cache is too small"
             r"|.{0,80}needs ~\S+ but only \S+ HBM is free|max_mamba_cache_size=?\s*(?:0|-\d+)\b"
-            r"|.{0,40}mamba (?:cache|pool).{0,40}(?:too small|not enough)"
+            r"|.{0,40}mamba[ _](?:cache|pool).{0,40}(?:too small|not enough)"
         ),
         "RuntimeError: Not enough GPU memory for hybrid (mamba/linear-attention) state cache. Computed "
         "max_mamba_cache_size=0 (total_rest_memory=1.27 GB, mamba_cache_per_req=74.81 MB).",
@@ -147,8 +156,11 @@ RULES = (
         "library_out_of_memory",
         None,
         words(
-            _CONTEXT + r"(?:.{0,40}\b(?:CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|hipErrorOutOfMemory"
+            r"(?!.*\(may not be an issue)"
+            + _CONTEXT
+            + r"(?:.{0,40}\b(?:CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|hipErrorOutOfMemory"
             r"|CU(?:BLAS|SPARSE|DNN)_STATUS_ALLOC_FAILED|HIPBLAS_STATUS_ALLOC_FAILED)\b"
+            r"|.{0,40}cudaError error: 2 \(out of memory\)"
             r"|\w*Malloc\w* failed: out of memory|.{0,120}Cuda failure (?:\d+ )?'out of memory')"
         ),
         "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",

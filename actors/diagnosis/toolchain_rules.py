@@ -28,7 +28,7 @@ RULES = (
         Label.JIT_TOOLCHAIN,
         words(
             r"\[Errno 2\] No such file or directory: '(?:\S*/)?(?:ninja|nvcc|hipcc|gcc|g\+\+|cc|c\+\+|ptxas|cuobjdump)'"
-            r"|CUDA_HOME (?:(?:environment variable )?is not set|does not exist)"
+            r"|Cannot find CUDA_HOME\b|CUDA_HOME (?:(?:environment variable )?is not set|does not exist)"
             r"|.{0,80}\bNVCC(?: compiler)? (?:is |was )?not found|Could not find (?:nvcc|CUDA)"
             r"|Ninja is required to load C\+\+ extensions|(?:\S+: )?(?:\d+: )?\S*(?:ninja|nvcc): (?:command )?not found"
             r"|assert cuda_home is not None"
