@@ -170,15 +170,18 @@ class Reading:
         self._wrapped, self._open_lines = [message] if is_half else [], 0
         self._open = found if found.rule is not None and found.rule.wraps else None
         if found.weight is Weight.NOTE:
-            if found.rule is not None and found.rule.aside:
-                self.aside = self.aside or found
-                return
-            self.note = self.note or found
-            self._of_request = found.rule is not None and found.rule.name == "request_failed"
+            self._note(found)
         else:
             if self.best is not None and found.phase is None and self.best.label is found.label:
                 found.phase = self.best.phase or (self.best.rule.usual if self.best.rule is not None else None)
             self.best = found
+
+    def _note(self, found: Finding) -> None:
+        if found.rule is not None and found.rule.aside:
+            self.aside = self.aside or found
+            return
+        self.note = self.note or found
+        self._of_request = found.rule is not None and found.rule.name == "request_failed"
 
     def _is_cut_capture(self) -> bool:
         """Whether the line before tells of a capture, and what became of it may stand on this one."""
