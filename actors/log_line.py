@@ -57,6 +57,8 @@ class LogLine:
 def clean(text: str) -> LogLine:
     """The message with the server's own time stamp and rank tag taken off."""
     text = text.strip()
+    if "\u2502" in text:  # cells of a table that a terminal drew
+        text = text.strip("\u2502 ")
     text = _from_json(text)
     if "\x1b" in text or text.startswith("["):
         text = _COLOUR.sub("", text)

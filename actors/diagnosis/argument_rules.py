@@ -82,6 +82,17 @@ RULES = (
         raised=True,
     ),
     Rule(
+        "combination_refused",
+        Label.CONFIG_CONFLICT,
+        words(
+            r"(?:RuntimeError|NotImplementedError): .{0,80}\b(?:does not (?:yet )?support|(?:is|are) (?:currently )?not"
+            r" (?:yet )?supported|incompatible with)\b(?!.*(?:device|capability|architecture|\bGPU|\bSM))"
+        ),
+        "RuntimeError: PD Disaggregation does NOT support PD different TP sizes for non-MLA models.",
+        weight=Weight.HINT,
+        means="these settings do not go together, or not for this model",
+    ),
+    Rule(
         "architecture_unknown",
         Label.CONFIG_CONFLICT,
         words(

@@ -69,6 +69,7 @@ RULES = (
         words(
             _child_ended("-9", "SIGKILL")
             + r"|.{0,60}\bterminated with signal SIGKILL|A worker was killed.{0,60}SIGKILL|.{0,60}exit_?code=137\b"
+            r"|\S{1,80} exited with code 137\b"
         ),
         "RuntimeError: Rank 0 scheduler died during initialization (exit code: -9). If exit code is -9 (SIGKILL), a "
         "common cause is the OS OOM killer.",
@@ -169,7 +170,8 @@ RULES = (
         Label.SEGFAULT_ABORT,
         words(
             r"Fatal Python error: Aborted|Aborted(?: \(core dumped\))?$|\S+: line \d+: +\d+ Aborted +\(core dumped\)"
-            r"|.{0,60}\bterminated with signal SIG(?:SEGV|ABRT|BUS|ILL|FPE)|terminate called (?:after throwing"
+            r"|.{0,60}\bterminated with signal SIG(?:SEGV|ABRT|BUS|ILL|FPE)|\S{1,80} exited with code 13[49]\b"
+            r"|terminate called (?:after throwing"
             r"|without an)"
             r"|" + _child_ended("-(?:11|6|4|7|8)", "SIG(?:SEGV|ABRT|ILL|BUS|FPE)")
         ),

@@ -32,7 +32,7 @@ RULES = (
         "asked_to_stop",
         Label.STOP_REQUESTED,
         words(
-            r"SIGTERM received\b|Gracefully exiting\.\.\.|Received (?:signal )?(?:SIGTERM|SIGINT|15\b|2\b)"
+            r"SIGTERM received\b|INFO: +Received signal (?:15|2|SIGTERM|SIGINT)\b|Gracefully exiting\.\.\.|Received (?:signal )?(?:SIGTERM|SIGINT|15\b|2\b)"
             r"|Signal SIGTERM received while|KeyboardInterrupt$|Keyboard interrupt received|Received exit signal"
             r"|Stopping Container|(?:Interrupted|Terminated) by (?:user|signal)|.{0,60}: Stopping .{0,80}\.\.\.$"
         ),
@@ -167,7 +167,7 @@ BENIGN_RULES = (
     Rule(
         "request_failed",
         Label.BENIGN,
-        words(r"Exception in ASGI application|Error in request: |.{0,40}\" 500 Internal Server"),
+        words(r"Exception in ASGI application|Error in request: |.{0,120}\" 500 Internal Server"),
         "ERROR:    Exception in ASGI application",
         weight=Weight.NOTE,
         means="one request failed in the HTTP layer; the server lives",
@@ -176,9 +176,21 @@ BENIGN_RULES = (
         source="uvicorn",
     ),
     Rule(
+        "transfer_of_request_failed",
+        Label.BENIGN,
+        words(r"(?:Decode|Prefill) (?:transfer|bootstrap|handshake) failed for request"),
+        "Decode transfer failed for request rank=1 decode_req.req.rid='3ce8' with exception KVTransferError",
+        weight=Weight.NOTE,
+        means="the KV cache of one request did not come from prefill to decode; that request failed, the server lives",
+        advice=("if many fail, look at the RDMA settings and at the log of the other side",),
+        usual=Phase.SERVING,
+    ),
+    Rule(
         "warning_while_serving",
         Label.BENIGN,
-        words(r"Input length .{0,40}exceeds the maximum allowed|KV cache pool leak detected!$"),
+        words(
+            r"(?:asyncio\.exceptions\.)?CancelledError$|(?:[\w.]+\.)?ClientDisconnect$|Input length .{0,40}exceeds the maximum allowed|KV cache pool leak detected!$"
+        ),
         "Input length (140001 tokens) exceeds the maximum allowed length (131066 tokens). Use a shorter input.",
         weight=Weight.NOTE,
         means="one request was refused, or the server's check of its pool warned; the server lives",

@@ -24,7 +24,7 @@ RULES = (
     Rule(
         "kv_cache_has_no_room",
         Label.KV_BUDGET,
-        words(r"Not enought? memory\b(?!.*hybrid)(?:\. Please try to (?:increase|decrease)|$)"),
+        words(r"Not enought? memory\b(?!.*hybrid)(?: for KV cache\b|\. Please try to (?:increase|decrease)|$)"),
         "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.",
         means="after the weights nothing is left of --mem-fraction-static for the KV cache; it may also be that "
         "another process held the GPU when the server measured it",

@@ -26,6 +26,8 @@ _PLACES = (
         re.compile(
             r" (?:event_loop\w*|run_event_loop|run_batch|forward_batch_generation|run_busy_loop"
             r"|loop_for_forward|exposed_step|forward_thread_func_?|forward_step|forward_(?:decode|prefill|fill)_batch"
+            r"|get_next_batch_to_run|get_new_batch_prefill|prepare_for_(?:extend|decode)|move_ready_grammar_requests"
+            r"|process_batch_result\w*|process_input_requests|recv_requests|self_check_during_idle|transfer_worker"
             r"|run_engine_loop|engine_step|get_embedding_and_mask)$"
         ),
     ),

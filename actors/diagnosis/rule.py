@@ -88,6 +88,7 @@ _EXCEPTION = re.compile(
 _PREFIX = re.compile(
     r"""(?:
       (?:ERROR|CRITICAL|FATAL)\b[: -]+
+    | \[(?:ERROR|CRITICAL|FATAL)\]\ +
     | \[[\w.]+:\d+\]\ +                                             # vLLM: '[core.py:708] '
     | [\w.]{0,120}(?:Error|Exception|Failure|Timeout):\ +
     | ['"](?=Rank\ )

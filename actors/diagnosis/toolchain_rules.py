@@ -13,6 +13,7 @@ RULES = (
             r"(?!.*No space left)(?:Ninja build failed|Error building extension|Command '\[[^\]]{0,60}(?:ninja"
             r"|nvcc|hipcc|gcc|g\+\+|cc"
             r"|clang)'"
+            r"|Command '\S{0,300}/(?:ptxas|nvcc|hipcc|gcc|g\+\+|clang) "
             r"|.{0,80}\bfatal error: \S+\.(?:h|hpp|cuh)\b: No such file|nvcc fatal|ptxas (?:fatal|error)"
             r"|NVCC compilation failed|.{0,60}\bcompilation (?:terminated|failed)\b|collect2: error"
             r"|.{0,60}cannot find -l"

@@ -172,7 +172,52 @@ FRAGMENTS = (
         "out_of_memory",
         "weights",
     ),
+    (
+        "Traceback (most recent call last):\n"
+        '  File "/srt/disaggregation/nixl/conn.py", line 1153, in transfer_worker\n'
+        "RuntimeError: PD Disaggregation does NOT support PD different TP sizes for non-MLA models",
+        "config_conflict",
+        "serving",
+    ),
+    ("AssertionError: Not enough memory for KV cache, try reducing --num-pages", "kv_budget", "kv_pool"),
+    ("NotImplementedError: No compiled nvfp4 quantization kernel for SM 120.", "kernel_arch", "graph_target"),
+    (
+        "subprocess.CalledProcessError: Command '/opt/triton/backends/nvidia/bin/ptxas -lineinfo -v "
+        "--gpu-name=sm_120 /tmp/t.ptx' returned non-zero exit status 255.",
+        "jit_toolchain",
+        "graph_target",
+    ),
+    (
+        "\u2502 [2025-02-28 09:28:25 TP7] Watchdog timeout (self.watchdog_timeout=300)          \u2502",
+        "watchdog_hang",
+        "serving",
+    ),
+    ("RuntimeError: [ERROR] HCCL error in: torch_npu/ProcessGroupHCCL.cpp:64", "nccl_init", "dist_init"),
+    ("sglang-1 exited with code 137", "host_oom", "weights"),
+    ("sglang-1 exited with code 139", "segfault_abort", "graph_target"),
+    ("INFO:     Received signal 15, shutting down", "stop_requested", "shutdown"),
+    (
+        "[2025-05-12 10:00:00 TP1] Scheduler hit an exception: Traceback (most recent call last):\n"
+        '  File "/srt/managers/scheduler.py", line 1761, in move_ready_grammar_requests\n'
+        "IndexError: list index out of range",
+        "software_bug",
+        "serving",
+    ),
     # Healthy.
+    (
+        "[2025-09-17 16:23:13 TP1] Decode transfer failed for request rank=1 decode_req.req.rid='3c' with "
+        "exception KVTransferError(bootstrap_room=16): Failed due to an unknown reason from another rank\n"
+        '[2025-09-17 16:23:16] INFO:     10.10.11.1:41712 - "GET /health HTTP/1.1" 200 OK',
+        "benign",
+        "serving",
+    ),
+    (
+        "sglang-1  | asyncio.exceptions.CancelledError\n"
+        'sglang-1  | [2025-10-24 11:07:36] INFO:     127.0.0.1:45650 - "POST /generate HTTP/1.1" 500 Internal '
+        "Server Error",
+        "benign",
+        "serving",
+    ),
     (
         "[torch_memory_saver.cpp] cuMemCreate CUDA_ERROR_OUT_OF_MEMORY (may not be an issue e.g. torch "
         "allocator will free cache and retry)",
