@@ -32,7 +32,8 @@ RULES = (
         "asked_to_stop",
         Label.STOP_REQUESTED,
         words(
-            r"SIGTERM received\b|INFO: +Received signal (?:15|2|SIGTERM|SIGINT)\b|Gracefully exiting\.\.\.|Received (?:signal )?(?:SIGTERM|SIGINT|15\b|2\b)"
+            r"SIGTERM received\b|INFO: +Received signal (?:15|2|SIGTERM|SIGINT)\b"
+            r"|Gracefully exiting\.\.\.|Received (?:signal )?(?:SIGTERM|SIGINT|15\b|2\b)"
             r"|Signal SIGTERM received while|KeyboardInterrupt$|Keyboard interrupt received|Received exit signal"
             r"|Stopping Container|(?:Interrupted|Terminated) by (?:user|signal)|.{0,60}: Stopping .{0,80}\.\.\.$"
         ),
@@ -189,7 +190,8 @@ BENIGN_RULES = (
         "warning_while_serving",
         Label.BENIGN,
         words(
-            r"(?:asyncio\.exceptions\.)?CancelledError$|(?:[\w.]+\.)?ClientDisconnect$|Input length .{0,40}exceeds the maximum allowed|KV cache pool leak detected!$"
+            r"(?:asyncio\.exceptions\.)?CancelledError$|(?:[\w.]+\.)?ClientDisconnect$"
+            r"|Input length .{0,40}exceeds the maximum allowed|KV cache pool leak detected!$"
         ),
         "Input length (140001 tokens) exceeds the maximum allowed length (131066 tokens). Use a shorter input.",
         weight=Weight.NOTE,
