@@ -87,6 +87,7 @@ RULES = (
         words(
             r"(?:RuntimeError|NotImplementedError): .{0,80}\b(?:does not (?:yet )?support|(?:is|are) (?:currently )?not"
             r" (?:yet )?supported|incompatible with)\b(?!.*(?:device|capability|architecture|\bGPU|\bSM))"
+            r"|(?:Prefill/Decode|PD) .{0,60}\bmismatch\b|.{0,60}\bdiffer between prefill and decode\b"
         ),
         "RuntimeError: PD Disaggregation does NOT support PD different TP sizes for non-MLA models.",
         weight=Weight.HINT,

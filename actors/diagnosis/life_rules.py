@@ -206,7 +206,8 @@ BENIGN_RULES = (
         words(
             r"Using default MoE kernel config|Config file not found at .{0,200}/configs/|.{0,60}no scaling factors"
             r"|Image processor \S+ does not accept|.{0,20}WARNING: destroy_process_group\(\) was not called"
-            r"|.{0,100}\(may not be an issue\b"
+            r"|.{0,100}\(may not be an issue\b|.{0,300}\bTo silence this warning\b"
+            r"|max_total_tokens=\d+ is larger than the profiled value \d"
         ),
         "Using default MoE kernel config. Performance might be sub-optimal! Config file not found at "
         "/opt/sglang/configs/E=128,N=192,device_name=NVIDIA_H20.json",

@@ -24,7 +24,10 @@ RULES = (
     Rule(
         "kv_cache_has_no_room",
         Label.KV_BUDGET,
-        words(r"Not enought? memory\b(?!.*hybrid)(?: for KV cache\b|\. Please try to (?:increase|decrease)|$)"),
+        words(
+            r"\[unified-memory-pool\] .{0,40}byte budget \d+ cannot fit"
+            r"|Not enought? memory\b(?!.*hybrid)(?: for KV cache\b|\. Please try to (?:increase|decrease)|$)"
+        ),
         "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.",
         means="after the weights nothing is left of --mem-fraction-static for the KV cache; it may also be that "
         "another process held the GPU when the server measured it",
@@ -81,7 +84,7 @@ RULES = (
     Rule(
         "window_pool_has_no_room",
         Label.STATE_POOL,
-        words(r"SWA pool (?:\(|cap )"),
+        words(r"(?:The )?(?:\w{1,12} )?SWA pool (?:\(|cap )"),
         "ValueError: SWA pool (512 tokens) cannot hold even one request",
         means="the pool of the sliding-window layers does not fit, or leaves no room for the other layers",
         advice=("change --swa-full-tokens-ratio, or lower --max-running-requests and --chunked-prefill-size",),

@@ -179,6 +179,21 @@ FRAGMENTS = (
         "config_conflict",
         "serving",
     ),
+    (
+        "RuntimeError: The DSV4 SWA pool cap (2048 tokens, 1.2 GB) leaves no room for the full KV pool",
+        "state_pool",
+        "state_pool",
+    ),
+    (
+        "RuntimeError: [unified-memory-pool] full: byte budget 7340032 cannot fit ONE worst-case request",
+        "kv_budget",
+        "kv_pool",
+    ),
+    (
+        "RuntimeError: Mamba state layouts differ between prefill and decode (src item_lens=[7])",
+        "config_conflict",
+        "args",
+    ),
     ("AssertionError: Not enough memory for KV cache, try reducing --num-pages", "kv_budget", "kv_pool"),
     ("NotImplementedError: No compiled nvfp4 quantization kernel for SM 120.", "kernel_arch", "graph_target"),
     (
@@ -204,6 +219,18 @@ FRAGMENTS = (
         "serving",
     ),
     # Healthy.
+    (
+        "[2025-01-30 18:11:27 TP1] Setup Custom allreduce failed with CUDART error: peer access is not supported "
+        "between these two devices. To silence this warning, specify --disable-custom-all-reduce explicitly.",
+        "benign",
+        "args",
+    ),
+    (
+        "[2025-07-02 07:41:59 TP0] max_total_tokens=90000 is larger than the profiled value 80000. Use the "
+        "profiled value instead.",
+        "benign",
+        "args",
+    ),
     (
         "[2025-09-17 16:23:13 TP1] Decode transfer failed for request rank=1 decode_req.req.rid='3c' with "
         "exception KVTransferError(bootstrap_room=16): Failed due to an unknown reason from another rank\n"
