@@ -56,7 +56,8 @@ SUSPECT = re.compile(
     r"|shutting down|finished server|usage: [\w./ -]+ \[-h|compute capability|auxiliary|out of resource"
     r"|stack smashing|error no file|validation error"
     r"|consistency|could finish|could not|does not"
-    r"|exceeds the max|scaling factors|default moe|destroy_process_group|profiled value|silence this|eps failed|decode status"
+    r"|exceeds the max|scaling factors|default moe|destroy_process_group|profiled value|silence this|eps failed"
+    r"|decode status"
     r"|free\(\)|malloc\(\)|chunk\(\)|started server|broken pipe"
 )
 
