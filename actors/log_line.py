@@ -25,7 +25,11 @@ _SHIPPERS = re.compile(
     | \[[IWEF](?:\d{3,4}\ [\d:.]+)?\ [\w./]+:\d+\]\ ?                      # torch: '[E602 11:17:52.5 File.cpp:17] '
     | \[\d{4}-\d\d-\d\d\ [\d:]{8}:\d{3}\]\ [\w.]+:\ \[[A-Z]+\]\ \[\d+\]\    # torch_npu: '[2026-05-29 16:30:21:955] ...'
     | [IWEF]\d{4,8}\ [\d:.]+\s+\d+\ [\w./]+:\d+\]\ ?                       # glog: 'E0115 05:20:19.9 309 file.cpp:81] '
-    | (?:ERROR|WARNING|INFO)\ \d\d-\d\d\ \d\d:\d\d:\d\d\ (?:\[\S+\]\ )?     # vLLM
+    | (?:ERROR|WARNING|INFO)\ \d\d-\d\d\ \d\d:\d\d:\d\d\ (?:\[\S+\]\ |[\w./]+\.py:\d+\]\ )?     # vLLM
+    | \[\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[\d.]*(?:Z|[+-]\d\d:?\d\d)\]\ ?     # CI runners
+    | [A-Z][a-z]{2}\ +\d{1,2},\ \d{4}\ @\ \d\d:\d\d:\d\d[\d.]*\s+           # Kibana: 'May 16, 2026 @ 20:48:02.100    '
+    | \|\ [A-Z]{4,8}\ +\|\ [\w.]+(?::\w+:\d+)?\ [|-]\                       # loguru: '| ERROR | a.module | '
+    | \[[\w.-]+:\d+(?::\d+){1,2}\]\ +                                     # UCX: '[host-a:12345:0:12345] '
     | >\                                                                  # quoted in a report
     | \d{1,4}:\                                                           # srun -l: '0: '
     )""",
@@ -53,6 +57,8 @@ class LogLine:
 def clean(text: str) -> LogLine:
     """The message with the server's own time stamp and rank tag taken off."""
     text = text.strip()
+    if "\u2502" in text:  # cells of a table that a terminal drew
+        text = text.strip("\u2502 ")
     text = _from_json(text)
     if "\x1b" in text or text.startswith("["):
         text = _COLOUR.sub("", text)

@@ -11,7 +11,7 @@ RULES = (
         Label.FLAG_INVALID,
         words(
             r"[\w./-]+(?: [\w./-]+){0,3}: error: (?:argument|unrecognized|ambiguous|the following|one of the|expected"
-            r"|invalid|no such option)\b"
+            r"|invalid|no such option)\b|error: unrecognized arguments: "
         ),
         "launch_server.py: error: unrecognized arguments: --enable-reasoning",
         means="the server's command line does not know this argument, or not this value",
@@ -80,6 +80,18 @@ RULES = (
         advice=("choose a --tp-size (or --ep-size) that divides the number of heads, experts and quantized blocks",),
         usual=Phase.WEIGHTS,
         raised=True,
+    ),
+    Rule(
+        "combination_refused",
+        Label.CONFIG_CONFLICT,
+        words(
+            r"(?:RuntimeError|NotImplementedError): .{0,80}\b(?:does not (?:yet )?support|(?:is|are) (?:currently )?not"
+            r" (?:yet )?supported|incompatible with)\b(?!.*(?:device|capability|architecture|\bGPU|\bSM))"
+            r"|(?:Prefill/Decode|PD) .{0,60}\bmismatch\b|.{0,60}\bdiffer between prefill and decode\b"
+        ),
+        "RuntimeError: PD Disaggregation does NOT support PD different TP sizes for non-MLA models.",
+        weight=Weight.HINT,
+        means="these settings do not go together, or not for this model",
     ),
     Rule(
         "architecture_unknown",

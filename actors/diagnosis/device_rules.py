@@ -123,7 +123,7 @@ RULES = (
             r"|PTX was compiled with an unsupported toolchain|hipErrorNoBinaryForGpu|NoBinaryForGpu"
             r"|not supported in this architecture|(?:Unsupported|Unknown) (?:gpu |cuda )?arch(?:itecture)?"
             r"|named symbol not found|driver on your system is too old"
-            r"|without targeting appropriate compute capability)"
+            r"|without targeting appropriate compute capability)|No compiled .{0,60}\bkernel for\b"
         ),
         "RuntimeError: GemmaRMSNorm failed with error code no kernel image is available for execution on the device",
         means="the kernels of this build were not made for this GPU (or need a newer driver)",

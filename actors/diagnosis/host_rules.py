@@ -69,6 +69,7 @@ RULES = (
         words(
             _child_ended("-9", "SIGKILL")
             + r"|.{0,60}\bterminated with signal SIGKILL|A worker was killed.{0,60}SIGKILL|.{0,60}exit_?code=137\b"
+            r"|\S{1,80} exited with code 137\b"
         ),
         "RuntimeError: Rank 0 scheduler died during initialization (exit code: -9). If exit code is -9 (SIGKILL), a "
         "common cause is the OS OOM killer.",
@@ -80,7 +81,8 @@ RULES = (
         "shared_memory_too_small",
         Label.SHM_OR_DISK,
         words(
-            r".{0,120}(?:Error while creating shared memory segment|\bout of shared memory|insufficient shared memory"
+            r".{0,120}(?:Error while creating shared memory segment|failed to extend /dev/shm/"
+            r"|posix_fallocate failed|\bout of shared memory|insufficient shared memory"
             r"|unable to (?:write to|resize|mmap|allocate shared memory).{0,60}(?:torch_|shm|/dev/shm)"
             r"|DataLoader worker .{0,40}killed by signal: Bus error)"
         ),
@@ -125,11 +127,21 @@ RULES = (
         source="uvicorn",
     ),
     Rule(
+        "store_port_taken",
+        Label.PORT_IN_USE,
+        words(r".{0,80}server socket has failed to (?:listen|bind).{0,200}(?:errno: 98|already in use|EADDRINUSE)"),
+        "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. "
+        "port: 29500, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use",
+        means="the port where the ranks of the server meet is taken, mostly by another server on this host",
+        advice=("set --nccl-port or --dist-init-addr so that servers on one host use different ports",),
+        usual=Phase.DIST_INIT,
+        source="torch",
+    ),
+    Rule(
         "internal_port_taken",
         Label.PORT_IN_USE,
         words(
             r"Address already in use \(addr=|\[Errno (?:98|48)\] |.{0,120}\bEADDRINUSE\b|Address already in use"
-            r"|.{0,80}server socket has failed to (?:listen|bind).{0,200}(?:errno: 98|already in use)"
             r"|(?:\w+ ){0,3}\w*port(?: at)? \d+ is (?:already in use(?!, trying)|not available)"
             r"|Failed to bind to address"
         ),
@@ -158,7 +170,8 @@ RULES = (
         Label.SEGFAULT_ABORT,
         words(
             r"Fatal Python error: Aborted|Aborted(?: \(core dumped\))?$|\S+: line \d+: +\d+ Aborted +\(core dumped\)"
-            r"|.{0,60}\bterminated with signal SIG(?:SEGV|ABRT|BUS|ILL|FPE)|terminate called (?:after throwing"
+            r"|.{0,60}\bterminated with signal SIG(?:SEGV|ABRT|BUS|ILL|FPE)|\S{1,80} exited with code 13[49]\b"
+            r"|terminate called (?:after throwing"
             r"|without an)"
             r"|" + _child_ended("-(?:11|6|4|7|8)", "SIG(?:SEGV|ABRT|ILL|BUS|FPE)")
         ),

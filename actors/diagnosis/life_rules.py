@@ -32,7 +32,8 @@ RULES = (
         "asked_to_stop",
         Label.STOP_REQUESTED,
         words(
-            r"SIGTERM received\b|Gracefully exiting\.\.\.|Received (?:signal )?(?:SIGTERM|SIGINT|15\b|2\b)"
+            r"SIGTERM received\b|INFO: +Received signal (?:15|2|SIGTERM|SIGINT)\b"
+            r"|Gracefully exiting\.\.\.|Received (?:signal )?(?:SIGTERM|SIGINT|15\b|2\b)"
             r"|Signal SIGTERM received while|KeyboardInterrupt$|Keyboard interrupt received|Received exit signal"
             r"|Stopping Container|(?:Interrupted|Terminated) by (?:user|signal)|.{0,60}: Stopping .{0,80}\.\.\.$"
         ),
@@ -101,6 +102,16 @@ RULES = (
         means="the server's own check found slots of a pool that nobody holds; no memory setting helps",
         usual=Phase.SERVING,
     ),
+    Rule(
+        "answer_lost",
+        Label.SOFTWARE_BUG,
+        words(r"['\"]?Decode status not found for request"),
+        "RuntimeError: Decode status not found for request 61f1. It may be due to the request being evicted from the "
+        "decode status due to memory pressure.",
+        means="the detokenizer had forgotten a request that still runs",
+        advice=("raise SGLANG_DETOKENIZER_MAX_STATES",),
+        usual=Phase.SERVING,
+    ),
 )
 
 # Said by healthy servers. None of these is a reason to restart.
@@ -118,7 +129,7 @@ BENIGN_RULES = (
     Rule(
         "requests_capped_by_state_cache",
         Label.BENIGN,
-        words(r"max_running_requests (?:is capped|was reduced)"),
+        words(r"max_running_requests (?:is|was) (?:capped|reduced)"),
         "max_running_requests is capped to 2 by the mamba state cache (max_mamba_cache_size=10, 5 state slots per "
         "request).",
         weight=Weight.NOTE,
@@ -157,7 +168,7 @@ BENIGN_RULES = (
     Rule(
         "request_failed",
         Label.BENIGN,
-        words(r"Exception in ASGI application|Error in request: |.{0,40}\" 500 Internal Server"),
+        words(r"Exception in ASGI application|Error in request: |.{0,120}\" 500 Internal Server"),
         "ERROR:    Exception in ASGI application",
         weight=Weight.NOTE,
         means="one request failed in the HTTP layer; the server lives",
@@ -165,4 +176,57 @@ BENIGN_RULES = (
         confidence=Confidence.MEDIUM,
         source="uvicorn",
     ),
+    Rule(
+        "transfer_of_request_failed",
+        Label.BENIGN,
+        words(r"(?:Decode|Prefill) (?:transfer|bootstrap|handshake) failed for request"),
+        "Decode transfer failed for request rank=1 decode_req.req.rid='3ce8' with exception KVTransferError",
+        weight=Weight.NOTE,
+        means="the KV cache of one request did not come from prefill to decode; that request failed, the server lives",
+        advice=("if many fail, look at the RDMA settings and at the log of the other side",),
+        usual=Phase.SERVING,
+    ),
+    Rule(
+        "warning_while_serving",
+        Label.BENIGN,
+        words(
+            r"(?:asyncio\.exceptions\.)?CancelledError$|(?:[\w.]+\.)?ClientDisconnect$"
+            r"|Input length .{0,40}exceeds the maximum allowed|KV cache pool leak detected!$"
+        ),
+        "Input length (140001 tokens) exceeds the maximum allowed length (131066 tokens). Use a shorter input.",
+        weight=Weight.NOTE,
+        means="one request was refused, or the server's check of its pool warned; the server lives",
+        usual=Phase.SERVING,
+        confidence=Confidence.MEDIUM,
+        aside=True,
+    ),
+    Rule(
+        "only_a_warning",
+        Label.BENIGN,
+        words(
+            r"Using default MoE kernel config|Config file not found at .{0,200}/configs/|.{0,60}no scaling factors"
+            r"|Image processor \S+ does not accept|.{0,20}WARNING: destroy_process_group\(\) was not called"
+            r"|.{0,100}\(may not be an issue\b|.{0,300}\bTo silence this warning\b"
+            r"|max_total_tokens=\d+ is larger than the profiled value \d"
+        ),
+        "Using default MoE kernel config. Performance might be sub-optimal! Config file not found at "
+        "/opt/sglang/configs/E=128,N=192,device_name=NVIDIA_H20.json",
+        weight=Weight.NOTE,
+        means="a warning that healthy servers give too",
+        confidence=Confidence.MEDIUM,
+        aside=True,
+    ),
+)
+
+GOES_ON = Rule(
+    "goes_on_without",
+    Label.BENIGN,
+    words(
+        r"Ignore |.*\b(?:fall(?:ing|s)?[ -]?back|skipping|retrying in|will be ignored|refusing|is disabled|disabling)\b"
+    ),
+    "Ignore import error when loading sglang.srt.models.mamba: cannot import name 'causal_conv1d_fn'",
+    weight=Weight.NOTE,
+    means="the server tells of something that it goes on without",
+    confidence=Confidence.MEDIUM,
+    aside=True,
 )

@@ -24,12 +24,24 @@ RULES = (
     Rule(
         "kv_cache_has_no_room",
         Label.KV_BUDGET,
-        words(r"Not enought? memory\b(?!.*hybrid)(?:\. Please try to (?:increase|decrease)|$)"),
+        words(
+            r"\[unified-memory-pool\] .{0,40}byte budget \d+ cannot fit"
+            r"|Not enought? memory\b(?!.*hybrid)(?: for KV cache\b|\. Please try to (?:increase|decrease)|$)"
+        ),
         "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.",
         means="after the weights nothing is left of --mem-fraction-static for the KV cache; it may also be that "
         "another process held the GPU when the server measured it",
         fixed=Phase.KV_POOL,
         wraps=True,
+    ),
+    Rule(
+        "fewer_than_no_tokens_fit",
+        Label.KV_BUDGET,
+        words(r"max_total_tokens=\d+ is larger than the profiled value -\d"),
+        "max_total_tokens=131072 is larger than the profiled value -561981. Use the profiled value instead.",
+        weight=Weight.HINT,
+        means="the measurement gave fewer than no tokens: the weights leave no room for the KV cache",
+        fixed=Phase.KV_POOL,
     ),
     Rule(
         "kv_cache_of_negative_size",
@@ -61,7 +73,7 @@ RULES = (
         words(
             r"Not enough (?:GPU )?memory for hybrid|Hybrid \(mamba/linear-attention\) state cache is too small"
             r"|.{0,80}needs ~\S+ but only \S+ HBM is free|max_mamba_cache_size=?\s*(?:0|-\d+)\b"
-            r"|.{0,40}mamba (?:cache|pool).{0,40}(?:too small|not enough)"
+            r"|.{0,40}mamba[ _](?:cache|pool).{0,40}(?:too small|not enough)"
         ),
         "RuntimeError: Not enough GPU memory for hybrid (mamba/linear-attention) state cache. Computed "
         "max_mamba_cache_size=0 (total_rest_memory=1.27 GB, mamba_cache_per_req=74.81 MB).",
@@ -72,7 +84,7 @@ RULES = (
     Rule(
         "window_pool_has_no_room",
         Label.STATE_POOL,
-        words(r"SWA pool (?:\(|cap )"),
+        words(r"(?:The )?(?:\w{1,12} )?SWA pool (?:\(|cap )"),
         "ValueError: SWA pool (512 tokens) cannot hold even one request",
         means="the pool of the sliding-window layers does not fit, or leaves no room for the other layers",
         advice=("change --swa-full-tokens-ratio, or lower --max-running-requests and --chunked-prefill-size",),
@@ -147,8 +159,11 @@ RULES = (
         "library_out_of_memory",
         None,
         words(
-            _CONTEXT + r"(?:.{0,40}\b(?:CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|hipErrorOutOfMemory"
+            r"(?!.*\(may not be an issue)"
+            + _CONTEXT
+            + r"(?:.{0,40}\b(?:CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|hipErrorOutOfMemory"
             r"|CU(?:BLAS|SPARSE|DNN)_STATUS_ALLOC_FAILED|HIPBLAS_STATUS_ALLOC_FAILED)\b"
+            r"|.{0,40}cudaError error: 2 \(out of memory\)"
             r"|\w*Malloc\w* failed: out of memory|.{0,120}Cuda failure (?:\d+ )?'out of memory')"
         ),
         "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",

@@ -25,6 +25,7 @@ RULES = (
         Label.MODEL_DOWNLOAD,
         words(
             r"An error happened while trying to locate the files? on the Hub|We couldn't connect to '\S+' to load"
+            r"|Connection error, and we cannot find the requested files"
             r"|.{0,60}Max retries exceeded with url: \S*(?:/resolve/|/api/models/)"
             r"|Consistency check failed: file should be of size|.{0,80}Error while downloading from https?://"
             r"|Data processing error: CAS service error|(?:Distant resource does not|Cannot) (?:seem to be on"

@@ -10,9 +10,11 @@ RULES = (
         "rdma_set_up",
         Label.NET_CONFIG,
         words(
-            r"(?:\w+\.cpp:\d+\s+)?(?:GID is NULL|Failed to open device \S+ on port.* with GID"
+            r"(?:\w+\.cpp:\d+\s+)?(?:GID is NULL|No suitable GID found|Failed to open device \S+ on port.* with GID"
             r"|RdmaTransport: (?:No available RNIC|cannot initialize)|Failed to modify QP to RTR)"
             r"|.{0,40}Mooncake Transfer Engine initialization failed|.{0,120}cannot allocate mlx5dv_devx_uar"
+            r"|.{0,160}non-zero status: \d+:? (?:ibv_\w+ failed|ep_connect failed|connect EPS failed"
+            r"|transport create connect failed)|nvshmem (?:setup connections|initialization) failed"
             r"|.{0,120}init failed for transport: IB|.{0,80}NCCL WARN .{0,80}\bibv_\w+ failed"
             r"|.{0,80}NCCL WARN .{0,40}(?:No IB devices|Failed to open .*mlx)"
         ),
@@ -20,6 +22,29 @@ RULES = (
         means="RDMA could not be set up; device names and GID indices differ from host to host",
         usual=Phase.DIST_INIT,
         source="Mooncake, NVSHMEM, NCCL",
+    ),
+    Rule(
+        "rdma_memory_not_registered",
+        Label.NET_CONFIG,
+        words(r"Failed to register memory 0x"),
+        "E0512 10:03:01.210035 72983 rdma_context.cpp:191] Failed to register memory 0x733a96e00000: Bad address [14]",
+        weight=Weight.HINT,
+        means="the network card cannot reach the GPU's memory: no GPUDirect RDMA, or too little locked memory",
+        advice=("load nvidia_peermem, and give the container unlimited locked memory (--ulimit memlock=-1)",),
+        usual=Phase.KV_POOL,
+        source="Mooncake",
+    ),
+    Rule(
+        "expert_exchange_refuses_sizes",
+        Label.CONFIG_CONFLICT,
+        words(r"Failed: Assertion error \S{0,200}\.(?:cuh?|cpp|hpp):\d+ "),
+        "RuntimeError: Failed: Assertion error /workspace/DeepEP/csrc/kernels/internode.cu:1713 "
+        "'num_max_nvl_chunked_recv_tokens / num_rdma_ranks > num_max_rdma_chunked_send_tokens'",
+        weight=Weight.HINT,
+        means="the library that moves tokens between experts refuses its sizes; the assertion names them",
+        advice=("compare --moe-a2a-backend, --deepep-mode and its sizes with the number of ranks and of hidden units",),
+        usual=Phase.SERVING,
+        source="DeepEP",
     ),
     Rule(
         "no_network_interface",
@@ -81,7 +106,10 @@ RULES = (
     Rule(
         "connection_refused",
         Label.NCCL_INIT,
-        words(r".{0,120}NCCL WARN .{0,120}(?:Connection refused|Connection timed out|No route to host)"),
+        words(
+            r"(?:.{0,120} )?NCCL WARN .{0,120}(?:Connection refused|Connection timed out|No route to host"
+            r"|Error while attaching to shared memory segment)"
+        ),
         "host-a:1180825:1180825 [4] os/linux.cc:200 NCCL WARN ncclOsSocketPollConnect: connect to 10.0.0.1<58525> "
         "returned Connection refused, exceeded error retry count after 35 attempts",
         weight=Weight.HINT,

@@ -17,14 +17,18 @@ _PLACES = (
         Phase.GRAPH_TARGET,
         re.compile(
             r"(?:cuda|npu|hip|cpu)_graph_runner|torch/cuda/graphs|compilation/cuda_graph"
-            r"| (?:init_(?:cuda|device)_graphs?|capture_model|_?capture_cudagraphs|compile_or_warm_up_model)$"
+            r"| (?:init_(?:cuda|device)_graphs?|register_graph_buffers|capture_model|_?capture_cudagraphs"
+            r"|compile_or_warm_up_model)$"
         ),
     ),
     (
         Phase.SERVING,
         re.compile(
             r" (?:event_loop\w*|run_event_loop|run_batch|forward_batch_generation|run_busy_loop"
-            r"|loop_for_forward|exposed_step|forward_thread_func_?)$"
+            r"|loop_for_forward|exposed_step|forward_thread_func_?|forward_step|forward_(?:decode|prefill|fill)_batch"
+            r"|get_next_batch_to_run|get_new_batch_prefill|prepare_for_(?:extend|decode)|move_ready_grammar_requests"
+            r"|process_batch_result\w*|process_input_requests|recv_requests|self_check_during_idle|transfer_worker"
+            r"|run_engine_loop|engine_step|get_embedding_and_mask)$"
         ),
     ),
     (Phase.STATE_POOL, re.compile(r" _init_mamba_pool$|mamba_pool\.py|swa_memory_pool\.py")),
@@ -37,7 +41,10 @@ _PLACES = (
     ),
     (
         Phase.WEIGHTS,
-        re.compile(r"model_loader/| load_model$| create_weights$| get_model$| process_weights_after_loading$"),
+        re.compile(
+            r"model_loader/| load_model$| create_weights$| get_model$| process_weights_after_loading$"
+            r"|/(?:models|layers)/(?!attention/)\S*\.py __init__$"
+        ),
     ),
     (
         Phase.DIST_INIT,

@@ -33,6 +33,8 @@ _LAYER_FAILED = re.compile(r"Failed to (?:create|initialize|load|repack|quantize
 # Memory of graphs in an out-of-memory that is not one of a capture: they were captured before.
 _GRAPHS_THERE = "allocated in private pools (e.g., CUDA Graphs)"
 _UNTOLD = frozenset({Phase.LAUNCH, Phase.ARGS})
+# A request of somebody else than the server's own warm-up was answered.
+_ANSWERED = re.compile(r'INFO: +\S+:\d+ - "POST /v1/\S* HTTP/[\d.]+" 200\b')
 
 
 class Reading:
@@ -47,6 +49,8 @@ class Reading:
         self.timeline = StartupTimeline()
         self.best: Finding | None = None
         self.note: Finding | None = None
+        self.aside: Finding | None = None
+        self.is_answering = False
         self.place = Place()
         self._frames = Frames()
         self.broken_at: Phase | None = None
@@ -82,6 +86,7 @@ class Reading:
             self.earlier = self.best or self.earlier
             self._begin()
         self.timeline.take(line, 0.0)
+        self.is_answering = self.is_answering or _ANSWERED.match(line.message) is not None
         self._is_head = bool(line.stamp or line.rank)
         if self._is_head:
             self._head(line)
@@ -95,6 +100,8 @@ class Reading:
             return " batch" in text or _FRAME.search(text) is not None or "server_args=" in text
         if self.timeline.phase in {Phase.LAUNCH, Phase.READY}:
             return True  # whatever comes next ends these
+        if self.timeline.phase is Phase.ARGS and '" 200' in text:
+            return True
         return MARKERS.search(text) is not None or _FRAME.search(text) is not None
 
     def _head(self, line: LogLine) -> None:
@@ -163,12 +170,18 @@ class Reading:
         self._wrapped, self._open_lines = [message] if is_half else [], 0
         self._open = found if found.rule is not None and found.rule.wraps else None
         if found.weight is Weight.NOTE:
-            self.note = self.note or found
-            self._of_request = found.rule is not None and found.rule.name == "request_failed"
+            self._note(found)
         else:
             if self.best is not None and found.phase is None and self.best.label is found.label:
                 found.phase = self.best.phase or (self.best.rule.usual if self.best.rule is not None else None)
             self.best = found
+
+    def _note(self, found: Finding) -> None:
+        if found.rule is not None and found.rule.aside:
+            self.aside = self.aside or found
+            return
+        self.note = self.note or found
+        self._of_request = found.rule is not None and found.rule.name == "request_failed"
 
     def _is_cut_capture(self) -> bool:
         """Whether the line before tells of a capture, and what became of it may stand on this one."""
@@ -255,7 +268,7 @@ class Reading:
     def _now(self) -> Phase:
         """Where this rank is by its own last mark; a server that answers HTTP has all its ranks behind their start."""
         server = self.timeline.phase
-        if server in {Phase.READY, Phase.SERVING}:
+        if server in {Phase.READY, Phase.SERVING} or (self.is_answering and server in _UNTOLD):
             return Phase.SERVING
         return server if server is Phase.WARMUP else self.timeline.phase_of(self._rank)
 

@@ -34,7 +34,8 @@ class Rule:
     phase where the log itself shows none; `fixed` the only one that the cause can have. `decide` looks at the whole
     message (wrapped lines joined), e.g. at its numbers, and may tell another label. `wraps`: its numbers may stand on
     the lines after it, which then belong to the evidence. `raised`: only as an exception; as a logger's own words it is
-    a warning of something that the server goes on without. `source`: whose words they are.
+    a warning of something that the server goes on without. `aside`: tells only where the log shows nothing else.
+    `source`: whose words they are.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Rule:
     confidence: Confidence | None = None
     wraps: bool = False
     raised: bool = False
+    aside: bool = False
     source: str = "SGLang"
 
 
@@ -86,9 +88,11 @@ _EXCEPTION = re.compile(
 _PREFIX = re.compile(
     r"""(?:
       (?:ERROR|CRITICAL|FATAL)\b[: -]+
+    | \[(?:ERROR|CRITICAL|FATAL)\]\ +
     | \[[\w.]+:\d+\]\ +                                             # vLLM: '[core.py:708] '
     | [\w.]{0,120}(?:Error|Exception|Failure|Timeout):\ +
     | ['"](?=Rank\ )
+    | [\w.]{0,120}Error\(['"]                                            # vLLM: an exception's repr
     | what\(\):\ +
     | [Rr]ank\ \d+:\ +
     | ray\.exceptions\.RayTaskError\(\w+\):\ +

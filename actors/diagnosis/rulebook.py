@@ -21,6 +21,7 @@ from actors.diagnosis import (
     toolchain_rules,
 )
 from actors.diagnosis.capture_rules import GRAPH_FAILED
+from actors.diagnosis.life_rules import GOES_ON
 from actors.diagnosis.rule import Message, Rule
 
 # Rules of a kind, with the title of the kind.
@@ -34,9 +35,9 @@ KINDS: tuple[tuple[str, tuple[Rule, ...]], ...] = (
     ("The model's files", model_rules.RULES),
     ("Network and ranks", network_rules.RULES),
     ("Graph capture", (*capture_rules.RULES, GRAPH_FAILED)),
-    ("Healthy servers", life_rules.BENIGN_RULES),
+    ("Healthy servers", (*life_rules.BENIGN_RULES, GOES_ON)),
 )
-RULES = tuple(rule for _, rules in KINDS for rule in rules if rule is not GRAPH_FAILED)
+RULES = tuple(rule for _, rules in KINDS for rule in rules if rule not in {GRAPH_FAILED, GOES_ON})
 BY_NAME = {rule.name: rule for _, rules in KINDS for rule in rules}
 
 # A line (in lower case) without any of these words matches no rule and is no exception: one search instead of a
@@ -54,14 +55,10 @@ SUSPECT = re.compile(
     r"|repo|gated|distant|unexpected|missing|max seq len|kv cache|slots|unspecified|misaligned|assert|nccl|hccl|named"
     r"|shutting down|finished server|usage: [\w./ -]+ \[-h|compute capability|auxiliary|out of resource"
     r"|stack smashing|error no file|validation error"
-    r"|consistency|could finish|could not|does not|free\(\)|malloc\(\)|chunk\(\)|started server|broken pipe"
-)
-
-
-# What a server tells of something that it goes on without.
-_GOES_ON = re.compile(
-    r"Ignore |.*\b(?:fall(?:ing|s)?[ -]?back|skipping|retrying in|will be ignored|refusing|is disabled|disabling)\b",
-    re.IGNORECASE,
+    r"|consistency|could finish|could not|does not"
+    r"|exceeds the max|scaling factors|default moe|destroy_process_group|profiled value|silence this|eps failed"
+    r"|decode status"
+    r"|free\(\)|malloc\(\)|chunk\(\)|started server|broken pipe"
 )
 
 
@@ -69,8 +66,8 @@ _GOES_ON = re.compile(
 def rule_for(message: Message) -> Rule | None:
     """The first rule that this message matches; the capture of a graph that failed is one, whatever it failed of."""
     whole, body = message.whole.lower(), message.body.lower()
-    if _GOES_ON.match(whole):
-        return None
+    if GOES_ON.pattern.match(whole):
+        return GOES_ON if message.is_plain and not message.is_exception else None
     texts = (body,) if body == whole else (body, whole)
     for rule in RULES:
         if any(rule.pattern.match(text) for text in texts):

@@ -13,6 +13,7 @@ RULES = (
             r"(?!.*No space left)(?:Ninja build failed|Error building extension|Command '\[[^\]]{0,60}(?:ninja"
             r"|nvcc|hipcc|gcc|g\+\+|cc"
             r"|clang)'"
+            r"|Command '\S{0,300}/(?:ptxas|nvcc|hipcc|gcc|g\+\+|clang) "
             r"|.{0,80}\bfatal error: \S+\.(?:h|hpp|cuh)\b: No such file|nvcc fatal|ptxas (?:fatal|error)"
             r"|NVCC compilation failed|.{0,60}\bcompilation (?:terminated|failed)\b|collect2: error"
             r"|.{0,60}cannot find -l"
@@ -28,7 +29,7 @@ RULES = (
         Label.JIT_TOOLCHAIN,
         words(
             r"\[Errno 2\] No such file or directory: '(?:\S*/)?(?:ninja|nvcc|hipcc|gcc|g\+\+|cc|c\+\+|ptxas|cuobjdump)'"
-            r"|CUDA_HOME (?:(?:environment variable )?is not set|does not exist)"
+            r"|Cannot find CUDA_HOME\b|CUDA_HOME (?:(?:environment variable )?is not set|does not exist)"
             r"|.{0,80}\bNVCC(?: compiler)? (?:is |was )?not found|Could not find (?:nvcc|CUDA)"
             r"|Ninja is required to load C\+\+ extensions|(?:\S+: )?(?:\d+: )?\S*(?:ninja|nvcc): (?:command )?not found"
             r"|assert cuda_home is not None"

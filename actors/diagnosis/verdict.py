@@ -115,6 +115,8 @@ def _place_of(finding: Finding, reading: Reading) -> Phase:
     """Where it struck; in an excerpt without a mark of the start, where this usually strikes."""
     if finding.phase is not None:
         return finding.phase
+    if finding.rule is not None and finding.rule.name == "crash_below_python" and reading.broken_at is not None:
+        return reading.broken_at  # its frames stand after it
     usual = finding.rule.usual if finding.rule is not None else None
     if usual is Phase.SERVING and reading.is_starting:
         usual = Phase.GRAPH_TARGET
@@ -139,14 +141,16 @@ def _peaceful(reading: Reading, ending: Ending) -> Diagnosis | None:
     """The log of a server that lives, or whose start goes well so far."""
     if ending.is_dead or ending.exit_code is not None or reading.has_trouble:
         return None
-    phase, note = reading.timeline.phase, reading.note
+    phase, note, aside = reading.timeline.phase, reading.note, reading.aside
+    if phase in _UNTOLD and reading.is_answering:
+        phase = Phase.SERVING
     if note is not None:
         told = _told(note, reading, ending)
         return replace(told, confidence=Confidence.HIGH if reading.timeline.is_ready else told.confidence)
     if phase in _UNTOLD:
-        return None
+        return _told(aside, reading, ending) if aside is not None else None
     confidence = Confidence.HIGH if reading.timeline.is_ready else Confidence.MEDIUM
-    told = _by_last_line(Label.READY, reading, ending, confidence)
+    told = replace(_by_last_line(Label.READY, reading, ending, confidence), phase=phase)
     for words, coarse, fine in _FINER:
         if phase is coarse and words in reading.last:
             return replace(told, phase=fine)

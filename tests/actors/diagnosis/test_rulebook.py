@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from actors.diagnosis.labels import LABELS
+from actors.diagnosis.life_rules import GOES_ON
 from actors.diagnosis.rule import Rule, Weight, lay_open
 from actors.diagnosis.rulebook import BY_NAME, KINDS, RULES, SUSPECT, rule_for
 from actors.follower import split_log
@@ -36,7 +37,7 @@ def test_the_shortcut_spares_no_line_that_a_rule_would_tell() -> None:
     lines = [rule.example for rule in RULES] + [line for text, _ in WORDINGS for line in text.splitlines()]
     for file in sorted(LOGS.glob("*.log")):
         lines += [segment.text for segment in split_log(file.read_bytes())]
-    told = [line for line in lines if rule_for(lay_open(clean(line).message)) is not None]
+    told = [line for line in lines if rule_for(lay_open(clean(line).message)) not in {None, GOES_ON}]
     assert len(told) > 150
     assert [line for line in told if not SUSPECT.search(line.lower())] == []
 
