@@ -29,7 +29,7 @@ _SHIPPERS = re.compile(
     | \[\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[\d.]*(?:Z|[+-]\d\d:?\d\d)\]\ ?     # CI runners
     | [A-Z][a-z]{2}\ +\d{1,2},\ \d{4}\ @\ \d\d:\d\d:\d\d[\d.]*\s+           # Kibana: 'May 16, 2026 @ 20:48:02.100    '
     | \|\ [A-Z]{4,8}\ +\|\ [\w.]+(?::\w+:\d+)?\ [|-]\                       # loguru: '| ERROR | a.module | '
-    | \[[\w.-]+:\d+(?::\d+){1,2}\]\ +                                     # UCX: '[host-a:12345:0:12345] '
+    | \[[A-Za-z][\w.-]*:\d+(?::\d+){1,2}\]\ +                                     # UCX: '[host-a:12345:0:12345] '
     | >\                                                                  # quoted in a report
     | \d{1,4}:\                                                           # srun -l: '0: '
     )""",
