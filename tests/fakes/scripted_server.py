@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -20,7 +21,8 @@ from orchestrator.server_start import LaunchSpec, ServerDied, StartEvent
 from orchestrator.trial import freeze_settings
 
 FAKE = Path(__file__).with_name("log_server.py")
-SLOT = 40
+# Tests that run beside each other must not choose the same ports; up to 30 slots above this one are used.
+SLOT = 40 + 35 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 STAMP = "[2026-08-07 17:35:59]"
 START = [
     f"{STAMP} server_args={{'model_path': 'm', 'api_key': 'sk-printed'}}",
