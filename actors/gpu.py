@@ -49,7 +49,7 @@ class GpuState:
 
 
 @cache
-def _installed_nvml() -> Any | None:
+def installed_nvml() -> Any | None:
     """The NVML binding, initialised; None on a host without the library, a driver or a GPU."""
     try:
         import pynvml
@@ -66,7 +66,7 @@ def gpu_states(nvml: Any | None = None) -> tuple[GpuState, ...] | None:
     """All GPUs of the host, by NVML or the ledger that stands in for it; None if neither is there or answers."""
     if nvml is None and (ledger := ledger_of(os.environ)) is not None:
         return _ledger_states(ledger)
-    nvml = nvml or _installed_nvml()
+    nvml = nvml or installed_nvml()
     if nvml is None:
         return None
     try:
@@ -79,7 +79,7 @@ def gpu_capability(gpu_ids: Sequence[str], nvml: Any | None = None) -> tuple[int
     """CUDA compute capability of these GPUs (index or UUID); None without NVML, if one is missing, or they differ."""
     if nvml is None and (ledger := ledger_of(os.environ)) is not None:
         return ledger.traits.capability
-    nvml = nvml or _installed_nvml()
+    nvml = nvml or installed_nvml()
     if nvml is None:
         return None
     found: dict[str, tuple[int, int]] = {}

@@ -3,27 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from typing import Any
 
-
-@cache
-def _installed_nvml() -> Any | None:
-    """The NVML binding, initialised; None on a host without the library, a driver or a GPU."""
-    try:
-        import pynvml
-
-        pynvml.nvmlInit()
-    except ImportError:
-        return None
-    except pynvml.NVMLError:
-        return None
-    return pynvml
+from actors.gpu import installed_nvml
 
 
 def busiest_gpu_percent(gpu_ids: Sequence[str], nvml: Any | None = None) -> int | None:
     """How much of the last moment the busiest of these GPUs (index or UUID) computed; None if one cannot be seen."""
-    nvml = nvml or _installed_nvml()
+    nvml = nvml or installed_nvml()
     if nvml is None or not gpu_ids:
         return None
     try:

@@ -46,7 +46,6 @@ from orchestrator.server_start import LaunchSpec, LoadSeen, ServerDied, StartEve
 _TELL_EVERY_S = 0.25
 _POLL_S = 0.05
 _RETRY_S = 0.5
-_KILL_S = 15.0
 # Nobody wants the answers of a server whose holder is gone, but its load may go on and keep it draining for ever.
 _ORPHAN_GRACE_S = 5.0
 _BOOT_S = 30.0

@@ -228,10 +228,6 @@ class KillRig:
         held = pipes(tree.guard)
         return next((p for p in self.actors("SlotActor") if pipes(p) & held), None)
 
-    def node_ended(self) -> bool:
-        """After its raylet was killed: its other processes go by themselves."""
-        return self._node is None or self._node.poll() is not None
-
     def end(self) -> None:
         """End both, and what of them has left its parents: it has our mark."""
         for started in (self._node, self._head):

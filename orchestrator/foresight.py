@@ -65,18 +65,13 @@ def _past_start(slot: SlotFacts, ended: TrialEnded) -> PastStart:
     return PastStart(
         host=slot.host,
         gpu_count=len(slot.gpu_ids),
-        version=_version(server) if isinstance(server, ServerReady) else None,
+        version=server.told_version if isinstance(server, ServerReady) else None,
         settings=ended.trial.config.as_dict(),
         phases=server.phases,
         outcome="measured" if isinstance(outcome, Measured) else outcome.kind,
         label=diagnosis.label if diagnosis else None,
         evidence=diagnosis.evidence if diagnosis else None,
     )
-
-
-def _version(server: ServerReady) -> str | None:
-    told = server.resolved.get("version") or server.version
-    return str(told) if told else None
 
 
 def run_foresight(

@@ -88,7 +88,7 @@ def trial_row(
         "gpu_ids": list(place.gpu_ids), "began_at": place.began_at,
         "settings_json": json.dumps(trial.config.as_dict()),
         "resolved_json": json.dumps(ready.resolved, default=str) if ready else None,
-        "engine_version": _version(ready) if ready else None,
+        "engine_version": ready.told_version if ready else None,
         "start_s": ready.start_s if ready else None,
         "phases": [asdict(p) for p in server.phases] if server is not None else [],
         "outcome": outcome.kind,
@@ -101,12 +101,6 @@ def trial_row(
         "repaired_from": trial.repaired.from_id if trial.repaired else None,
         "repair_json": _repair_json(trial.repaired) if trial.repaired else None,
     }  # fmt: skip
-
-
-def _version(server: ServerReady) -> str | None:
-    """By the server's own account, else as found before the launch."""
-    told = server.resolved.get("version") or server.version
-    return str(told) if told else None
 
 
 def _repair_json(repaired: Repaired) -> str:

@@ -122,6 +122,12 @@ class ServerReady:
     resolved: dict[str, Any] = field(default_factory=dict)
     version: str | None = None
 
+    @property
+    def told_version(self) -> str | None:
+        """By the server's own account, else as found before the launch."""
+        told = self.resolved.get("version") or self.version
+        return str(told) if told else None
+
 
 @dataclass(frozen=True, slots=True)
 class ServerDied:

@@ -50,10 +50,6 @@ class ProcessTree:
         ]
 
     @property
-    def scheduler_pid(self) -> int:
-        return self._children[1][1].pid
-
-    @property
     def scheduler_pids(self) -> list[int]:
         """Of each rank in turn."""
         return [child.pid for _, child in self._children[1:-1]]

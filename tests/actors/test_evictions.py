@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,10 +18,8 @@ from actors.gpu_holders import device_openers, gpu_uses
 from actors.gpu_ledger import LEDGER_VARIABLE, GpuLedger
 from actors.guard import RUN_MARK
 from actors.process_identity import identify
-from tests.fakes.gpu_holder import end_holder, start_holder
+from tests.fakes.gpu_holder import Start, holders
 from tests.fakes.supervisor import SERVER_WORDS
-
-Start = Callable[..., subprocess.Popen[bytes]]
 
 
 @pytest.fixture
@@ -34,16 +32,8 @@ def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GpuLedger:
 
 @pytest.fixture
 def start(ledger: GpuLedger) -> Iterator[Start]:
-    started: list[subprocess.Popen[bytes]] = []
-
-    def starting(gib: dict[int, float], **how: object) -> subprocess.Popen[bytes]:
-        process = start_holder(ledger, gib, **how)  # type: ignore[arg-type]
-        started.append(process)
-        return process
-
-    yield starting
-    for process in started:
-        end_holder(process)
+    with holders(ledger) as start:
+        yield start
 
 
 def test_only_strangers_on_the_named_gpus_that_were_shown_are_ended(start: Start) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,10 +20,9 @@ from actors.slot_gpus import SlotGpus
 from actors.slot_host import SlotHost
 from orchestrator.outcome import Label, Phase
 from orchestrator.server_start import LaunchSpec, ServerDied, ServerReady, StartEvent
-from tests.fakes.gpu_holder import end_holder, start_holder
+from tests.fakes.gpu_holder import Start, holders
 from tests.fakes.scripted_server import SLOT, diagnosis_of
 
-Start = Callable[..., subprocess.Popen[bytes]]
 RUN = f"slot-gpus-{os.getpid()}"
 SPEC = LaunchSpec(
     run_id=RUN,
@@ -51,15 +49,8 @@ def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GpuLedger:
 
 @pytest.fixture
 def start(ledger: GpuLedger) -> Iterator[Start]:
-    started: list[subprocess.Popen[bytes]] = []
-
-    def starting(gib: dict[int, float], **how: Any) -> subprocess.Popen[bytes]:
-        started.append(start_holder(ledger, gib, **how))
-        return started[-1]
-
-    yield starting
-    for process in started:
-        end_holder(process)
+    with holders(ledger) as start:
+        yield start
 
 
 def slot(gpu: str = "1") -> SlotHost:

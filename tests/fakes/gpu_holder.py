@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from actors.gpu_ledger import GpuLedger
+
+Start = Callable[..., subprocess.Popen[bytes]]
 
 # -S -E and no imports: up within some 10 ms. The words behind it are only there to be seen.
 _WAIT = "import sys; print(flush=True); sys.stdin.read()"
@@ -50,3 +54,17 @@ def end_holder(process: subprocess.Popen[bytes]) -> None:
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
             pipe.close()
+
+
+@contextmanager
+def holders(ledger: GpuLedger) -> Iterator[Start]:
+    """Starts any number of them, as `start_holder` does, and ends them all."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(gib: dict[int, float], **how: Any) -> subprocess.Popen[bytes]:
+        started.append(start_holder(ledger, gib, **how))
+        return started[-1]
+
+    yield start
+    for process in started:
+        end_holder(process)

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +22,9 @@ from actors.run_lease import scratch_dir
 from orchestrator.cli import main
 from orchestrator.eviction_command import sentence
 from orchestrator.hosts_command import restart_warning
-from tests.fakes.gpu_holder import end_holder, start_holder
+from tests.fakes.gpu_holder import Start, holders
 
 RUN = f"clean-command-{os.getpid()}"
-Start = Callable[..., subprocess.Popen[bytes]]
 
 
 @pytest.fixture
@@ -40,15 +38,8 @@ def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GpuLedger:
 
 @pytest.fixture
 def start(ledger: GpuLedger) -> Iterator[Start]:
-    started: list[subprocess.Popen[bytes]] = []
-
-    def starting(gib: dict[int, float], **how: Any) -> subprocess.Popen[bytes]:
-        started.append(start_holder(ledger, gib, **how))
-        return started[-1]
-
-    yield starting
-    for process in started:
-        end_holder(process)
+    with holders(ledger) as start:
+        yield start
 
 
 def clean(*words: str) -> Result:
