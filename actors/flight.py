@@ -20,6 +20,10 @@ class Request:
     scheduled_ns: int
     prompt: Prompt
     output_tokens: int
+    traffic: str = ""
+    session_index: int | None = None
+    turn: int = 0
+    asked_input_tokens: int | None = None
 
 
 class Flight:
@@ -99,4 +103,8 @@ class Flight:
             http_status=self.http_status,
             error=self.error,
             prompt_hash=request.prompt.digest,
+            traffic=request.traffic,
+            session_index=request.session_index,
+            turn=request.turn,
+            asked_input_tokens=request.asked_input_tokens,
         )

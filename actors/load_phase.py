@@ -33,7 +33,7 @@ class Phase:
         spec, elapsed_s = self._spec, (now - self.began_ns) / 1e9
         if self.closed_ns:
             return False
-        if spec.level.kind == "rate":
+        if spec.level.open_loop:
             return self.issued < len(self.offsets)
         if self.warmup:
             return self.issued < spec.warmup_requests or elapsed_s < spec.warmup_s
@@ -78,4 +78,4 @@ def _due_within(spec: PointSpec, seconds: float) -> int:
 
 def _offsets(spec: PointSpec, count: int, seed: str) -> list[int]:
     """Due times of an open loop; a closed loop has none."""
-    return arrival_offsets(spec.level.value, count, seed) if spec.level.kind == "rate" else []
+    return arrival_offsets(spec.level.value, count, seed) if spec.level.open_loop else []

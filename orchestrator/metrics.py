@@ -107,7 +107,7 @@ def summarise(
         tpot_ms=_distribution(latencies["tpot_ms"][ok]),
         chunk_gap_ms=_distribution(_chunk_gaps_ms(columns, ok)),
         e2e_ms=_distribution(latencies["e2e_ms"][ok]),
-        schedule_delay_ms=_distribution(_delay_ms(columns)) if level.kind == "rate" else None,
+        schedule_delay_ms=_distribution(_delay_ms(columns)) if level.open_loop else None,
         accept_length=accept_length(columns, ok, client),
         accept_rate=accept_rate(columns, ok, client),
         cached_share=cached,
@@ -137,7 +137,7 @@ def _window(columns: RequestColumns, ok: Flags, level: LoadLevel) -> _Window | N
     """
     if not len(columns):
         return None
-    if level.kind == "rate":
+    if level.open_loop:
         last = float(columns.scheduled_ns.max())
         cut = columns.end_ns[columns.has_status(RequestStatus.CANCELLED)]
         if len(cut) and ok.any():
@@ -156,7 +156,7 @@ def _latencies(columns: RequestColumns, ok: Flags, level: LoadLevel) -> dict[str
 
     There is no TPOT where all tokens came at once: that the answer was held back says nothing about its making.
     """
-    start = columns.scheduled_ns if level.kind == "rate" else columns.sent_ns
+    start = columns.scheduled_ns if level.open_loop else columns.sent_ns
     more = np.where(ok & (columns.output_tokens >= 2) & ~columns.at_once, columns.output_tokens - 1, np.nan)
     return {
         "ttft_ms": (columns.first_token_ns - start) / 1e6,
@@ -211,7 +211,7 @@ def _request_rate(
     """
     if window is None or not ok.any():
         return None
-    if level.kind == "rate":
+    if level.open_loop:
         e2e = columns.end_ns - columns.scheduled_ns
         return float((which & window.holds_delayed(columns.end_ns, e2e[ok])).sum()) / window.seconds
     cut = columns.has_status(RequestStatus.CANCELLED)
@@ -235,7 +235,7 @@ def _tokens_inside(columns: RequestColumns, ok: Flags, window: _Window | None, l
     """
     if window is None or not ok.any() or np.isnan(columns.output_tokens[ok]).any():
         return None
-    if level.kind == "rate":
+    if level.open_loop:
         first = np.where(np.isnan(columns.first_token_ns), columns.end_ns, columns.first_token_ns)
         middle = (first + columns.end_ns) / 2
         inside = ok & window.holds_delayed(middle, (middle - columns.scheduled_ns)[ok])
@@ -257,7 +257,7 @@ def _prompt_tokens_inside(columns: RequestColumns, ok: Flags, window: _Window | 
         return None
     first = columns.first_token_ns
     seen = ok & ~np.isnan(first)
-    if level.kind == "concurrency" or not seen.any():
+    if not level.open_loop or not seen.any():
         inside = window.holds(first)
     else:
         inside = window.holds_delayed(first, (first - columns.scheduled_ns)[seen])

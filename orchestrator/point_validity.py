@@ -97,7 +97,7 @@ def _client_faults(client: ClientReport) -> list[str]:
 
 def _own_delay_p99_ms(facts: Facts) -> float | None:
     """The client's own lateness in an open loop; without its report, that of the records."""
-    if facts.level.kind != "rate" or not len(facts.columns):
+    if not facts.level.open_loop or not len(facts.columns):
         return None
     if facts.client is not None:
         return facts.client.schedule_delay_p99_ms
@@ -116,7 +116,7 @@ def warnings(facts: Facts, cached_share: float | None, retractions: int | None) 
         told.append(f"the server gave no token count for {unknown} requests; no token throughput")
     if held := int((facts.ok & columns.at_once & (columns.output_tokens >= 2)).sum()):
         told.append(f"{held} answers of several tokens came all at once; they count in no time per token")
-    if facts.level.kind == "concurrency" and len(columns) < facts.level.value:
+    if not facts.level.open_loop and len(columns) < facts.level.value:
         told.append(f"only {len(columns)} requests for {facts.level}: the level was never reached")
     if cached_share is not None and cached_share > _WARM_CACHE_SHARE:
         told.append(f"{cached_share:.0%} of the prompt tokens came from the prefix cache")
@@ -135,7 +135,7 @@ def _doubts(facts: Facts) -> list[str]:
 def _short_window(facts: Facts) -> str | None:
     """A closed loop that lasts but a few request times is mostly its own beginning."""
     columns = facts.columns
-    if facts.level.kind != "concurrency" or not facts.ok.any():
+    if facts.level.open_loop or not facts.ok.any():
         return None
     request_s = float(np.median(columns.end_ns[facts.ok] - columns.sent_ns[facts.ok])) / 1e9
     window_s = float(columns.sent_ns.max() - columns.sent_ns.min()) / 1e9
@@ -170,6 +170,6 @@ def _client_notes(facts: Facts, client: ClientReport) -> list[str]:
 def _queued_at_server(level: LoadLevel, client: ClientReport) -> str | None:
     """A closed loop whose requests were never served together: its numbers are those of a smaller batch."""
     running, queued = client.server_running_max, client.server_queued_max
-    if level.kind != "concurrency" or running is None or not queued or running >= level.value:
+    if level.open_loop or running is None or not queued or running >= level.value:
         return None
     return f"the server ran at most {running} requests at once at {level}, up to {queued} waited"

@@ -44,6 +44,11 @@ def request_schema() -> Any:
             ("http_status", count),
             ("error", text),
             ("prompt_hash", text),
+            ("traffic", text),  # files of earlier releases lack it and the next
+            ("session_index", count),
+            ("turn", count),
+            ("asked_input_tokens", count),
+            ("queue_ms", pa.float64()),
         ],
         metadata={"specsweep_schema": str(SCHEMA_VERSION), "table": "requests"},
     )

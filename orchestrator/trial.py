@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from orchestrator.options import SettingValue
+from orchestrator.traffic import POISSON, Arrival, Draw, Traffic
 
 
 def content_hash(value: Any, length: int = 12) -> str:
@@ -58,13 +59,22 @@ class EngineConfig:
 
 @dataclass(frozen=True, slots=True)
 class LoadLevel:
-    """Closed loop: `concurrency` requests in flight. Open loop: `rate` requests per second (Poisson arrivals)."""
+    """Closed loop: `concurrency` requests in flight. Open loop: `rate` requests per second, or a `trace` that is
+    replayed `value` times as fast as it was recorded.
+    """
 
-    kind: Literal["concurrency", "rate"]
+    kind: Literal["concurrency", "rate", "trace"]
     value: float
 
+    @property
+    def open_loop(self) -> bool:
+        """Whether requests are due at times of their own, not when an earlier one has ended."""
+        return self.kind != "concurrency"
+
     def __str__(self) -> str:
-        return f"C={self.value:g}" if self.kind == "concurrency" else f"{self.value:g} req/s"
+        if self.kind == "concurrency":
+            return f"C={self.value:g}"
+        return f"{self.value:g} req/s" if self.kind == "rate" else f"trace x{self.value:g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +98,9 @@ class PointSpec:
 
     An empty `model` is the one that the server lists first. `extra_body` is a JSON object that every request carries.
     `counters` are pairs of what is counted (drafted, accepted, verified) and its name in the server's metrics.
+    `traffic` says what is sent where `dataset` and the lengths beside it are not enough. `tokenizer` is a folder on the
+    load host whose tokenizer counts the prompts' tokens. `request_timeout_s` is the longest time in which a request may
+    show no progress; there is no limit of its whole time.
     """
 
     workload: str
@@ -110,6 +123,35 @@ class PointSpec:
     profile: ProfileSpec | None = None
     extra_body: str = ""
     counters: tuple[tuple[str, str], ...] = ()
+    traffic: tuple[Traffic, ...] = ()
+    arrival: Arrival = POISSON
+    tokenizer: str = ""
+
+    @property
+    def mix(self) -> tuple[Traffic, ...]:
+        """All kinds of requests of the point, at least one."""
+        return self.traffic or (
+            Traffic(
+                self.workload,
+                1.0,
+                self.dataset,
+                Draw(mean=self.input_tokens),
+                Draw(mean=self.output_tokens),
+                self.shared_prefix_tokens,
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """The part of a point's load that one of `count` load processes offers: every `count`-th request from `index` on.
+
+    Times of records count from `origin_unix_ns` where that is given, so that those of all shards can be merged.
+    """
+
+    index: int = 0
+    count: int = 1
+    origin_unix_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +208,8 @@ class ClientReport:
     Deltas are the growth of the server's counters over the drained point, None where it has no such counter. `server_*`
     are the server's own figures, asked for while the measured load ran: requests running (mean and most), most queued,
     largest share of the KV cache in use; None where it does not tell. `profile`: where traces were written, or why not.
+    `processes` shared the load. `gc_pause_max_ms` is the longest stop for garbage collection, `backlog_p99_kib` what
+    waited in our sockets unread, sampled.
     """
 
     point_id: str
@@ -189,3 +233,6 @@ class ClientReport:
     profile: str | None = None
     drafted_tokens_delta: float | None = None
     accepted_tokens_delta: float | None = None
+    processes: int = 1
+    gc_pause_max_ms: float = 0.0
+    backlog_p99_kib: float | None = None

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 MODULES = sorted([*(ROOT / "orchestrator").glob("*.py"), *(ROOT / "actors").rglob("*.py")])
 VOCABULARY = {
-    "dialect", "errors", "options", "outcome", "paths", "records", "schemas", "server_start", "trial",
+    "dialect", "errors", "options", "outcome", "paths", "records", "schemas", "server_start", "traffic", "trial",
     "faked_results", "gpu_arch", "sglang_rules",  # asked again on the host, where GPUs and environment are known
     # How a YAML file is read and its faults are told: fault scripts of the emulator are checked like scenarios.
     "model_fault", "yaml_tree",
@@ -29,7 +29,7 @@ CORE = {
     "request_columns", "resolved_settings", "rule_terms", "run_configs", "run_repairs", "scenario", "scenario_check",
     "scenario_engine", "server_start", "settings",
     "sglang_adjustments", "sglang_rules", "speculation_proof", "speculation_rules", "state_cache_rules", "sweep_check",
-    "sweep_space", "trial", "yaml_tree",
+    "sweep_space", "traffic", "trial", "yaml_tree",
 }  # fmt: skip
 # Decisions about a server on its host; whoever does what they say is elsewhere.
 DECISIONS = {"life_event", "life_state", "life_end", "lifecycle"}
