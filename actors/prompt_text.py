@@ -1,34 +1,64 @@
 """Text of a wished length in three kinds that a draft model finds hard, easier and very easy to continue. Pure.
 
-prose       sentences of `prose.txt` in random order
-code        small Python functions over a random vocabulary
-repetitive  a service log of one template
+random_text  a passage of novels and of technical documentation, as they were written
+code         a passage of Python modules, as they were written
+repetitive   a service log of one template
+
+Passages are contiguous: how much of a draft is accepted depends on what comes before, which shuffled sentences lack.
+The same arguments give the same text on every machine and every version of Python.
 """
 
 from __future__ import annotations
 
+import math
 import random
-import re
-from collections.abc import Callable, Iterator
-from functools import cache
-from pathlib import Path
+from hashlib import sha256
 
-_NOUNS = ("order", "batch", "token", "index", "frame", "ledger", "packet", "route", "vertex", "sensor", "ticket",
-          "window", "record", "cursor", "bucket", "signal", "worker", "header", "margin", "sample")  # fmt: skip
-_VERBS = ("merge", "split", "filter", "rank", "encode", "collect", "verify", "shift", "reduce", "balance")
+from actors.corpus import KINDS, corpus, shelves, start_from, stretch
+
 _STEPS = ("process", "resize", "validate", "store")
 
 
 def text_of(kind: str, characters: int, seed: str) -> str:
-    """At least one character and at most `characters`, cut at a space; the same for the same seed."""
-    pieces = _PIECES[kind](random.Random(seed))
-    parts: list[str] = []
-    length = 0
-    while length < characters:
-        part = next(pieces)
-        parts.append(part)
-        length += len(part)
-    return cut_at_space("".join(parts), characters).rstrip(" ")
+    """A passage from a place that the seed decides: at least one character, at most `characters`, cut at a space.
+
+    Passages of two seeds may overlap by chance, as two pages opened at random do; those of `passage` do not.
+    """
+    wanted = max(characters, 1)
+    if kind not in KINDS:
+        return _ended(_log(wanted, seed), wanted)
+    # Not where it would have to go on at the other end of the corpus, unless it is too long for it.
+    places = max(len(corpus(kind)) - wanted, 1)
+    return _from_start(kind, start_from(kind, _number_of(seed) % places), wanted)
+
+
+def passage(kind: str, number: int, characters: int, seed: str, *, room: int | None = None) -> str:
+    """The passage of one number of a series: like `text_of`, but no two numbers share text while the corpus lasts.
+
+    `room` is what every passage of the series has to itself, `characters` if not told: whoever draws lengths gives the
+    longest one, the same for the whole series. With a room of 36,000 characters (8k tokens) prose lasts for 170
+    passages and code for 120; later ones begin within those before. The seed decides the order.
+    """
+    wanted = max(characters, 1)
+    if kind not in KINDS:
+        return text_of(kind, wanted, f"{seed} {number}")
+    starts = shelves(kind, max(room or wanted, wanted))
+    turn, place = divmod(number, len(starts))
+    start = starts[_permuted(place, len(starts), f"{seed} {turn}")]
+    shift = turn * 5 % 8 * wanted // 8  # 5 goes through all eighths before it comes back to the first
+    return _from_start(kind, start_from(kind, start + shift) if shift else start, wanted)
+
+
+def block_text(block_id: int, characters: int) -> str:
+    """The text of one block of a trace, whose requests share what has the same id: always the same for an id.
+
+    Begins with a mark of the id, so that other ids differ from the first characters on, however long a trace is.
+    """
+    mark = f"{sha256(f'block {block_id}'.encode()).hexdigest()[:8]} "
+    wanted = max(characters, 1)
+    if wanted <= len(mark):
+        return mark[:wanted].rstrip(" ")
+    return mark + text_of("random_text", wanted - len(mark), mark)
 
 
 def cut_at_space(text: str, characters: int) -> str:
@@ -40,45 +70,36 @@ def cut_at_space(text: str, characters: int) -> str:
     return text[: space if space > end // 2 else end]
 
 
-@cache
-def prose_sentences() -> tuple[str, ...]:
-    """The sentences of `prose.txt`, each with the space that follows it."""
-    text = Path(__file__).with_name("prose.txt").read_text(encoding="utf-8")
-    return tuple(f"{s} " for s in re.split(r"(?<=[.?!])\s+", text) if s)
+def _from_start(kind: str, start: int, wanted: int) -> str:
+    return _ended(stretch(kind, start, wanted + 1), wanted)
 
 
-def _prose(rng: random.Random) -> Iterator[str]:
-    sentences = prose_sentences()
-    while True:
-        yield rng.choice(sentences)
+def _ended(text: str, wanted: int) -> str:
+    cut = cut_at_space(text, wanted)
+    return cut.rstrip(" ") or cut
 
 
-def _code(rng: random.Random) -> Iterator[str]:
-    while True:
-        verb, noun, other = rng.choice(_VERBS), rng.choice(_NOUNS), rng.choice(_NOUNS)
-        limit = rng.randrange(2, 500)
-        yield (
-            f"def {verb}_{noun}s({noun}s: list[dict], {other}: int = {limit}) -> list[dict]:\n"
-            f'    """{verb.capitalize()} every {noun} whose {other} is above the limit."""\n'
-            f"    result = []\n"
-            f"    for position, {noun} in enumerate({noun}s):\n"
-            f'        if {noun}["{other}"] > {other} and position % {rng.randrange(2, 9)} == 0:\n'
-            f'            result.append({{"id": position, "{other}": {noun}["{other}"] * {rng.randrange(2, 99)}}})\n'
-            f'    return sorted(result, key=lambda item: item["{other}"])\n\n\n'
-        )
-
-
-def _repetitive(rng: random.Random) -> Iterator[str]:
+def _log(characters: int, seed: str) -> str:
+    rng = random.Random(seed)
     number, second = rng.randrange(10_000, 90_000), rng.randrange(0, 80_000)
-    while True:
+    lines: list[str] = []
+    length = 0
+    while length < characters:
         number += 1
         second = (second + 1) % 86_400
         clock = f"{second // 3600:02d}:{second // 60 % 60:02d}:{second % 60:02d}"
-        yield f"2025-03-14 {clock} INFO worker=3 job={number} step={_STEPS[number % 4]} status=ok retries=0\n"
+        lines.append(f"2025-03-14 {clock} INFO worker=3 job={number} step={_STEPS[number % 4]} status=ok retries=0\n")
+        length += len(lines[-1])
+    return "".join(lines)
 
 
-_PIECES: dict[str, Callable[[random.Random], Iterator[str]]] = {
-    "random_text": _prose,
-    "code": _code,
-    "repetitive": _repetitive,
-}
+def _permuted(place: int, count: int, seed: str) -> int:
+    """Where an affine permutation of `count` places moves one of them."""
+    step = 1 + _number_of(f"step {seed}") % count
+    while math.gcd(step, count) != 1:
+        step += 1
+    return (place * step + _number_of(seed)) % count
+
+
+def _number_of(seed: str) -> int:
+    return int.from_bytes(sha256(seed.encode()).digest()[:8], "big")
