@@ -22,7 +22,7 @@ CORE = {
     "command_check", "config_shape", "emulated_memory", "estimate", "gpu_memory", "graph_budget", "hopeless",
     "memory_advice", "memory_budget", "memory_calibration", "memory_defaults", "memory_model", "model_shape",
     "pool_budget", "quantization", "weight_budget",
-    "command_template", "config_env", "config_label", "dialect", "errors", "extra_body", "faked_check",
+    "command_template", "config_env", "config_label", "dialect", "draw_check", "errors", "extra_body", "faked_check",
     "diagnosis_page", "failed_lineage", "failed_start", "faked_results", "gpu_arch", "host_match", "launch_check",
     "limits", "lineages", "metric_names", "metrics", "model_fault", "options", "outcome", "phase_budget", "planner",
     "point_metrics", "point_validity", "ranking", "records", "recovery", "recovery_moves", "remedies",
