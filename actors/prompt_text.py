@@ -16,36 +16,39 @@ from hashlib import sha256
 
 from actors.corpus import KINDS, corpus, shelves, start_from, stretch
 
+# Passages up to this length (44k tokens) do not go on at the other end of the corpus.
+_NOT_WRAPPED = 200_000
 _STEPS = ("process", "resize", "validate", "store")
 
 
 def text_of(kind: str, characters: int, seed: str) -> str:
     """A passage from a place that the seed decides: at least one character, at most `characters`, cut at a space.
 
-    Passages of two seeds may overlap by chance, as two pages opened at random do; those of `passage` do not.
+    A longer text of the same seed begins with the shorter one, but for half a word at the cut. Passages of two seeds
+    may overlap by chance, as two pages opened at random do; those of `passage` do not.
     """
     wanted = max(characters, 1)
     if kind not in KINDS:
         return _ended(_log(wanted, seed), wanted)
-    # Not where it would have to go on at the other end of the corpus, unless it is too long for it.
-    places = max(len(corpus(kind)) - wanted, 1)
+    places = len(corpus(kind)) - _NOT_WRAPPED
     return _from_start(kind, start_from(kind, _number_of(seed) % places), wanted)
 
 
 def passage(kind: str, number: int, characters: int, seed: str, *, room: int | None = None) -> str:
     """The passage of one number of a series: like `text_of`, but no two numbers share text while the corpus lasts.
 
-    `room` is what every passage of the series has to itself, `characters` if not told: whoever draws lengths gives the
-    longest one, the same for the whole series. With a room of 36,000 characters (8k tokens) prose lasts for 170
+    `room` is what every passage of the series has to itself, `characters` if not told: whoever draws lengths, or tries
+    several for one number of tokens, gives the longest one, the same for the whole series. With a room of 36,000 characters (8k tokens) prose lasts for 170
     passages and code for 120; later ones begin within those before. The seed decides the order.
     """
     wanted = max(characters, 1)
     if kind not in KINDS:
         return text_of(kind, wanted, f"{seed} {number}")
-    starts = shelves(kind, max(room or wanted, wanted))
+    size = max(room or wanted, wanted)
+    starts = shelves(kind, size)
     turn, place = divmod(number, len(starts))
     start = starts[_permuted(place, len(starts), f"{seed} {turn}")]
-    shift = turn * 5 % 8 * wanted // 8  # 5 goes through all eighths before it comes back to the first
+    shift = turn * 5 % 8 * size // 8  # 5 goes through all eighths before it comes back to the first
     return _from_start(kind, start_from(kind, start + shift) if shift else start, wanted)
 
 
@@ -62,11 +65,11 @@ def block_text(block_id: int, characters: int) -> str:
 
 
 def cut_at_space(text: str, characters: int) -> str:
-    """The beginning of a text, without half a word at its end where that can be."""
+    """The beginning of a text, cut at a space or the end of a line, without half a word at its end where that can be."""
     if len(text) <= characters:
         return text
     end = max(characters, 1)
-    space = text.rfind(" ", 0, end + 1)
+    space = max(text.rfind(" ", 0, end + 1), text.rfind("\n", 0, end + 1))
     return text[: space if space > end // 2 else end]
 
 
@@ -76,7 +79,7 @@ def _from_start(kind: str, start: int, wanted: int) -> str:
 
 def _ended(text: str, wanted: int) -> str:
     cut = cut_at_space(text, wanted)
-    return cut.rstrip(" ") or cut
+    return cut.rstrip(" \n") or cut
 
 
 def _log(characters: int, seed: str) -> str:

@@ -65,6 +65,19 @@ def test_a_text_has_at_least_one_and_at_most_the_wished_characters(kind: str, ch
     assert text == text_of(kind, characters, seed)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_longer_text_begins_with_the_shorter_one(kind: str) -> None:
+    """So that a length can be searched for: the text stays the same one."""
+    longest = text_of(kind, 9000, "seed")
+    numbered = passage(kind, 500, 9000, "seed", room=9000)
+
+    for characters in range(1, 9000, 97):
+        short = text_of(kind, characters, "seed")
+        assert longest.startswith(short)
+        assert numbered.startswith(passage(kind, 500, characters, "seed", room=9000))
+        assert block_text(5, 9000).startswith(block_text(5, characters))
+
+
 def test_a_prompt_of_prose_is_a_contiguous_passage_that_begins_with_a_sentence() -> None:
     for seed in map(str, range(50)):
         start, _ = place(text_of("random_text", 36_000, seed))
@@ -145,9 +158,9 @@ def test_texts_are_those_of_every_machine_and_hash_seed() -> None:
     said = subprocess.run(run, check=True, capture_output=True, text=True, cwd=ROOT, env={"PYTHONHASHSEED": "7"})
 
     assert json.loads(said.stdout) == [
-        'The "pointer type" string which is the last parameter to',
-        '    def set_sequences(self, sequences):\n        """Set the',
+        "This macro sets the maximum depth of the LALR(1) stack used",
+        '    def empty(self):\n        """Check whether the queue is',
         "2025-03-14 18:25:44 INFO worker=3 job=45656 step=process",
         '"I do not know," replied Miss Crawford hesitatingly. "Yes, I',
-        "40572d23 The example below uses ntile() to divide the six",
+        "40572d23 I hope your father and mother are quite happy with",
     ]
