@@ -38,8 +38,9 @@ def passage(kind: str, number: int, characters: int, seed: str, *, room: int | N
     """The passage of one number of a series: like `text_of`, but no two numbers share text while the corpus lasts.
 
     `room` is what every passage of the series has to itself, `characters` if not told: whoever draws lengths, or tries
-    several for one number of tokens, gives the longest one, the same for the whole series. With a room of 36,000 characters (8k tokens) prose lasts for 170
-    passages and code for 120; later ones begin within those before. The seed decides the order.
+    several for one number of tokens, gives the longest one, the same for the whole series. With a room of 36,000
+    characters (8k tokens) prose lasts for 170 passages and code for 120; later ones begin within those before. The seed
+    decides the order.
     """
     wanted = max(characters, 1)
     if kind not in KINDS:
@@ -65,7 +66,7 @@ def block_text(block_id: int, characters: int) -> str:
 
 
 def cut_at_space(text: str, characters: int) -> str:
-    """The beginning of a text, cut at a space or the end of a line, without half a word at its end where that can be."""
+    """The beginning of a text, cut at a space or a line's end where one is in its second half."""
     if len(text) <= characters:
         return text
     end = max(characters, 1)
