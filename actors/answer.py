@@ -23,7 +23,7 @@ _RETRACTIONS = ("num_retractions", "total_retractions")
 
 
 class Answer:
-    """Collects the events of one stream. `take` is called once per event, with the time at which its bytes came (ns).
+    """Collects the events of one stream. `take` is called once per network read, with the time at which it came (ns).
 
     `output_tokens` is the server's count, None if it never gave one; `chunk_tokens[i]` is 0 where it counts only at
     the end. `queue_ms` is the server's account of the wait. With `keep_text` the text can be asked for.
@@ -66,33 +66,35 @@ class Answer:
         self.error: str | None = None
         self.done = False
 
-    def take(self, payload: bytes, now: int) -> None:
-        """One event. Events in the middle of a stream are read without decoding their JSON."""
-        if self._kept is not None and payload != DONE:
-            self._kept.add(payload)
-        tokens = self.output_tokens
-        if tokens is not None:
-            count = middle_count(payload, self._native)
+    def take(self, payloads: list[bytes], now: int) -> bool:
+        """The events of one read; whether the end mark has come.
+
+        Those in the middle of a stream are read without decoding their JSON.
+        """
+        if self._kept is not None:
+            self._kept.add([payload for payload in payloads if payload != DONE])
+        native, before = self._native, self.output_tokens
+        for payload in payloads:
+            count = None if before is None else middle_count(payload, native)
             if count:
-                self._last = payload
-                if count > tokens:
+                if count > before:  # type: ignore[operator]  # a count is read only where there was one before
                     self.chunk_ns.append(now)
-                    self.chunk_tokens.append(count - tokens)
-                    self.output_tokens = count
-                return
-        if payload == DONE:
-            self.done = True
-        else:
-            self._decode(payload, now)
+                    self.chunk_tokens.append(count - before)  # type: ignore[operator]
+                    self.output_tokens = before = count
+                self._last = payload
+            elif payload == DONE:
+                self.done = True
+            else:
+                self._decode(payload, now)
+                before = self.output_tokens
+        return self.done
 
     def close(self, rest: list[bytes], now: int) -> None:
         """The stream has ended with `rest`: an event without its blank line, which may be cut and is then ignored.
 
         A stream that was cut tells about its request in the last whole frame.
         """
-        for payload in rest:
-            if payload == DONE or parse_frame(payload) is not None:
-                self.take(payload, now)
+        self.take([payload for payload in rest if payload == DONE or parse_frame(payload) is not None], now)
         if self._last is not None and self.finish_reason is None:
             frame = parse_frame(self._last)
             if frame is not None:
@@ -184,18 +186,25 @@ class Answer:
         self.error = self.error or error
 
 
-def middle_count(payload: bytes, native: bool) -> int | None:  # called once per token
+def middle_count(payload: bytes, native: bool) -> int | None:
     """`completion_tokens` of an unfinished frame, None if the frame must be decoded to be sure.
 
-    Exact, since a quote inside a JSON text is written as \\": the sought bytes can only be a key. `/generate` puts
-    `meta_info` last, so the text and ids of a cumulative frame, which grow with every chunk, are not looked at.
+    Exact, since a quote inside a JSON text is written as \\": the sought bytes can only be a key. Counts stand near the
+    end of a frame and are sought from there, so the text and ids of a cumulative frame, which grow with every chunk,
+    are not looked at.
     """
-    start = payload.rfind(b'"meta_info":') if native else 0
-    if start < 0 or payload.find(_UNFINISHED, start) < 0:
+    at = payload.rfind(_COUNT)
+    if at < 0:
         return None
-    at = payload.find(_COUNT, start) + _COUNT_LENGTH
-    if at < _COUNT_LENGTH or payload.find(_COUNT, at) >= 0:
+    if native:
+        start = payload.rfind(b'"meta_info":', 0, at)
+        unfinished = start >= 0 and payload.find(_UNFINISHED, start) >= 0
+    else:
+        start = payload.rfind(b'"usage":', 0, at)
+        unfinished = start >= 0 and payload.rfind(_UNFINISHED, 0, start) >= 0
+    if not unfinished or payload.find(_COUNT, start, at) >= 0:
         return None
+    at += _COUNT_LENGTH
     digits = payload[at : payload.find(b",", at)]
     if not digits.isdigit():  # the last key of its object, or no number
         digits = payload[at : payload.find(b"}", at)]

@@ -27,17 +27,18 @@ class AnswerText:
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
 
-    def add(self, payload: bytes) -> None:
-        """The next frame."""
-        if self._cumulative is None:
-            if self._first is None:
-                self._first = payload
-            else:
-                self._cumulative = _is_cumulative(self._first, payload)
-        if self._cumulative:
-            self._waiting.clear()
-        self._waiting.append(payload)
-        self._waiting_bytes += len(payload)
+    def add(self, payloads: list[bytes]) -> None:
+        """The next frames."""
+        for payload in payloads:
+            if self._cumulative is None:
+                if self._first is None:
+                    self._first = payload
+                else:
+                    self._cumulative = _is_cumulative(self._first, payload)
+            if self._cumulative:
+                self._waiting.clear()
+            self._waiting.append(payload)
+            self._waiting_bytes += len(payload)
         if self._waiting_bytes > _MOST_WAITING_BYTES and self._cumulative is False:
             self._decode()
 

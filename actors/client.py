@@ -72,7 +72,7 @@ class StreamClient:
             flight.fail(*flight.cancelled)
             return
         message = self._message(flight.request)
-        exchange = StreamExchange(flight, self, self._spec.request_timeout_s)
+        exchange = StreamExchange(flight, self, self._spec.request_timeout_s, keep=self._reuses)
         try:
             await self._exchange(flight, exchange, message)
         finally:

@@ -15,23 +15,28 @@ import httptools
 
 # A read as long as this is of a stream that may have much more: others get their turn before it goes on.
 _LONG_READ_BYTES = 65_536
+# What is no HTTP, what no answer can be made of, and what follows a whole answer.
+_BROKEN = (httptools.HttpParserError, httptools.HttpParserUpgrade, ValueError)
 _clock = time.monotonic_ns
 
 
 class Exchange:
-    """One request and its answer. Subclasses take the body (`on_body`) and are told of the end once (`finish`).
+    """One request and its answer. Subclasses take the body (`take`) and are told of the end once (`finish`).
 
-    `now` is when the last bytes came, on the monotonic clock, 0 before the first; `status` is None until the headers
-    are complete. `keeps`: the server says that the connection can be used again.
+    `parts` are the pieces of the body in the read that is being parsed. `now` is when the last bytes came, on the
+    monotonic clock, 0 before the first; `status` is None until the headers are complete. `keeps`: the server says that
+    the connection can be used again.
     """
 
-    __slots__ = ("_framed", "complete", "connection", "content_type", "encoding", "keeps", "location", "now", "parser",
-                 "status", "waiter")  # fmt: skip
+    __slots__ = ("_framed", "complete", "connection", "content_type", "encoding", "keeps", "location", "now",
+                 "on_body", "parser", "parts", "status", "waiter")  # fmt: skip
 
     def __init__(self, waiter: asyncio.Future[None]) -> None:
         self.waiter = waiter
         self.connection: HttpConnection | None = None
         self.parser: httptools.HttpResponseParser | None = None
+        self.parts: list[bytes] = []
+        self.on_body = self.parts.append
         self.now = 0
         self.status: int | None = None
         self.complete = self.keeps = False
@@ -69,7 +74,8 @@ class Exchange:
     def answered(self) -> None:
         """The headers are complete."""
 
-    def on_body(self, data: bytes) -> None:
+    def take(self, body: bytes) -> None:
+        """All that one read brought of the body."""
         raise NotImplementedError
 
     def on_message_complete(self) -> None:
@@ -139,8 +145,12 @@ class HttpConnection(asyncio.Protocol):
         exchange.now = now
         try:
             self._feed(data)
-        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            self._fail(exchange, _cause(error))
+            if parts := exchange.parts:
+                body = parts[0] if len(parts) == 1 else b"".join(parts)
+                parts.clear()
+                exchange.take(body)
+        except _BROKEN as error:
+            self._fail(exchange, error)
             return
         if exchange.complete:
             self._release(exchange)
@@ -171,10 +181,12 @@ class HttpConnection(asyncio.Protocol):
             self.close()
 
     def _fail(self, exchange: Exchange, error: Exception) -> None:
-        """The server does not speak HTTP, or not any more."""
-        complete = exchange.complete
+        """The server does not speak HTTP, or not any more. What came before that in the same read counts."""
         self.close()
-        exchange.finish(None if complete else error)
+        if exchange.parts:
+            exchange.take(b"".join(exchange.parts))
+            exchange.parts.clear()
+        exchange.finish(None if exchange.complete else error)
 
     def _end(self, error: Exception) -> None:
         exchange, self._exchange = self._exchange, None
@@ -187,9 +199,3 @@ class HttpConnection(asyncio.Protocol):
     def _leave(self) -> None:
         self.fd = -1
         self._on_gone(self)
-
-
-def _cause(error: Exception) -> Exception:
-    """What went wrong in a callback of the parser, if it was that."""
-    inner = error.__context__
-    return inner if isinstance(error, httptools.HttpParserCallbackError) and isinstance(inner, Exception) else error

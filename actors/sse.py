@@ -27,7 +27,7 @@ class EventSplitter:
             not self.waiting_bytes
             and data[:6] == b"data: "
             and data[-2:] == b"\n\n"
-            and data.count(b"\n") == 2
+            and data.find(b"\n") == len(data) - 2
             and b"\r" not in data
             and not self._after_return
         ):

@@ -35,17 +35,19 @@ class StreamExchange(Exchange):
     """Fills a flight. What ends it, a server or a limit, is judged here at once.
 
     Progress is an event, or a part of one: comments, headers and blank lines show only that a connection is alive.
+    With `keep` the connection may be used again if the server will.
     `unanswered` is why a connection broke before a single byte of the answer; nothing is judged then.
     """
 
-    __slots__ = ("_body", "_events", "_feed", "_flight", "_limit_ns", "_lingering", "_load", "_loop", "_progress_ns",
+    __slots__ = ("_body", "_events", "_feed", "_flight", "_keep", "_limit_ns", "_lingering", "_load", "_loop", "_progress_ns",
                  "_sent", "_streams", "_take", "_timer", "unanswered")  # fmt: skip
 
-    def __init__(self, flight: Flight, load: Clocked, limit_s: float) -> None:
+    def __init__(self, flight: Flight, load: Clocked, limit_s: float, *, keep: bool = True) -> None:
         self._loop = asyncio.get_running_loop()
         super().__init__(self._loop.create_future())
         self._flight = flight
         self._load = load
+        self._keep = keep
         self._events = EventSplitter()
         self._feed, self._take = self._events.feed, flight.answer.take
         self._sent = self._streams = False
@@ -69,23 +71,22 @@ class StreamExchange(Exchange):
 
     def answered(self) -> None:
         self._flight.http_status = self.status
+        self.keeps = self.keeps and self._keep
         self._streams = self.status == 200 and self.content_type not in _NO_STREAM and not self._compressed
 
     @property
     def _compressed(self) -> bool:
         return self.encoding not in {"", "identity"}
 
-    def on_body(self, data: bytes) -> None:
-        """The hot path: two list appends per token-bearing event."""
-        if not self._streams and not self._is_stream(data):
-            self._collect(data)
+    def take(self, body: bytes) -> None:
+        """The hot path, once per network read."""
+        if not self._streams and not self._is_stream(body):
+            self._collect(body)
             return
-        payloads = self._feed(data)
+        payloads = self._feed(body)
         if payloads:
             self._progress_ns = self._load.progress_ns = now = self.now
-            for payload in payloads:
-                self._take(payload, now)
-            if self._flight.answer.done and self._lingering is None:
+            if self._take(payloads, now) and self._lingering is None:
                 self._lingering = self._loop.call_later(_AFTER_DONE_S, self._give_up)
         elif self._events.inside_event:
             self._progress_ns = self._load.progress_ns = self.now

@@ -13,11 +13,11 @@ _MOST_BYTES = 2**26
 class WholeAnswer(Exchange):
     """Collects a body."""
 
-    __slots__ = ("_error", "_parts", "_size")
+    __slots__ = ("_body", "_error", "_size")
 
     def __init__(self) -> None:
         super().__init__(asyncio.get_running_loop().create_future())
-        self._parts: list[bytes] = []
+        self._body: list[bytes] = []
         self._size = 0
         self._error: Exception | None = None
 
@@ -29,13 +29,16 @@ class WholeAnswer(Exchange):
         await answer.waiter
         if answer._error is not None:
             raise ConnectionError(f"no whole answer: {answer._error}") from answer._error
-        return answer.status, b"".join(answer._parts).decode("utf-8", "replace")
+        return answer.status, b"".join(answer._body).decode("utf-8", "replace")
 
-    def on_body(self, data: bytes) -> None:
-        self._size += len(data)
+    def answered(self) -> None:
+        self.keeps = False  # the connection is closed by whoever asked, even if the server would keep it
+
+    def take(self, body: bytes) -> None:
+        self._size += len(body)
         if self._size > _MOST_BYTES:
             raise ValueError(f"more than {_MOST_BYTES >> 20} MiB")
-        self._parts.append(data)
+        self._body.append(body)
 
     def finish(self, error: Exception | None) -> None:
         self._error = error

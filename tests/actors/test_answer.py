@@ -23,8 +23,7 @@ def read(*reads: bytes, native: bool) -> Answer:
     """Feed network reads, the i-th at time i + 1."""
     answer, events = Answer(native=native), EventSplitter()
     for i, data in enumerate(reads, 1):
-        for payload in events.feed(data):
-            answer.take(payload, i)
+        answer.take(events.feed(data), i)
     answer.close(events.finish(), len(reads) + 1)
     return answer
 

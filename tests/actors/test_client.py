@@ -235,7 +235,7 @@ def test_a_server_that_keeps_no_connection_is_found_out_the_first_time() -> None
 
 
 def test_a_server_that_kept_a_connection_once_is_trusted_with_the_next() -> None:
-    assert ask_closing(served=2, requests=5) == ([RequestStatus.OK] * 5, 3, 1)
+    assert ask_closing(served=2, requests=5) == ([RequestStatus.OK] * 5, 3, 2)
 
 
 def test_a_new_connection_that_is_closed_is_a_failure() -> None:
