@@ -6,14 +6,14 @@ Only a server that gives no count per chunk is judged by its text.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
-import orjson
+from actors.answer_text import AnswerText, parse_frame
 
 DONE = b"[DONE]"
 _COUNT = b'"completion_tokens":'
+_COUNT_LENGTH = len(_COUNT)
 _UNFINISHED = b'"finish_reason":null'
 
 # Newest first; SGLang renamed them twice.
@@ -23,13 +23,14 @@ _RETRACTIONS = ("num_retractions", "total_retractions")
 
 
 class Answer:
-    """Collects the events of one stream. `take` is called once per event, with the time at which its bytes came (ns).
+    """Collects the events of one stream. `take` is called once per network read, with the time at which it came (ns).
 
     `output_tokens` is the server's count, None if it never gave one; `chunk_tokens[i]` is 0 where it counts only at
-    the end.
+    the end. `queue_ms` is the server's account of the wait. With `keep_text` the text can be asked for.
     """
 
     __slots__ = (
+        "_kept",
         "_last",
         "_native",
         "cached_tokens",
@@ -42,12 +43,14 @@ class Answer:
         "output_tokens",
         "prompt_tokens",
         "proposed_drafts",
+        "queue_ms",
         "retractions",
         "verify_ct",
     )
 
-    def __init__(self, *, native: bool) -> None:
+    def __init__(self, *, native: bool, keep_text: bool = False) -> None:
         self._native = native
+        self._kept = AnswerText(native=native) if keep_text else None
         self._last: bytes | None = None
         self.chunk_ns: list[int] = []
         self.chunk_tokens: list[int] = []
@@ -58,37 +61,48 @@ class Answer:
         self.correct_drafts: int | None = None
         self.proposed_drafts: int | None = None
         self.retractions: int | None = None
+        self.queue_ms: float | None = None
         self.finish_reason: str | None = None
         self.error: str | None = None
         self.done = False
 
-    def take(self, payload: bytes, now: int) -> None:
-        """One event. Events in the middle of a stream are read without decoding their JSON."""
-        count = middle_count(payload, native=self._native)
-        tokens = self.output_tokens
-        if count and tokens is not None:
-            self._last = payload
-            if count > tokens:
-                self.chunk_ns.append(now)
-                self.chunk_tokens.append(count - tokens)
-                self.output_tokens = count
-        elif payload == DONE:
-            self.done = True
-        else:
-            self._decode(payload, now)
+    def take(self, payloads: list[bytes], now: int) -> bool:
+        """The events of one read; whether the end mark has come.
+
+        Those in the middle of a stream are read without decoding their JSON.
+        """
+        if self._kept is not None:
+            self._kept.add([payload for payload in payloads if payload != DONE])
+        native, before = self._native, self.output_tokens
+        for payload in payloads:
+            count = None if before is None else middle_count(payload, native)
+            if count:
+                if count > before:  # type: ignore[operator]  # a count is read only where there was one before
+                    self.chunk_ns.append(now)
+                    self.chunk_tokens.append(count - before)  # type: ignore[operator]
+                    self.output_tokens = before = count
+                self._last = payload
+            elif payload == DONE:
+                self.done = True
+            else:
+                self._decode(payload, now)
+                before = self.output_tokens
+        return self.done
 
     def close(self, rest: list[bytes], now: int) -> None:
         """The stream has ended with `rest`: an event without its blank line, which may be cut and is then ignored.
 
         A stream that was cut tells about its request in the last whole frame.
         """
-        for payload in rest:
-            if payload == DONE or _parse(payload) is not None:
-                self.take(payload, now)
+        self.take([payload for payload in rest if payload == DONE or parse_frame(payload) is not None], now)
         if self._last is not None and self.finish_reason is None:
-            frame = _parse(self._last)
+            frame = parse_frame(self._last)
             if frame is not None:
                 self._read_facts(frame)
+
+    def text(self) -> str:
+        """The text that was generated, without reasoning; empty unless it was to be kept."""
+        return self._kept.text() if self._kept is not None else ""
 
     @property
     def complete(self) -> bool:
@@ -96,7 +110,7 @@ class Answer:
         return self.done or self.finish_reason is not None
 
     def _decode(self, payload: bytes, now: int) -> None:
-        frame = _parse(payload)
+        frame = parse_frame(payload)
         if frame is None:
             self._blame(f"an event is not a JSON object: {_short(payload)}")
             return
@@ -155,6 +169,9 @@ class Answer:
         self.correct_drafts = _integer(_first(meta, _CORRECT_DRAFTS), self.correct_drafts)
         self.proposed_drafts = _integer(_first(meta, _PROPOSED_DRAFTS), self.proposed_drafts)
         self.retractions = _integer(_first(meta, _RETRACTIONS), self.retractions)
+        queued_s = meta.get("queue_time")
+        if isinstance(queued_s, int | float) and queued_s >= 0:
+            self.queue_ms = queued_s * 1e3
 
     def _read_finish(self, reason: Any) -> None:
         """`/generate` tells it as an object with a type, the OpenAI endpoints as a word."""
@@ -169,22 +186,31 @@ class Answer:
         self.error = self.error or error
 
 
-def middle_count(payload: bytes, *, native: bool) -> int | None:
+def middle_count(payload: bytes, native: bool) -> int | None:
     """`completion_tokens` of an unfinished frame, None if the frame must be decoded to be sure.
 
-    Exact, since a quote inside a JSON text is written as \\": the sought bytes can only be a key. `/generate` puts
-    `meta_info` last, so the text and ids of a cumulative frame, which grow with every chunk, are not looked at.
+    Exact, since a quote inside a JSON text is written as \\": the sought bytes can only be a key. Counts stand near the
+    end of a frame and are sought from there, so the text and ids of a cumulative frame, which grow with every chunk,
+    are not looked at.
     """
-    start = payload.rfind(b'"meta_info":') if native else 0
-    if start < 0 or payload.find(_UNFINISHED, start) < 0:
+    at = payload.rfind(_COUNT)
+    if at < 0:
         return None
-    at = payload.find(_COUNT, start)
-    if at < 0 or payload.find(_COUNT, at + 20) >= 0:
+    if native:
+        start = payload.rfind(b'"meta_info":', 0, at)
+        unfinished = start >= 0 and payload.find(_UNFINISHED, start) >= 0
+    else:
+        start = payload.rfind(b'"usage":', 0, at)
+        unfinished = start >= 0 and payload.rfind(_UNFINISHED, 0, start) >= 0
+    if not unfinished or payload.find(_COUNT, start, at) >= 0:
         return None
-    end = at = at + 20
-    while payload[end : end + 1].isdigit():
-        end += 1
-    return int(payload[at:end]) if end > at else None
+    at += _COUNT_LENGTH
+    digits = payload[at : payload.find(b",", at)]
+    if not digits.isdigit():  # the last key of its object, or no number
+        digits = payload[at : payload.find(b"}", at)]
+        if not digits.isdigit():
+            return None
+    return int(digits)
 
 
 def error_text(frame: Mapping[str, Any]) -> str | None:
@@ -196,22 +222,6 @@ def error_text(frame: Mapping[str, Any]) -> str | None:
         error = frame
     facts = _mapping(error)
     return str(facts.get("message") or facts or error)[:500]
-
-
-def _parse(payload: bytes) -> dict[str, Any] | None:
-    try:
-        frame = orjson.loads(payload)
-    except orjson.JSONDecodeError:
-        frame = _parse_leniently(payload)
-    return frame if isinstance(frame, dict) else None
-
-
-def _parse_leniently(payload: bytes) -> Any:
-    """Half a surrogate pair (an emoji split over two deltas) is refused by orjson, not by the standard library."""
-    try:
-        return json.loads(payload)
-    except ValueError:
-        return None
 
 
 def _count(frame: Mapping[str, Any], *, native: bool) -> int | None:

@@ -8,160 +8,130 @@ that never kept one is no exception: its requests each get a connection of their
 from __future__ import annotations
 
 import asyncio
+import json
 import time
-from types import SimpleNamespace, TracebackType
+from types import TracebackType
 from typing import Any, Self
 
-import aiohttp
 import orjson
 
-from actors.answer import error_text
+from actors.client_limit import raise_file_limit
+from actors.connection_pool import ConnectionPool
 from actors.flight import Flight, Request
+from actors.http_connection import HttpConnection
+from actors.request_head import RequestHead
 from actors.served_api import listed_models
-from actors.sse import EventSplitter
-from orchestrator.records import RequestStatus
+from actors.server_address import read_address
+from actors.stream_exchange import StreamExchange
+from actors.whole_answer import WholeAnswer
 from orchestrator.trial import PointSpec
 
 PATHS = {"generate": "/generate", "completions": "/v1/completions", "chat": "/v1/chat/completions"}
-# After `[DONE]` a server has nothing to say; one that keeps the stream open loses its connection, not our time.
-_AFTER_DONE_S = 1.0
-# Less than the 5 s after which uvicorn, in front of SGLang, closes an idle connection.
-_KEEP_ALIVE_S = 3.0
-_NO_TIMEOUT = aiohttp.ClientTimeout(total=None, connect=None, sock_connect=None, sock_read=None)
 
 
 class StreamClient:
     """Sends requests of one point to one server. Connections are kept and not limited in number; proxies are ignored.
 
-    `progress_ns` is when the last bytes of any answer came. Headers of a stream do not count: SGLang sends them before
+    `headers` go into every request and may hold secrets. BadInput if they or the URL cannot be sent.
+    `progress_ns` is when the last event of any answer came. Headers of a stream do not count: SGLang sends them before
     its engine has seen the request, so that one that hangs still gives them.
     """
 
-    def __init__(self, url: str, spec: PointSpec, *, api_key: str | None = None) -> None:
-        self._base = url.rstrip("/")
-        self._url = self._base + PATHS[spec.api]
+    def __init__(
+        self, url: str, spec: PointSpec, *, api_key: str | None = None, headers: tuple[tuple[str, str], ...] = ()
+    ) -> None:
+        self._address = read_address(url)
+        self._head = RequestHead(self._address, api_key, headers)
+        self._streaming = self._head.beginning("POST", PATHS[spec.api])
         self._spec = spec
         self._model = spec.model
         self._extra: dict[str, Any] = orjson.loads(spec.extra_body) if spec.extra_body else {}
         self._native = spec.api == "generate"
-        self._headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
-        if api_key:
-            self._headers["Authorization"] = f"Bearer {api_key}"
         self.progress_ns = time.monotonic_ns()
         self.reconnects = 0
         self._reuses = True
         self._was_reused = False
 
     async def __aenter__(self) -> Self:
-        trace = aiohttp.TraceConfig()
-        trace.on_connection_reuseconn.append(_mark_reused)
-        self._session = self._new_session(aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE_S), [trace])
-        self._fresh = self._new_session(aiohttp.TCPConnector(limit=0, force_close=True), [])
+        raise_file_limit()
+        self._pool = ConnectionPool(self._address)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._session.close()
-        await self._fresh.close()
+        await self._pool.close()
 
-    def _new_session(self, connector: aiohttp.TCPConnector, traces: list[aiohttp.TraceConfig]) -> aiohttp.ClientSession:
-        return aiohttp.ClientSession(
-            connector=connector,
-            timeout=_NO_TIMEOUT,
-            trust_env=False,
-            headers=self._headers,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            trace_configs=traces,
-        )
-
-    def flight(self, request: Request, in_flight: int = 1) -> Flight:
-        """A request that is sent from now on."""
-        return Flight(request, native=self._native, in_flight=in_flight)
+    def flight(self, request: Request, in_flight: int = 1, *, keep_text: bool = False) -> Flight:
+        """A request that is sent from now on. With `keep_text` its answer's text can be asked for."""
+        return Flight(request, native=self._native, in_flight=in_flight, keep_text=keep_text)
 
     async def send(self, flight: Flight) -> None:
         """Send the request and read its answer to the end; what happened is in the flight."""
-        timeout_s = self._spec.request_timeout_s
-        try:
-            async with asyncio.timeout(timeout_s) as flight.scope:
-                await self._exchange(flight)
-        except TimeoutError:
-            flight.expire(timeout_s)
-        finally:
-            flight.scope = None
-
-    async def _exchange(self, flight: Flight) -> None:
-        try:
-            response = await self._open(flight)
-        except (aiohttp.ClientError, OSError) as error:
-            flight.fail(RequestStatus.CONNECTION, _named(error))
+        if flight.cancelled is not None:
+            flight.fail(*flight.cancelled)
             return
-        async with response:
-            flight.http_status = response.status
-            try:
-                if response.status != 200:
-                    flight.fail(RequestStatus.HTTP_ERROR, _body_text(await response.read(), response.status))
-                    self.progress_ns = flight.end_ns
-                elif response.content_type == "application/json":
-                    text = _body_text(await response.read(), response.status)
-                    flight.fail(RequestStatus.SERVER_ERROR, f"the answer is not a stream: {text}")
-                else:
-                    await self._read(flight, response)
-                    flight.conclude()
-            except (aiohttp.ClientError, OSError) as error:
-                self._cut(flight, error)
+        message = self._message(flight.request)
+        exchange = StreamExchange(flight, self, self._spec.request_timeout_s, keep=self._reuses)
+        try:
+            await self._exchange(flight, exchange, message)
+        finally:
+            flight.interrupt = None
+            exchange.abandon()
+            if flight.error is not None:
+                flight.error = self._head.without_secrets(flight.error)
 
-    async def _open(self, flight: Flight) -> aiohttp.ClientResponse:
-        """Response headers; on a new connection if the server had closed the kept-alive one that was taken.
+    def _message(self, request: Request) -> bytes:
+        body = request_body(self._spec, request, self._model)
+        if self._extra:
+            body |= self._extra
+        return self._head.message(self._streaming, _json(body), keep=self._reuses)
+
+    async def _exchange(self, flight: Flight, exchange: StreamExchange, message: bytes) -> None:
+        """On a new connection if there is no idle one, or if the server had closed the idle one that was taken.
 
         A server that closes every connection after its answer without saying so, as llama.cpp's does, is found out the
         first time; from then on every request has a connection of its own.
         """
-        body = orjson.dumps({**request_body(self._spec, flight.request, self._model), **self._extra})
-        if not self._reuses:
-            return await self._fresh.post(self._url, data=body, allow_redirects=False)
-        try:
-            response = await self._session.post(
-                self._url, data=body, allow_redirects=False, trace_request_ctx=flight, skip_auto_headers=("User-Agent",)
-            )
-            self._was_reused = self._was_reused or flight.reused
-            return response
-        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, ConnectionError):
-            if not flight.reused:
-                raise
-        if self._was_reused:
-            self.reconnects += 1
-        else:
-            self._reuses = False
-        return await self._fresh.post(self._url, data=body, allow_redirects=False)
+        kept = self._pool.take() if self._reuses else None
+        if kept is not None:
+            await exchange.over(kept, message)
+            if exchange.unanswered is None:
+                self._was_reused = self._was_reused or exchange.now > 0
+                return
+            if self._was_reused:
+                self.reconnects += 1
+            else:
+                self._reuses = False
+                self._pool.forget()
+        connection = await self._connect(flight, exchange)
+        if connection is not None:
+            await exchange.over(connection, message)
+            if exchange.unanswered is not None:
+                exchange.fail(exchange.unanswered)
 
-    async def _read(self, flight: Flight, response: aiohttp.ClientResponse) -> None:
-        """The hot loop: one clock reading per network read, two list appends per token-bearing event."""
-        answer, events = flight.answer, EventSplitter()
-        read, feed, take, clock = response.content.readany, events.feed, answer.take, time.monotonic_ns
+    async def _connect(self, flight: Flight, exchange: StreamExchange) -> HttpConnection | None:
+        """A new connection; None if there is none, which the exchange has been told."""
         try:
-            while data := await read():
-                self.progress_ns = now = clock()
-                for payload in feed(data):
-                    take(payload, now)
-                if answer.done:
-                    await _read_to_end(response)
-                    break
-        finally:
-            answer.close(events.finish(), clock())
-
-    def _cut(self, flight: Flight, error: Exception) -> None:
-        """The connection broke inside the answer."""
-        if flight.answer.done or flight.answer.error is not None:
-            flight.conclude()
-        else:
-            flight.fail(RequestStatus.TRUNCATED, _named(error))
+            async with asyncio.timeout(None) as scope:
+                flight.interrupt = lambda: None if scope.expired() else scope.reschedule(0)
+                return await self._pool.connect()
+        except OSError as error:
+            if scope.expired():
+                exchange.expire()
+            else:
+                exchange.fail(error)
+        return None
 
     async def find_model(self) -> None:
         """A spec without a model asks for the one that the server lists first."""
         if not self._model and not self._native:
             names = listed_models(await self.get_text("/v1/models"))
             self._model = names[0] if names else "default"
+
+    def sample_backlog_kib(self) -> float:
+        """KiB that wait in our sockets, come but not read, estimated from some 64 of those in use."""
+        return self._pool.backlog_kib()
 
     async def get_text(self, path: str, timeout_s: float = 5.0) -> str | None:
         """Body of a side endpoint, None if the server does not have it or does not answer."""
@@ -172,19 +142,23 @@ class StreamClient:
         self, path: str, body: dict[str, Any] | None = None, timeout_s: float = 30.0
     ) -> tuple[int | None, str]:
         """Status and body of a POST to a side endpoint; status None if there is no answer."""
-        return await self._aside("POST", path, timeout_s, None if body is None else orjson.dumps(body))
+        return await self._aside("POST", path, timeout_s, b"" if body is None else _json(body))
 
     async def _aside(
         self, method: str, path: str, timeout_s: float, body: bytes | None = None
     ) -> tuple[int | None, str]:
+        """On a connection of its own, so that side calls never meet one that the server has closed."""
+        message = self._head.message(self._head.beginning(method, path), body, keep=False)
+        connection: HttpConnection | None = None
         try:
-            async with (
-                asyncio.timeout(timeout_s),
-                self._fresh.request(method, self._base + path, data=body) as response,
-            ):
-                return response.status, await response.text(errors="replace")
-        except (aiohttp.ClientError, OSError):
+            async with asyncio.timeout(timeout_s):
+                connection = await self._pool.connect()
+                return await WholeAnswer.over(connection, message)
+        except OSError:
             return None, ""
+        finally:
+            if connection is not None:
+                connection.close()
 
 
 def request_body(spec: PointSpec, request: Request, model: str) -> dict[str, Any]:
@@ -204,7 +178,8 @@ def request_body(spec: PointSpec, request: Request, model: str) -> dict[str, Any
         "stream_options": {"include_usage": True, "continuous_usage_stats": True},
     }
     if spec.api == "chat":
-        body["messages"] = [{"role": "user", "content": prompt.text}]
+        said = getattr(prompt, "messages", None) or (("user", prompt.text),)
+        body["messages"] = [{"role": role, "content": content} for role, content in said]
         body["max_completion_tokens"] = request.output_tokens
     else:
         body["prompt"] = prompt.text
@@ -213,32 +188,9 @@ def request_body(spec: PointSpec, request: Request, model: str) -> dict[str, Any
     return body
 
 
-async def _mark_reused(_session: aiohttp.ClientSession, context: SimpleNamespace, _params: object) -> None:
-    flight = context.trace_request_ctx
-    if isinstance(flight, Flight):
-        flight.reused = True
-
-
-async def _read_to_end(response: aiohttp.ClientResponse) -> None:
-    """After `[DONE]`, so that the connection can be used again; given up after a moment."""
+def _json(value: dict[str, Any]) -> bytes:
+    """orjson refuses half a surrogate pair, as a file of prompts may hold; the standard library writes it."""
     try:
-        async with asyncio.timeout(_AFTER_DONE_S):
-            while await response.content.readany():
-                pass
-    except TimeoutError:
-        response.close()
-
-
-def _named(error: BaseException) -> str:
-    """Type and text of an error: some of aiohttp's and all timeouts have no text of their own."""
-    return f"{type(error).__name__}: {error}"[:500].rstrip(": ")
-
-
-def _body_text(body: bytes, status: int) -> str:
-    """Short account of a body: the message of an error object, else its beginning."""
-    try:
-        parsed = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        parsed = None
-    message = error_text(parsed) if isinstance(parsed, dict) else None
-    return message or body[:200].decode("utf-8", "replace").strip() or f"status {status} without a body"
+        return orjson.dumps(value)
+    except orjson.JSONEncodeError:
+        return json.dumps(value, separators=(",", ":")).encode()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from actors.answer import Answer
@@ -27,36 +27,38 @@ class Request:
 
 
 class Flight:
-    """A request on its way: filled by the client, ended early by `cancel`, read out by `record`."""
+    """A request on its way: filled by the client, ended early by `cancel`, read out by `record`.
 
-    __slots__ = ("_cancelled", "answer", "end_ns", "error", "http_status", "in_flight", "request", "reused", "scope",
+    `interrupt` ends whatever the client waits for; None while it waits for nothing.
+    """
+
+    __slots__ = ("answer", "cancelled", "end_ns", "error", "http_status", "in_flight", "interrupt", "request",
                  "sent_ns", "status")  # fmt: skip
 
-    def __init__(self, request: Request, *, native: bool, in_flight: int = 1) -> None:
+    def __init__(self, request: Request, *, native: bool, in_flight: int = 1, keep_text: bool = False) -> None:
         self.request = request
-        self.answer = Answer(native=native)
+        self.answer = Answer(native=native, keep_text=keep_text)
         self.in_flight = in_flight
         self.sent_ns = self.end_ns = time.monotonic_ns()
         self.http_status: int | None = None
         self.status = RequestStatus.CANCELLED
         self.error: str | None = None
-        self.reused = False
-        self.scope: asyncio.Timeout | None = None
-        self._cancelled: tuple[RequestStatus, str] | None = None
+        self.interrupt: Callable[[], None] | None = None
+        self.cancelled: tuple[RequestStatus, str] | None = None
 
     def cancel(self, status: RequestStatus, reason: str) -> None:
         """End the request now, whatever it waits for. Its record says why."""
-        self._cancelled = (status, reason)
-        if self.scope is not None and not self.scope.expired():
-            self.scope.reschedule(0)
+        self.cancelled = (status, reason)
+        if self.interrupt is not None:
+            self.interrupt()
 
-    def expire(self, timeout_s: float) -> None:
+    def expire(self, limit_s: float, awaited: str) -> None:
         """The time is up, either the request's own or because of `cancel`."""
         if self.answer.done:
             self.conclude()
             return
-        late = (RequestStatus.TIMEOUT, f"TimeoutError: no end of the answer after {timeout_s:g} s")
-        self.fail(*(self._cancelled or late))
+        late = (RequestStatus.TIMEOUT, f"TimeoutError: no progress for {limit_s:g} s while waiting for {awaited}")
+        self.fail(*(self.cancelled or late))
 
     def fail(self, status: RequestStatus, error: str) -> None:
         self.status, self.error, self.end_ns = status, error, time.monotonic_ns()
@@ -79,7 +81,7 @@ class Flight:
     def record(self, origin_ns: int) -> RequestRecord:
         """The finished request, with times since `origin_ns`."""
         request, answer = self.request, self.answer
-        chunks = tuple(at - origin_ns for at in answer.chunk_ns)
+        chunks = tuple([at - origin_ns for at in answer.chunk_ns])
         return RequestRecord(
             request_index=request.index,
             warmup=request.warmup,
@@ -107,4 +109,5 @@ class Flight:
             session_index=request.session_index,
             turn=request.turn,
             asked_input_tokens=request.asked_input_tokens,
+            queue_ms=answer.queue_ms,
         )

@@ -2,58 +2,106 @@
 
 from __future__ import annotations
 
+_BOM = b"\xef\xbb\xbf"
+
 
 class EventSplitter:
     """Cuts a stream into events, however the network cut it: a read may hold half an event or many.
 
-    Nothing is decoded here, so a character that is split over two reads is whole again in its payload.
+    Nothing is decoded here, so a character that is split over two reads is whole again in its payload. An event is
+    given with the read that ends it, whichever of `\\n`, `\\r\\n` and `\\r` its lines end with.
     """
 
-    __slots__ = ("_rest",)
+    __slots__ = ("_after_return", "_first", "_parts", "waiting_bytes")
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._parts: list[bytes] = []
+        self._first = True
+        self._after_return = False
+        self.waiting_bytes = 0
 
     def feed(self, data: bytes) -> list[bytes]:
         """The `data` payloads of the events that end in this read, in order."""
-        if self._rest:
-            data = self._rest + data
-        held = b""
-        if b"\r" in data:
-            data, held = _with_plain_line_ends(data)
-        events = data.split(b"\n\n")
-        self._rest = events.pop() + held
-        return _payloads(events)
+        # Most reads are one whole event of one line.
+        if (
+            not self.waiting_bytes
+            and data[:6] == b"data: "
+            and data[-2:] == b"\n\n"
+            and data.find(b"\n") == len(data) - 2
+            and b"\r" not in data
+            and not self._after_return
+        ):
+            self._first = False
+            return [data[6:-2]]
+        return self._split(data)
 
     def finish(self) -> list[bytes]:
         """The payload of what is left when the stream has ended; it may be an event that was cut."""
-        rest = self._rest.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        self._rest = b""
-        return _payloads([rest])
+        return self._payloads([self._taken()])
+
+    @property
+    def untouched(self) -> bool:
+        """Whether no event has ended yet."""
+        return self._first
+
+    @property
+    def inside_event(self) -> bool:
+        """Whether an event has begun that is no comment."""
+        return any(part.strip(b"\n") for part in self._parts) and not self.rest.lstrip(b"\n").startswith(b":")
 
     @property
     def rest(self) -> bytes:
         """What has come since the last event ended."""
-        return self._rest
+        return b"".join(self._parts)
 
+    def _split(self, data: bytes) -> list[bytes]:
+        data = self._with_plain_line_ends(data)
+        if not data:
+            return []
+        parts = self._parts
+        if b"\n\n" not in data and not (parts and parts[-1].endswith(b"\n") and data.startswith(b"\n")):
+            self._wait(data)
+            return []
+        events = (self._taken() + data).split(b"\n\n")
+        rest = events.pop()
+        if rest:
+            self._wait(rest)
+        return self._payloads(events)
 
-def _with_plain_line_ends(data: bytes) -> tuple[bytes, bytes]:
-    """(data with `\\n` line ends, a last `\\r` that waits for what follows it)."""
-    held = b"\r" if data.endswith(b"\r") else b""
-    body = data[:-1] if held else data
-    return body.replace(b"\r\n", b"\n").replace(b"\r", b"\n"), held
+    def _wait(self, part: bytes) -> None:
+        self._parts.append(part)
+        self.waiting_bytes += len(part)
 
+    def _taken(self) -> bytes:
+        rest = self.rest
+        self._parts.clear()
+        self.waiting_bytes = 0
+        return rest
 
-def _payloads(events: list[bytes]) -> list[bytes]:
-    found = []
-    for event in events:
-        if event.startswith(b"data: ") and b"\n" not in event:
-            found.append(event[6:])
-        else:
-            payload = _payload(event)
-            if payload is not None:
-                found.append(payload)
-    return found
+    def _with_plain_line_ends(self, data: bytes) -> bytes:
+        """Data with `\\n` line ends. A `\\r` at the end of a read has ended its line, whatever follows."""
+        if self._after_return and data:
+            self._after_return = False
+            if data.startswith(b"\n"):
+                data = data[1:]
+        if b"\r" in data:
+            self._after_return = data.endswith(b"\r")
+            data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        return data
+
+    def _payloads(self, events: list[bytes]) -> list[bytes]:
+        if self._first and events:
+            self._first = False
+            events[0] = events[0].removeprefix(_BOM)
+        found = []
+        for event in events:
+            if event.startswith(b"data: ") and b"\n" not in event:
+                found.append(event[6:])
+            else:
+                payload = _payload(event)
+                if payload is not None:
+                    found.append(payload)
+        return found
 
 
 def _payload(event: bytes) -> bytes | None:

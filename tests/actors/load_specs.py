@@ -41,12 +41,12 @@ def point(**changes: Any) -> Point:
     return Point("p1", "t1", "c1", 0, spec(**changes))
 
 
-async def ask(client: StreamClient, index: int = 0) -> RequestRecord:
-    """Send one request; its times count from now."""
+async def ask(client: StreamClient, index: int = 0, *, origin_ns: int | None = None) -> RequestRecord:
+    """Send one request; its times count from now, or from the origin that is given."""
     now = time.monotonic_ns()
     flight = client.flight(Request(index, False, now, Prompt("Hello", None, "hash"), 3))
     await client.send(flight)
-    return flight.record(now)
+    return flight.record(now if origin_ns is None else origin_ns)
 
 
 def run(coroutine: Any) -> Any:

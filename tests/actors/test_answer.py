@@ -23,8 +23,7 @@ def read(*reads: bytes, native: bool) -> Answer:
     """Feed network reads, the i-th at time i + 1."""
     answer, events = Answer(native=native), EventSplitter()
     for i, data in enumerate(reads, 1):
-        for payload in events.feed(data):
-            answer.take(payload, i)
+        answer.take(events.feed(data), i)
     answer.close(events.finish(), len(reads) + 1)
     return answer
 
@@ -159,12 +158,12 @@ def test_a_text_that_looks_like_a_count_is_not_one() -> None:
 
 
 def test_frames_are_read_without_decoding_only_where_that_is_certain() -> None:
-    assert middle_count(native("a", 12)[6:-2], native=True) == 12
-    assert middle_count(native("a", 12, LENGTH)[6:-2], native=True) is None
-    assert middle_count(native("a", 12, more={"completion_tokens": 5})[6:-2], native=True) is None
-    assert middle_count(b'{"error":{"message":"no"}}', native=True) is None
-    assert middle_count(chat({"content": "a"}, tokens=3)[6:-2], native=False) == 3
-    assert middle_count(chat({"content": "a"})[6:-2], native=False) is None
+    assert middle_count(native("a", 12)[6:-2], True) == 12
+    assert middle_count(native("a", 12, LENGTH)[6:-2], True) is None
+    assert middle_count(native("a", 12, more={"completion_tokens": 5})[6:-2], True) is None
+    assert middle_count(b'{"error":{"message":"no"}}', True) is None
+    assert middle_count(chat({"content": "a"}, tokens=3)[6:-2], False) == 3
+    assert middle_count(chat({"content": "a"})[6:-2], False) is None
 
 
 def test_half_a_surrogate_pair_is_not_a_fault() -> None:

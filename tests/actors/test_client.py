@@ -125,7 +125,7 @@ def test_a_cut_stream_is_truncated_whether_closed_or_reset() -> None:
     reset = answer_to(Script([(0.02, native("a", 1)), (0.05, native("aa", 2))], end="reset"))
     assert reset.status is RequestStatus.TRUNCATED
     assert reset.error is not None
-    assert reset.error.startswith(("ClientPayloadError", "ClientOSError", "ClientConnectionResetError"))
+    assert reset.error == "EOFError: the server closed the connection, while waiting for the next token"
     assert (reset.chunk_tokens, reset.output_tokens, reset.prompt_tokens) == ((1, 1), 2, 9)
 
 
@@ -139,9 +139,12 @@ def test_a_server_that_keeps_the_stream_open_after_the_end_mark_costs_a_moment()
     assert record.status is RequestStatus.OK
 
 
+TIMED_OUT = "TimeoutError: no progress for 0.2 s while waiting for the next token"
+
+
 def test_a_request_without_an_end_times_out_by_name() -> None:
     record = answer_to(Script([(0, native("a", 1))], end="hang"), request_timeout_s=0.2)
-    assert outcome(record) == (RequestStatus.TIMEOUT, 200, "TimeoutError: no end of the answer after 0.2 s")
+    assert outcome(record) == (RequestStatus.TIMEOUT, 200, TIMED_OUT)
     assert record.chunk_tokens == (1,)
 
 
@@ -164,7 +167,8 @@ def test_nobody_listening_is_a_connection_error_with_its_type() -> None:
 
     record = run(go())
     assert record.status is RequestStatus.CONNECTION
-    assert record.error.startswith("ClientConnectorError: ")
+    assert record.error.startswith("ConnectionRefusedError: [Errno 111] ")
+    assert record.error.endswith(", while waiting for a connection")
 
 
 def test_answers_503_are_three_failures_and_no_hidden_retry() -> None:
@@ -179,25 +183,13 @@ def test_answers_503_are_three_failures_and_no_hidden_retry() -> None:
 def test_a_reset_before_the_answer_is_a_failure() -> None:
     record = answer_to(Script(end="reset"))
     assert record.status is RequestStatus.CONNECTION
-    assert record.error is not None
-    assert record.error.startswith("ServerDisconnectedError")
+    assert record.error == "EOFError: the server closed the connection, while waiting for the headers of the answer"
 
 
 def test_loopback_goes_past_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     assert answer_to(native_answer(1)).status is RequestStatus.OK
-
-
-def test_only_the_request_timeout_limits_a_stream() -> None:
-    async def go() -> set[Any]:
-        async with StreamClient("http://127.0.0.1:9", spec()) as client:
-            timeout = client._session.timeout
-            assert client._session.connector is not None
-            assert client._session.connector.limit == 0
-            return {timeout.total, timeout.connect, timeout.sock_connect, timeout.sock_read}
-
-    assert run(go()) == {None}
 
 
 class ClosingServer:
@@ -243,7 +235,7 @@ def test_a_server_that_keeps_no_connection_is_found_out_the_first_time() -> None
 
 
 def test_a_server_that_kept_a_connection_once_is_trusted_with_the_next() -> None:
-    assert ask_closing(served=2, requests=5) == ([RequestStatus.OK] * 5, 3, 1)
+    assert ask_closing(served=2, requests=5) == ([RequestStatus.OK] * 5, 3, 2)
 
 
 def test_a_new_connection_that_is_closed_is_a_failure() -> None:

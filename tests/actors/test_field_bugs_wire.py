@@ -1,0 +1,406 @@
+"""What went wrong on the wire in other load clients, as inputs with their right answers, times scaled down."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import Counter
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from actors.client import StreamClient
+from actors.flight import Flight, Request
+from actors.loadgen import load_endpoint
+from actors.sse import EventSplitter
+from actors.workload import Prompt
+from orchestrator.metrics import PointMetrics, summarise
+from orchestrator.records import RequestRecord, RequestStatus
+from orchestrator.trial import ClientReport, LoadLevel
+from tests.actors.load_specs import ask, run, spec
+from tests.fakes.raw_server import STREAM, RawServer, Step, chunk, chunked, whole
+from tests.fakes.scripted_endpoint import DONE, chat, frame, native, trailing_usage, usage
+
+C1 = LoadLevel("concurrency", 1)
+REQUEST = Request(0, False, 0, Prompt("Hello", None, "hash"), 3)
+
+
+def asked(
+    script: Callable[[int], list[Step]], requests: int = 1, **changes: Any
+) -> tuple[list[RequestRecord], RawServer]:
+    """Records of requests sent one after the other; their times are those of the server's clock."""
+
+    async def go() -> tuple[list[RequestRecord], RawServer]:
+        server = RawServer(script)
+        async with server, StreamClient(server.url, spec(**changes)) as client:
+            return [await ask(client, i, origin_ns=0) for i in range(requests)], server
+
+    result: tuple[list[RequestRecord], RawServer] = run(go())
+    return result
+
+
+def one(steps: list[Step], **changes: Any) -> tuple[RequestRecord, list[int]]:
+    """The record of one request, and when the server wrote each event (the head and the last chunk left out)."""
+    (record,), server = asked(lambda n: steps, **changes)
+    return record, [at for at, data in server.written[0] if b"data:" in data]
+
+
+def loaded(script: Callable[[int], list[Step]], **changes: Any) -> tuple[list[RequestRecord], ClientReport, RawServer]:
+    async def go() -> tuple[list[RequestRecord], ClientReport, RawServer]:
+        server = RawServer(script)
+        async with server:
+            records, report = await load_endpoint(server.url, spec(**changes))
+            return [r for r in records if not r.warmup], report, server
+
+    result: tuple[list[RequestRecord], ClientReport, RawServer] = run(go())
+    return result
+
+
+def metrics(*records: RequestRecord) -> PointMetrics:
+    return summarise(list(records), level=C1)
+
+
+def counted(chunks: int, per_chunk: int, pause_s: float) -> list[Step]:
+    """Chat: `chunks` chunks of `per_chunk` tokens, counted in each."""
+    events: list[bytes | float] = []
+    for i in range(1, chunks + 1):
+        events += [pause_s, chat({"content": "x" * per_chunk}, tokens=i * per_chunk)]
+    return chunked(
+        [*events, pause_s, chat({}, tokens=chunks * per_chunk, finish="stop"), trailing_usage(chunks * per_chunk), DONE]
+    )
+
+
+def follows(stamps: tuple[int, ...], writes: list[int]) -> bool:
+    """Whether every token is stamped after it was written and before what follows it was."""
+    bounds = list(zip(writes, [*writes[1:], writes[-1] + 10**12], strict=True))
+    return all(begin <= stamp <= end for stamp, (begin, end) in zip(stamps, bounds, strict=False))
+
+
+@pytest.mark.parametrize(("chunks", "per_chunk"), [(40, 3), (12, 20)])
+def test_time_per_token_counts_tokens_and_a_gap_counts_chunks(chunks: int, per_chunk: int) -> None:
+    """Rows 1 and 3: several tokens per chunk, by speculation or by a stream interval."""
+    record, writes = one(counted(chunks, per_chunk, 0.004), api="chat")
+    span_ms = (record.end_ns - record.chunk_ns[0]) / 1e6
+    found = metrics(record)
+    assert (record.chunk_tokens, record.output_tokens) == ((per_chunk,) * chunks, chunks * per_chunk)
+    assert follows(record.chunk_ns, writes)
+    assert found.tpot_ms is not None
+    assert found.tpot_ms.p50 == pytest.approx(span_ms / (chunks * per_chunk - 1), rel=1e-9)
+    assert found.chunk_gap_ms is not None
+    assert found.chunk_gap_ms.mean == pytest.approx(span_ms / (chunks - 1), rel=1e-9)
+    assert found.tpot_ms.p50 < found.chunk_gap_ms.mean / (per_chunk - 1)
+
+
+def read_at(events: list[tuple[int, bytes]]) -> RequestRecord:
+    """The record of a chat answer whose events came at these times (ms)."""
+    flight, splitter = Flight(REQUEST, native=False), EventSplitter()
+    flight.sent_ns = 0
+    for at_ms, data in events:
+        flight.answer.take(splitter.feed(data), at_ms * 1_000_000)
+    flight.conclude()
+    return flight.record(0)
+
+
+def test_speculation_and_none_are_equal_by_time_per_token() -> None:
+    """Row 2: three tokens each 9 ms are one token each 3 ms, though the gaps of the chunks differ by three."""
+    end = (400, chat({}, tokens=120, finish="stop") + trailing_usage(120) + DONE)
+    plain = read_at([*[(20 + 3 * i, chat({"content": "x"}, tokens=i)) for i in range(1, 121)], end])
+    speculated = read_at([*[(20 + 9 * i, chat({"content": "xxx"}, tokens=3 * i)) for i in range(1, 41)], end])
+    a, b = metrics(plain), metrics(speculated)
+    assert (a.tpot_ms and a.tpot_ms.p50, b.tpot_ms and b.tpot_ms.p50) == pytest.approx((3.0, 39 * 9 / 119))
+    assert (a.chunk_gap_ms and a.chunk_gap_ms.p50, b.chunk_gap_ms and b.chunk_gap_ms.p50) == (3.0, 9.0)
+
+
+def test_text_that_a_parser_holds_back_is_counted_when_it_was_generated() -> None:
+    """Row 5: empty deltas with a growing count, then all text at once."""
+    events: list[bytes | float] = []
+    for i in range(1, 11):
+        events += [0.005, chat({}, tokens=i)]
+    held = [*events, chat({"content": "all of it"}, tokens=11), chat({}, tokens=11, finish="stop"), DONE]
+    record, writes = one(chunked(held), api="chat")
+    assert (record.chunk_tokens, record.output_tokens) == ((1,) * 11, 11)
+    assert record.first_token_ns is not None
+    assert writes[0] <= record.first_token_ns <= writes[1]
+
+
+@pytest.mark.parametrize("content", [None, ""])
+@pytest.mark.parametrize("more", [{}, {"reasoning_content": None}, {"reasoning": "", "tool_calls": None}])
+def test_a_role_is_no_token(content: str | None, more: dict[str, Any]) -> None:
+    """Row 6: the first chunk of a chat names the role, long before a token."""
+    role = chat({"role": "assistant", "content": content, **more})
+    events: list[bytes | float] = [
+        0.005,
+        role,
+        0.1,
+        chat({"content": "a"}),
+        0.02,
+        chat({"content": "b"}),
+        chat({}, finish="stop"),
+        DONE,
+    ]
+    record, writes = one(chunked(events), api="chat")
+    assert record.first_token_ns is not None
+    assert writes[1] <= record.first_token_ns <= writes[2]
+    assert len(record.chunk_ns) == 2
+
+
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
+def test_reasoning_is_generated_like_all_else(name: str) -> None:
+    """Rows 7 and 8: nothing but reasoning, under either name."""
+    events: list[bytes | float] = [chat({"role": "assistant", "content": ""})]
+    for i in range(5):
+        events += [0.005, chat({name: f"{i}"})]
+    record, writes = one(chunked([*events, chat({}, finish="stop"), trailing_usage(5), DONE]), api="chat")
+    assert record.first_token_ns is not None
+    assert writes[1] <= record.first_token_ns <= writes[2]
+    assert (record.status, record.output_tokens, len(record.chunk_ns)) == (RequestStatus.OK, 5, 5)
+    assert metrics(record).tpot_ms is not None
+
+
+@pytest.mark.parametrize("counts", [True, False])
+def test_speed_is_that_of_all_tokens_not_of_the_visible_ones(counts: bool) -> None:
+    """Rows 10 and 11: long reasoning, then a burst of content."""
+    events: list[bytes | float] = []
+    for i in range(1, 31):
+        events += [0.004, chat({"reasoning_content": "h"}, tokens=i if counts else None)]
+    for i in range(31, 41):
+        events += [chat({"content": "x"}, tokens=i if counts else None)]
+    record, _ = one(chunked([*events, chat({}, finish="stop"), trailing_usage(40), DONE]), api="chat")
+    found = metrics(record)
+    assert (record.output_tokens, len(record.chunk_ns)) == (40, 40)
+    assert found.tpot_ms is not None
+    assert found.tpot_ms.p50 == pytest.approx((record.end_ns - record.chunk_ns[0]) / 39e6, rel=1e-9)
+    assert found.tpot_ms.p50 > 29 * 4 / 39 * 0.9
+
+
+def test_spaces_are_counted_by_the_server() -> None:
+    """Row 12: a hundred tokens of one space each, which no tokenizer finds again in the text."""
+    spaces = [chat({"content": " "}) for _ in range(100)]
+    record, _ = one(chunked([*spaces, chat({}, finish="length"), trailing_usage(100), DONE]), api="chat")
+    assert (record.output_tokens, record.status) == (100, RequestStatus.OK)
+
+
+def test_without_a_token_nothing_is_measured_and_nothing_divided_by_zero() -> None:
+    """Row 14: no text, no usage."""
+    records, _ = asked(lambda n: chunked([chat({}), chat({}, finish="stop"), DONE]), 3, api="chat")
+    found = summarise(records, level=C1)
+    assert {r.status for r in records} == {RequestStatus.EMPTY}
+    assert (found.ttft_ms, found.tpot_ms, found.output_throughput_tok_s) == (None, None, None)
+    assert found.requests_empty == 3
+
+
+def test_an_answer_without_a_token_has_no_first_one() -> None:
+    """Row 15: every tenth request ends at once."""
+    records, _ = asked(lambda n: chunked([DONE]) if n % 10 == 0 else counted(2, 1, 0.0), 30, api="chat")
+    found = summarise(records, level=C1)
+    assert Counter(r.status for r in records) == {RequestStatus.EMPTY: 3, RequestStatus.OK: 27}
+    assert all(r.first_token_ns is None or r.first_token_ns >= r.sent_ns for r in records)
+    assert found.ttft_ms is not None
+    assert (found.ttft_ms.n, found.requests_empty) == (27, 3)
+
+
+@pytest.mark.parametrize("choices", [{"choices": []}, {"choices": None}, {}])
+def test_a_usage_frame_at_the_end_extends_nothing(choices: dict[str, Any]) -> None:
+    """Row 17: usage 50 ms after the last text, without a choice."""
+    events: list[bytes | float] = [chat({"content": "a"}), 0.01, chat({"content": "b"}), chat({}, finish="stop"), 0.05]
+    record, writes = one(chunked([*events, frame(choices | usage(2)), DONE]), api="chat")
+    assert (record.status, record.output_tokens) == (RequestStatus.OK, 2)
+    assert record.end_ns == record.chunk_ns[-1] <= writes[3]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+def test_a_character_may_be_cut_anywhere(size: int) -> None:
+    """Row 18: a flush in the middle of each character."""
+    stream = chat({"content": "✅漢字"}) + chat({"content": "é🙂"}, finish="stop") + DONE
+    pieces = [stream[i : i + size] for i in range(0, len(stream), size)]
+
+    async def go() -> tuple[RequestRecord, str]:
+        server = RawServer(lambda n: chunked(pieces))
+        async with server, StreamClient(server.url, spec(api="chat")) as client:
+            flight = client.flight(REQUEST, keep_text=True)
+            await client.send(flight)
+            return flight.record(0), flight.answer.text()
+
+    record, text = run(go())
+    assert (record.status, text, len(record.chunk_ns)) == (RequestStatus.OK, "✅漢字é🙂", 2)
+
+
+FIVE = [native("a" * n, n, {"type": "stop"} if n == 5 else None) for n in range(1, 6)]
+CUTS: dict[str, list[bytes]] = {
+    "one frame in three writes": [FIVE[0][:10], FIVE[0][10:40], FIVE[0][40:], *FIVE[1:], DONE],
+    "five frames in one write": [b"".join(FIVE), DONE],
+    "the end mark in two": [*FIVE, b"data: [DO", b"NE]\n\n"],
+    "all in one": [b"".join(FIVE) + DONE],
+    "blank line apart": [part for event in [*FIVE, DONE] for part in (event[:-1], event[-1:])],
+    "comments between": [part for event in [*FIVE, DONE] for part in (b": ping\n\n", event)],
+}
+
+
+@pytest.mark.parametrize("pieces", CUTS.values(), ids=CUTS.keys())
+@pytest.mark.parametrize("layer", ["chunks", "socket"])
+def test_events_may_be_split_and_joined(pieces: list[bytes], layer: str) -> None:
+    """Row 19, with the cuts between HTTP chunks, and with cuts of the socket inside them."""
+    steps = chunked(pieces)
+    if layer == "socket":
+        stream = STREAM + b"".join(chunk(piece) for piece in pieces) + b"0\r\n\r\n"
+        steps = [stream[i : i + 97] for i in range(0, len(stream), 97)]
+    (record,), _ = asked(lambda n: steps)
+    assert (record.status, record.error, sum(record.chunk_tokens), record.output_tokens, record.finish_reason) == (
+        RequestStatus.OK, None, 5, 5, "stop",
+    )  # fmt: skip
+    assert record.end_ns == record.chunk_ns[-1]
+
+
+def test_a_stream_that_goes_on_has_no_time_limit() -> None:
+    """Row 21: five times as long as the longest time without progress."""
+    events: list[bytes | float] = []
+    for i in range(1, 16):
+        events += [0.1, native("x" * i, i, {"type": "length"} if i == 15 else None)]
+    (record,), _ = asked(lambda n: chunked([*events, DONE]), request_timeout_s=0.4)
+    assert (record.status, record.error, record.output_tokens) == (RequestStatus.OK, None, 15)
+    assert record.end_ns - record.sent_ns > 1_400_000_000
+
+
+@pytest.mark.parametrize(
+    ("steps", "awaited"),
+    [
+        (["hang"], "the headers of the answer"),
+        ([STREAM, "hang"], "the first token"),
+        ([STREAM, chunk(chat({"role": "assistant"})), "hang"], "the first token"),
+        ([STREAM, chunk(chat({"content": "a"})), "hang"], "the next token"),
+        ([STREAM, chunk(chat({"content": "a"})), *[0.03, chunk(b": ping\n\n")] * 15, "hang"], "the next token"),
+        ([b"HTTP/1.1 500 Oops\r\nContent-Length: 9\r\n\r\nhalf", "hang"], "the rest of the answer"),
+    ],
+)
+def test_a_timeout_says_its_type_and_what_was_awaited(steps: list[Step], awaited: str) -> None:
+    """Row 21: a failure never comes without a reason. Comments are no progress."""
+    (record,), _ = asked(lambda n: steps, api="chat", request_timeout_s=0.2)
+    told = f"TimeoutError: no progress for 0.2 s while waiting for {awaited}"
+    assert (record.status, record.error) == (RequestStatus.TIMEOUT, told)
+    assert record.end_ns - record.sent_ns < 420_000_000 or "ping" not in str(steps)
+
+
+def test_a_connection_that_nobody_accepts_times_out_by_name() -> None:
+    """Row 21: a full backlog lets no further connection through."""
+
+    async def go() -> RequestRecord:
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            listener.listen(0)
+            listener.setblocking(False)
+            fillers = [socket.socket() for _ in range(8)]
+            for filler in fillers:
+                filler.setblocking(False)
+                filler.connect_ex(listener.getsockname())
+            try:
+                url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+                async with StreamClient(url, spec(request_timeout_s=0.1)) as client:
+                    return await ask(client)
+            finally:
+                for filler in fillers:
+                    filler.close()
+
+    record: RequestRecord = run(go())
+    told = "TimeoutError: no progress for 0.1 s while waiting for a connection"
+    assert (record.status, record.error) == (RequestStatus.TIMEOUT, told)
+
+
+@pytest.mark.parametrize("goodbye", ["close", "reset"])
+def test_idle_connections_that_the_server_closes_cost_no_request(goodbye: Step) -> None:
+    """Row 22: closed after each answer once it was idle for a moment."""
+
+    async def go() -> tuple[list[RequestStatus], int]:
+        server = RawServer(lambda n: [*counted(1, 1, 0.0), 0.03, goodbye])
+        async with server, StreamClient(server.url, spec(api="chat")) as client:
+            statuses = []
+            for _ in range(4):
+                statuses.append((await ask(client)).status)
+                await asyncio.sleep(0.06)
+            return statuses, server.connections
+
+    assert run(go()) == ([RequestStatus.OK] * 4, 4)
+
+
+def test_250_streams_are_open_at_once() -> None:
+    """Row 23: no cap of our own."""
+    _, report, server = loaded(
+        lambda n: chunked([0.8, native("x", 1, {"type": "stop"}), DONE]),
+        level=LoadLevel("concurrency", 250), requests=250,
+    )  # fmt: skip
+    assert (server.peak_open, report.peak_concurrency) == (250, 250)
+
+
+@pytest.mark.parametrize("status", [b"503 Service Unavailable", b"429 Too Many Requests", b"500 Internal Server Error"])
+def test_a_refusal_is_a_failure_and_never_tried_again(status: bytes) -> None:
+    """Row 25: three refusals, then an answer."""
+    busy = whole(b"busy", status, b"text/plain", b"Retry-After: 0\r\n")
+    records, server = asked(lambda n: [busy] if n < 3 else counted(1, 1, 0.0), 4, api="chat")
+    failures = [RequestStatus.HTTP_ERROR] * 3
+    assert [r.status for r in records] == [*failures, RequestStatus.OK]
+    assert [r.http_status for r in records] == [int(status[:3])] * 3 + [200]
+    assert len(server.asked) == 4
+
+
+def test_what_fails_is_in_no_latency_and_no_throughput() -> None:
+    """Row 26: every other connection is reset at once."""
+
+    def script(n: int) -> list[Step]:
+        return ["reset"] if n % 2 else [*counted(3, 1, 0.002), "close"]
+
+    records, report, _ = loaded(script, api="chat", requests=20)
+    found = summarise(records, level=C1, client=report)
+    assert (found.requests_ok, found.requests_failed, found.errors) == (10, 10, {"connection": 10})
+    assert found.ttft_ms is not None
+    assert found.e2e_ms is not None
+    assert (found.ttft_ms.n, found.e2e_ms.n, found.output_tokens_total) == (10, 10, 30)
+    assert not found.valid
+
+
+@pytest.mark.parametrize("name", ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy", "HTTPS_PROXY"])
+def test_no_proxy_is_asked(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Row 28: a proxy in the environment that nobody listens at."""
+    monkeypatch.setenv(name, "http://127.0.0.1:9")
+    (record,), _ = asked(lambda n: counted(1, 1, 0.0), api="chat")
+    assert record.status is RequestStatus.OK
+
+
+def test_failures_are_counted_and_rates_are_of_the_rest() -> None:
+    """Row 42: three of ten answers are errors."""
+    broken = whole(b'{"error":{"message":"scheduler died"}}', b"500 Internal Server Error", b"application/json")
+    records, report, _ = loaded(
+        lambda n: [broken] if n % 10 < 3 else counted(2, 1, 0.0),
+        api="chat",
+        requests=50,
+        level=LoadLevel("concurrency", 4),
+    )
+    found = summarise(records, level=LoadLevel("concurrency", 4), client=report)
+    assert (found.requests_failed, found.requests_ok, found.errors) == (15, 35, {"http_error": 15})
+    assert {r.error for r in records if r.status is RequestStatus.HTTP_ERROR} == {"scheduler died"}
+    assert "15 of 50 requests failed" in found.void_reasons
+
+
+def test_a_server_that_takes_requests_and_answers_none_is_hung() -> None:
+    """Row 44: good answers, then not a byte more."""
+    records, report, _ = loaded(
+        lambda n: counted(1, 1, 0.0) if n < 100 else ["hang"],
+        api="chat", requests=200, request_timeout_s=0.4, level=LoadLevel("concurrency", 4),
+    )  # fmt: skip
+    assert report.stopped_by == "hung"
+    assert Counter(r.status for r in records) == {RequestStatus.OK: 100, RequestStatus.TIMEOUT: 4}
+
+
+def test_pings_do_not_hide_that_a_server_hangs() -> None:
+    """A sibling of row 44: a gateway keeps the connection alive while the engine is dead."""
+    pings: list[Step] = [0.02, chunk(b": keep-alive\n\n")] * 200
+    records, report, _ = loaded(
+        lambda n: [STREAM, *pings], api="chat", requests=10, request_timeout_s=0.3, level=LoadLevel("concurrency", 2)
+    )
+    assert report.stopped_by == "hung"
+    assert {r.status for r in records} == {RequestStatus.TIMEOUT}
+
+
+def test_stamps_are_in_order() -> None:
+    record, _ = one(counted(30, 1, 0.0), api="chat")
+    assert all(a <= b for a, b in pairwise((record.sent_ns, *record.chunk_ns, record.end_ns)))
