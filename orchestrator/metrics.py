@@ -18,7 +18,15 @@ from orchestrator.metric_names import METRICS, Metric
 from orchestrator.point_metrics import UNSTEADY, PointMetrics, TrafficMetrics
 from orchestrator.point_state import judge_state
 from orchestrator.point_validity import Facts, void_reasons, warnings
-from orchestrator.rates import achieved_rate, input_rate, output_rate, peak_concurrency, request_rate, settled_window
+from orchestrator.rates import (
+    Window,
+    achieved_rate,
+    input_rate,
+    output_rate,
+    peak_concurrency,
+    request_rate,
+    settled_window,
+)
 from orchestrator.records import RequestRecord, RequestStatus
 from orchestrator.request_columns import Flags, Floats, RequestColumns
 from orchestrator.speculation_proof import SpeculationAsk
@@ -53,29 +61,12 @@ def summarise(
     window = settled_window(columns, ok, level)
     latencies = _latencies(columns, ok, level)
     counted = columns.status.counted()
-    errors = {str(s): counted[s] for s in (*FAILURES, RequestStatus.CLIENT_LIMIT) if counted[s]}
     failed = sum(counted[s] for s in FAILURES)
     good = _good(columns, ok, latencies, request_limits)
     audit, state = lengths(columns, ok), judge_state(columns, ok, window, level)
     facts = Facts(level, counted, failed, client, columns, ok, speculation, audit, state)
-    measured: dict[str, Any] = {
-        "ttft_ms": distribution(latencies["ttft_ms"][ok]),
-        "e2e_ms": distribution(latencies["e2e_ms"][ok]),
-        "queue_ms": distribution(columns.queue_ms[ok]),
-        "goodput_rps": None if good is None else request_rate(columns, good, ok, window, level),
-        "attainment": None if good is None or not len(good) else float(good.mean()),
-    }
-    if state.name == "saturated":
-        measured |= dict.fromkeys(UNSTEADY)
     return PointMetrics(
-        requests_total=len(columns),
-        requests_ok=int(ok.sum()),
-        requests_failed=failed,
-        requests_empty=counted[RequestStatus.EMPTY],
-        requests_cancelled=counted[RequestStatus.CANCELLED],
-        requests_client_limit=counted[RequestStatus.CLIENT_LIMIT],
-        errors=errors,
-        failed_share=failed / len(columns) if len(columns) else None,
+        **_requests(counted, failed),
         window_s=window.seconds if window else None,
         request_throughput_rps=request_rate(columns, ok, ok, window, level),
         output_throughput_tok_s=output_rate(columns, ok, window, level),
@@ -93,7 +84,7 @@ def summarise(
         prompt_tokens_mean=audit.prompt_mean,
         prompt_tokens_asked_mean=audit.prompt_asked_mean,
         prompt_tokens_error_p95=audit.prompt_error_p95,
-        **measured,
+        **_unsteady(columns, ok, good, latencies, window, level, known=state.name != "saturated"),
         peak_concurrency=peak_concurrency(columns),
         requested_rate_rps=level.value if level.kind == "rate" else None,
         achieved_rate_rps=achieved_rate(columns.sent_ns),
@@ -105,6 +96,37 @@ def summarise(
         void_reasons=void_reasons(facts, _median(latencies["ttft_ms"][ok])),
         warnings=warnings(facts),
     )
+
+
+def _requests(counted: Mapping[str, int], failed: int) -> dict[str, Any]:
+    """Requests by how they ended."""
+    total = sum(counted.values())
+    return {
+        "requests_total": total,
+        "requests_ok": counted[RequestStatus.OK],
+        "requests_failed": failed,
+        "requests_empty": counted[RequestStatus.EMPTY],
+        "requests_cancelled": counted[RequestStatus.CANCELLED],
+        "requests_client_limit": counted[RequestStatus.CLIENT_LIMIT],
+        "errors": {str(s): counted[s] for s in (*FAILURES, RequestStatus.CLIENT_LIMIT) if counted[s]},
+        "failed_share": failed / total if total else None,
+    }
+
+
+def _unsteady(
+    columns: RequestColumns, ok: Flags, good: Flags | None, latencies: Mapping[str, Floats], window: Window | None,
+    level: LoadLevel, *, known: bool,
+) -> dict[str, Any]:  # fmt: skip
+    """What has no value at a saturated point."""
+    if not known:
+        return dict.fromkeys(UNSTEADY)
+    return {
+        "ttft_ms": distribution(latencies["ttft_ms"][ok]),
+        "e2e_ms": distribution(latencies["e2e_ms"][ok]),
+        "queue_ms": distribution(columns.queue_ms[ok]),
+        "goodput_rps": None if good is None else request_rate(columns, good, ok, window, level),
+        "attainment": None if good is None or not len(good) else float(good.mean()),
+    }
 
 
 def _token_counts(columns: RequestColumns, ok: Flags) -> dict[str, Any]:

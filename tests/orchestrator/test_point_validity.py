@@ -32,8 +32,8 @@ MORE = ": spread the load over more processes (--processes) or hosts"
         (
             {"backlog_p99_kib": 260.0},
             C1,
-            "the client was the bottleneck: answers unread in its sockets p99 65 KiB for each request in flight, at most "
-            "64 allowed" + MORE,
+            "the client was the bottleneck: answers unread in its sockets p99 65 KiB for each request in flight, at "
+            "most 64 allowed" + MORE,
         ),
         ({"reconnects": 2}, C1, "the server closed the connection under 2 of 10 requests"),
         ({"stopped_by": "hung"}, C1, "the server hung: no request made progress"),
