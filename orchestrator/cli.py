@@ -151,6 +151,16 @@ def load(**options: Any) -> None:
     load_and_print(LoadRequest(**options), _console())
 
 
+@main.command("import-points")
+@click.argument("file", type=SCENARIO)
+@click.option("--json", "as_json", is_flag=True, help="For machines.")
+def import_points(file: Path, as_json: bool) -> None:
+    """Show the results of SGLang's bench_serving (FILE, JSON lines) under the names of our metrics."""
+    from orchestrator.import_command import import_and_print
+
+    import_and_print(file, as_json=as_json, console=_console())
+
+
 @main.command()
 @click.argument("run_dir", metavar="RUN", type=SCENARIO)
 @click.option("--objective", metavar="NAME", help="Only this objective.")

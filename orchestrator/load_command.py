@@ -7,15 +7,15 @@ import json
 import math
 import os
 import urllib.parse
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 
 from rich.console import Console
-from rich.table import Table
 
 from orchestrator.errors import BadInput, SpecsweepError
-from orchestrator.metrics import Distribution, PointMetrics, summarise
+from orchestrator.metrics import PointMetrics, summarise
+from orchestrator.point_view import print_point
 from orchestrator.scenario_check import DATASETS
 from orchestrator.trial import ClientReport, LoadLevel, PointSpec
 
@@ -54,7 +54,7 @@ def load_and_print(request: LoadRequest, console: Console) -> None:
     if request.as_json:
         console.file.write(json.dumps(document, indent=1) + "\n")
     else:
-        _print(metrics, document, console)
+        print_point(metrics, document, console)
     if not metrics.requests_ok:
         raise SpecsweepError(f"no request to {request.url} succeeded: {metrics.errors}")
 
@@ -138,43 +138,15 @@ def load_document(request: LoadRequest, metrics: PointMetrics, client: ClientRep
     """What `--json` prints: null where a thing could not be measured, never 0."""
     return {
         "url": request.url,
-        **{f.name: _plain(getattr(metrics, f.name)) for f in fields(metrics)},
-        "requested_rate_rps": request.rate,
+        **metrics.plain(),
         "duration_s": client.duration_s,
         "client": {
             "cpu_s": client.cpu_s,
-            "cpu_share": client.cpu_s / client.duration_s if client.duration_s else None,
+            "cpu_share": client.cpu_s / client.duration_s / max(client.processes, 1) if client.duration_s else None,
             "loop_lag_ms_p99": client.loop_lag_p99_ms,
-            "processes": 1,
+            "processes": client.processes,
+            "gc_pause_ms_max": client.gc_pause_max_ms,
+            "backlog_kib_p99": client.backlog_p99_kib,
         },
         "valid": metrics.valid,
     }
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Distribution):
-        return asdict(value)
-    return list(value) if isinstance(value, tuple) else value
-
-
-def _print(metrics: PointMetrics, document: dict[str, Any], console: Console) -> None:
-    table = Table(box=None, pad_edge=False)
-    for name in ("", "mean", "p50", "p90", "p95", "p99", "max", "n"):
-        table.add_column(name, justify="right" if name else "left")
-    for name, value in document.items():
-        if isinstance(value, dict) and "p50" in value:
-            cells = [value[key] for key in ("mean", "p50", "p90", "p95", "p99", "max")]
-            table.add_row(name, *(_number(c) for c in cells), str(value["n"]))
-    console.print(f"{metrics.requests_ok} of {metrics.requests_total} requests ok, {metrics.requests_failed} failed")
-    for name, value in document.items():
-        if isinstance(value, int | float) and not isinstance(value, bool) and not name.startswith("requests_"):
-            console.print(f"{name:28} {_number(value)}")
-    console.print(table)
-    for reason in metrics.void_reasons:
-        console.print(f"void: {reason}", style="red")
-    for warning in metrics.warnings:
-        console.print(f"note: {warning}", style="yellow")
-
-
-def _number(value: Any) -> str:
-    return "-" if value is None else f"{value:.4g}" if abs(value) < 10_000 else f"{value:.0f}"

@@ -1,31 +1,32 @@
 """Request records of one point -> its metrics, each with its formula. Pure: numpy only.
 
-Start of a request: its send in a closed loop, its due time in an open loop (so that a queue is not hidden).
-Settled window, closed loop: from when all C slots have been filled (the C-th measured send) until the first slot
-that is not filled again falls free (of n requests, end number n - C + 1). Open loop: first to last due time.
-Rates look at what happened inside the window; latencies and shares at all measured requests; warm-up is left out.
-
-Requests per second, closed loop: mean number in flight inside the window / mean latency (Little's law). To count ends
-would not do: requests of one batch end together, and the window ends with the first of them. Nor would parts of
-requests: every slot begins the window with a new request but ends it, more likely than not, in a long one.
-Rates, open loop: the server is empty when the window begins, so what is counted is counted in the window moved by the
-median time from start to event. A server that keeps up then shows the arrival rate, one that does not its own.
-What cannot be known is None, never 0 or NaN.
+Rates look at what happened inside the settled window (rates.py); latencies and shares at all measured requests; warm-up
+is left out. What cannot be known is None, never 0 or NaN.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from orchestrator.acceptance import accept_length, accept_rate, share
+from orchestrator.audit import lengths, unique_prompt_share
+from orchestrator.distribution import Distribution, distribution, low_tail
 from orchestrator.metric_names import METRICS, Metric
-from orchestrator.point_metrics import Distribution, PointMetrics
+from orchestrator.point_metrics import UNSTEADY, PointMetrics, TrafficMetrics
+from orchestrator.point_state import judge_state
 from orchestrator.point_validity import Facts, void_reasons, warnings
+from orchestrator.rates import (
+    Window,
+    achieved_rate,
+    input_rate,
+    output_rate,
+    peak_concurrency,
+    request_rate,
+    settled_window,
+)
 from orchestrator.records import RequestRecord, RequestStatus
 from orchestrator.request_columns import Flags, Floats, RequestColumns
 from orchestrator.speculation_proof import SpeculationAsk
@@ -40,32 +41,6 @@ FAILURES = (
     RequestStatus.TRUNCATED,
     RequestStatus.TIMEOUT,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class _Window:
-    """Nanoseconds."""
-
-    begin: float
-    end: float
-
-    @property
-    def seconds(self) -> float:
-        return (self.end - self.begin) / 1e9
-
-    def holds(self, times: Floats) -> Flags:
-        return (times >= self.begin) & (times <= self.end)
-
-    def holds_delayed(self, times: Floats, delay: Floats) -> Flags:
-        """Which times lie inside the window moved by the median of `delay`, its beginning left out.
-
-        So n events at an even pace are the n - 1 intervals that they span.
-        """
-        moved = float(np.median(delay))
-        return (times > self.begin + moved) & (times <= self.end + moved)
-
-    def overlap(self, begin: Floats, end: Floats) -> Floats:
-        return np.asarray(np.maximum(np.minimum(end, self.end) - np.maximum(begin, self.begin), 0.0))
 
 
 def summarise(
@@ -83,45 +58,85 @@ def summarise(
     """
     columns = RequestColumns.of(source)
     ok = columns.has_status(RequestStatus.OK)
-    window = _window(columns, ok, level)
+    window = settled_window(columns, ok, level)
     latencies = _latencies(columns, ok, level)
-    counted = Counter(columns.status.tolist())
-    errors = {str(s): counted[s] for s in FAILURES if counted[s]}
-    failed = sum(errors.values())
+    counted = columns.status.counted()
+    failed = sum(counted[s] for s in FAILURES)
     good = _good(columns, ok, latencies, request_limits)
-    cached, retractions = share(columns.cached_tokens[ok], columns.prompt_tokens[ok]), _total(columns.retractions[ok])
-    facts = Facts(level, counted, failed, client, columns, ok, speculation)
+    audit, state = lengths(columns, ok), judge_state(columns, ok, window, level)
+    facts = Facts(level, counted, failed, client, columns, ok, speculation, audit, state)
     return PointMetrics(
-        requests_total=len(columns),
-        requests_ok=int(ok.sum()),
-        requests_failed=failed,
-        requests_empty=counted[RequestStatus.EMPTY],
-        requests_cancelled=counted[RequestStatus.CANCELLED],
-        errors=errors,
-        failed_share=failed / len(columns) if len(columns) else None,
+        **_requests(counted, failed),
         window_s=window.seconds if window else None,
-        request_throughput_rps=_request_rate(columns, ok, ok, window, level),
-        output_throughput_tok_s=_per_second(_tokens_inside(columns, ok, window, level), window),
-        input_throughput_tok_s=_per_second(_prompt_tokens_inside(columns, ok, window, level), window),
-        ttft_ms=_distribution(latencies["ttft_ms"][ok]),
-        tpot_ms=_distribution(latencies["tpot_ms"][ok]),
-        chunk_gap_ms=_distribution(_chunk_gaps_ms(columns, ok)),
-        e2e_ms=_distribution(latencies["e2e_ms"][ok]),
-        schedule_delay_ms=_distribution(_delay_ms(columns)) if level.open_loop else None,
+        request_throughput_rps=request_rate(columns, ok, ok, window, level),
+        output_throughput_tok_s=output_rate(columns, ok, window, level),
+        input_throughput_tok_s=input_rate(columns, ok, window, level),
+        tpot_ms=distribution(latencies["tpot_ms"][ok]),
+        tok_s_per_user=low_tail(1000.0 / latencies["tpot_ms"][ok]),
+        chunk_gap_ms=distribution(_chunk_gaps_ms(columns, ok)),
+        schedule_delay_ms=distribution(_delay_ms(columns)) if level.open_loop else None,
         accept_length=accept_length(columns, ok, client),
         accept_rate=accept_rate(columns, ok, client),
-        cached_share=cached,
-        output_tokens_total=_total_if_all(columns.output_tokens[ok]),
-        prompt_tokens_total=_total_if_all(columns.prompt_tokens[ok]),
-        retractions=retractions,
-        goodput_rps=None if good is None else _request_rate(columns, good, ok, window, level),
-        attainment=None if good is None or not len(good) else float(good.mean()),
-        peak_concurrency=client.peak_concurrency if client else _peak(columns),
+        unique_prompt_share=unique_prompt_share(columns),
+        **_token_counts(columns, ok),
+        output_tokens_mean=audit.output_mean,
+        output_tokens_share=audit.output_share,
+        prompt_tokens_mean=audit.prompt_mean,
+        prompt_tokens_asked_mean=audit.prompt_asked_mean,
+        prompt_tokens_error_p95=audit.prompt_error_p95,
+        **_unsteady(columns, ok, good, latencies, window, level, known=state.name != "saturated"),
+        peak_concurrency=peak_concurrency(columns),
+        requested_rate_rps=level.value if level.kind == "rate" else None,
         achieved_rate_rps=achieved_rate(columns.sent_ns),
         **_server_figures(client),
+        state=state.name,
+        settle_cut_s=state.cut_s,
+        state_reason=state.reason,
+        by_traffic=_by_traffic(columns, ok, latencies),
         void_reasons=void_reasons(facts, _median(latencies["ttft_ms"][ok])),
-        warnings=warnings(facts, cached, retractions),
+        warnings=warnings(facts),
     )
+
+
+def _requests(counted: Mapping[str, int], failed: int) -> dict[str, Any]:
+    """Requests by how they ended."""
+    total = sum(counted.values())
+    return {
+        "requests_total": total,
+        "requests_ok": counted[RequestStatus.OK],
+        "requests_failed": failed,
+        "requests_empty": counted[RequestStatus.EMPTY],
+        "requests_cancelled": counted[RequestStatus.CANCELLED],
+        "requests_client_limit": counted[RequestStatus.CLIENT_LIMIT],
+        "errors": {str(s): counted[s] for s in (*FAILURES, RequestStatus.CLIENT_LIMIT) if counted[s]},
+        "failed_share": failed / total if total else None,
+    }
+
+
+def _unsteady(
+    columns: RequestColumns, ok: Flags, good: Flags | None, latencies: Mapping[str, Floats], window: Window | None,
+    level: LoadLevel, *, known: bool,
+) -> dict[str, Any]:  # fmt: skip
+    """What has no value at a saturated point."""
+    if not known:
+        return dict.fromkeys(UNSTEADY)
+    return {
+        "ttft_ms": distribution(latencies["ttft_ms"][ok]),
+        "e2e_ms": distribution(latencies["e2e_ms"][ok]),
+        "queue_ms": distribution(columns.queue_ms[ok]),
+        "goodput_rps": None if good is None else request_rate(columns, good, ok, window, level),
+        "attainment": None if good is None or not len(good) else float(good.mean()),
+    }
+
+
+def _token_counts(columns: RequestColumns, ok: Flags) -> dict[str, Any]:
+    return {
+        "cached_share": share(columns.cached_tokens[ok], columns.prompt_tokens[ok]),
+        "cached_tokens_total": _total(columns.cached_tokens[ok]),
+        "output_tokens_total": _total_if_all(columns.output_tokens[ok]),
+        "prompt_tokens_total": _total_if_all(columns.prompt_tokens[ok]),
+        "retractions": _total(columns.retractions[ok]),
+    }
 
 
 def _server_figures(client: ClientReport | None) -> dict[str, Any]:
@@ -130,37 +145,16 @@ def _server_figures(client: ClientReport | None) -> dict[str, Any]:
     return {name: getattr(client, name) if client else None for name in names}
 
 
-def _window(columns: RequestColumns, ok: Flags, level: LoadLevel) -> _Window | None:
-    """The settled window as defined at the top of this module; None if it has no length.
-
-    An open loop that we cut ends one median latency before the cut: what was due later had no chance to end.
-    """
-    if not len(columns):
-        return None
-    if level.open_loop:
-        last = float(columns.scheduled_ns.max())
-        cut = columns.end_ns[columns.has_status(RequestStatus.CANCELLED)]
-        if len(cut) and ok.any():
-            last = min(last, float(cut.min() - np.median((columns.end_ns - columns.scheduled_ns)[ok])))
-        window = _Window(float(columns.scheduled_ns.min()), last)
-    else:
-        sent = np.sort(columns.sent_ns)
-        slots = min(int(level.value), len(sent))
-        # Of n requests all but the last C are followed by another one in their slot, so end n - C + 1 leaves one empty.
-        window = _Window(float(sent[slots - 1]), float(np.sort(columns.end_ns)[len(sent) - slots]))
-    return window if window.end > window.begin else None
-
-
 def _latencies(columns: RequestColumns, ok: Flags, level: LoadLevel) -> dict[str, Floats]:
-    """Per request, in ms, NaN where undefined: TTFT and E2E from the start, TPOT = (end - first) / (tokens - 1).
+    """Per request, in ms, NaN where undefined: TTFT and E2E from the start, TPOT as metric_names.py says.
 
     There is no TPOT where all tokens came at once: that the answer was held back says nothing about its making.
     """
     start = columns.scheduled_ns if level.open_loop else columns.sent_ns
-    more = np.where(ok & (columns.output_tokens >= 2) & ~columns.at_once, columns.output_tokens - 1, np.nan)
+    decoded = np.where(ok, columns.decoded_tokens, np.nan)
     return {
         "ttft_ms": (columns.first_token_ns - start) / 1e6,
-        "tpot_ms": (columns.end_ns - columns.first_token_ns) / more / 1e6,
+        "tpot_ms": (columns.end_ns - columns.first_token_ns) / decoded / 1e6,
         "e2e_ms": (columns.end_ns - start) / 1e6,
     }
 
@@ -182,12 +176,26 @@ def _good(
     return good
 
 
-def _distribution(values: Floats) -> Distribution | None:
-    values = values[~np.isnan(values)]
-    if not len(values):
-        return None
-    p50, p90, p95, p99 = (float(p) for p in np.percentile(values, (50, 90, 95, 99)))
-    return Distribution(len(values), float(values.mean()), p50, p90, p95, p99, float(values.max()))
+def _by_traffic(columns: RequestColumns, ok: Flags, latencies: Mapping[str, Floats]) -> dict[str, TrafficMetrics]:
+    """The kinds of requests by name; empty if there is but one."""
+    kinds = columns.traffic.counted()
+    if len(kinds) < 2:
+        return {}
+    found = {}
+    for name, total in sorted(kinds.items()):
+        own = ok & columns.traffic.are(name)
+        ttft, tpot = distribution(latencies["ttft_ms"][own]), distribution(latencies["tpot_ms"][own])
+        found[name] = TrafficMetrics(
+            requests_total=total,
+            requests_ok=int(own.sum()),
+            ttft_p50_ms=ttft.p50 if ttft else None,
+            ttft_p95_ms=ttft.p95 if ttft else None,
+            tpot_p50_ms=tpot.p50 if tpot else None,
+            tpot_p95_ms=tpot.p95 if tpot else None,
+            prompt_tokens_total=_total_if_all(columns.prompt_tokens[own]),
+            output_tokens_total=_total_if_all(columns.output_tokens[own]),
+        )
+    return found
 
 
 def _median(values: Floats) -> float | None:
@@ -199,73 +207,8 @@ def _delay_ms(columns: RequestColumns) -> Floats:
     return np.asarray((columns.sent_ns - columns.scheduled_ns) / 1e6)
 
 
-def _request_rate(
-    columns: RequestColumns, which: Flags, ok: Flags, window: _Window | None, level: LoadLevel
-) -> float | None:
-    """These of the OK requests, completed per second; None if nothing was measured.
-
-    Open loop: those that ended inside the window moved by the median latency; where latencies differ, it is low by
-    their mean absolute deviation / window. Closed loop: mean number of OK requests in flight / their mean latency,
-    times the share of these among them. A request that we cancelled has no end, but held a slot in which others would
-    have completed: it counts with them, with their mean latency or the time that it took so far if that is more.
-    """
-    if window is None or not ok.any():
-        return None
-    if level.open_loop:
-        e2e = columns.end_ns - columns.scheduled_ns
-        return float((which & window.holds_delayed(columns.end_ns, e2e[ok])).sum()) / window.seconds
-    cut = columns.has_status(RequestStatus.CANCELLED)
-    served = ok | cut
-    took = columns.end_ns - columns.sent_ns
-    took[cut] = np.maximum(took[cut], took[ok].mean())
-    in_flight_s = float(window.overlap(columns.sent_ns, columns.end_ns)[served].sum()) / 1e9
-    request_s = float(took[served].mean()) / 1e9
-    share = float(which.sum() / ok.sum())
-    return in_flight_s / window.seconds / request_s * share if request_s > 0 else None
-
-
-def _tokens_inside(columns: RequestColumns, ok: Flags, window: _Window | None, level: LoadLevel) -> float | None:
-    """Output tokens made inside the window; None if an OK request has no count at all.
-
-    Open loop: all tokens of the OK requests whose answer has its middle in the window moved by the median time to it.
-    Counted chunk by chunk, those of the first and the last requests that lie outside would be missing.
-    Closed loop: of OK requests, and of those we cut at the end, whose chunk came inside the window. Where the server
-    counts only at the end, a request's tokens are spread evenly over its chunks; a request that showed no chunk has
-    them at its end.
-    """
-    if window is None or not ok.any() or np.isnan(columns.output_tokens[ok]).any():
-        return None
-    if level.open_loop:
-        first = np.where(np.isnan(columns.first_token_ns), columns.end_ns, columns.first_token_ns)
-        middle = (first + columns.end_ns) / 2
-        inside = ok & window.holds_delayed(middle, (middle - columns.scheduled_ns)[ok])
-        return float(columns.output_tokens[inside].sum())
-    tokens = np.nan_to_num(columns.output_tokens)
-    owner = np.repeat(np.arange(len(columns)), columns.chunk_counts)
-    told = np.bincount(owner, weights=columns.chunk_tokens, minlength=len(columns))
-    even = np.where(told > 0, 0.0, tokens / np.maximum(columns.chunk_counts, 1))
-    per_chunk = columns.chunk_tokens + even[owner]
-    served = ok | columns.has_status(RequestStatus.CANCELLED)
-    inside = served[owner] & window.holds(columns.chunk_ns)
-    unseen = ok & (columns.chunk_counts == 0) & window.holds(columns.end_ns)
-    return float(per_chunk[inside].sum() + tokens[unseen].sum())
-
-
-def _prompt_tokens_inside(columns: RequestColumns, ok: Flags, window: _Window | None, level: LoadLevel) -> float | None:
-    """Prompt tokens of OK requests whose first token came inside the window; open loop: moved by the median TTFT."""
-    if window is None or not ok.any() or np.isnan(columns.prompt_tokens[ok]).any():
-        return None
-    first = columns.first_token_ns
-    seen = ok & ~np.isnan(first)
-    if not level.open_loop or not seen.any():
-        inside = window.holds(first)
-    else:
-        inside = window.holds_delayed(first, (first - columns.scheduled_ns)[seen])
-    return float(columns.prompt_tokens[ok & inside].sum())
-
-
 def _chunk_gaps_ms(columns: RequestColumns, ok: Flags) -> Floats:
-    owner = np.repeat(np.arange(len(columns)), columns.chunk_counts)
+    owner = columns.chunk_owner
     same = (owner[1:] == owner[:-1]) & ok[owner[1:]]
     return np.asarray(np.diff(columns.chunk_ns)[same] / 1e6)
 
@@ -278,23 +221,3 @@ def _total(values: Floats) -> int | None:
 
 def _total_if_all(values: Floats) -> int | None:
     return int(values.sum()) if len(values) and not np.isnan(values).any() else None
-
-
-def _per_second(count: float | None, window: _Window | None) -> float | None:
-    return None if count is None or window is None else count / window.seconds
-
-
-def _peak(columns: RequestColumns) -> int | None:
-    """Most requests between their send and their end; an end frees the slot for a send at the same time."""
-    if not len(columns):
-        return None
-    times = np.concatenate([columns.end_ns, columns.sent_ns])
-    steps = np.repeat([-1, 1], len(columns))
-    order = np.lexsort((steps, times))
-    return int(np.cumsum(steps[order]).max())
-
-
-def achieved_rate(sent_ns: Floats) -> float | None:
-    """(n - 1) / (last send - first send), in requests per second."""
-    span = float(sent_ns.max() - sent_ns.min()) if len(sent_ns) > 1 else 0.0
-    return (len(sent_ns) - 1) / span * 1e9 if span > 0 else None

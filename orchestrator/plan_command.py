@@ -17,6 +17,7 @@ from orchestrator.config_label import config_labels
 from orchestrator.gpu_arch import arch_of_product
 from orchestrator.memory_forecast import NoForecast, check_model_config, scenario_forecast
 from orchestrator.memory_view import print_table
+from orchestrator.percentile_support import thin_percentiles
 from orchestrator.planner import Plan, make_plan, start_estimate_s
 from orchestrator.run_command import check_dataset_files, check_fault_script
 from orchestrator.scenario import Scenario
@@ -61,6 +62,7 @@ def plan_json(scenario: Scenario, plan: Plan) -> dict[str, Any]:
         "points": plan.points,
         "left_on_auto": [{**asdict(choice), "configs": n} for choice, n in left_on_auto(scenario, plan).items()],
         "adjustments": [{"note": note, "configs": n} for note, n in adjusted(scenario, plan).items()],
+        "warnings": thin_percentiles(scenario),
         "memory": memory_json(scenario, plan),
         "estimated_server_hours": round(plan.server_hours, 4),
         "estimated_makespan_s": round(plan.makespan_s, 1),
@@ -150,6 +152,8 @@ def _print(scenario: Scenario, plan: Plan, console: Console) -> None:
         f"{len(plan.slots)} slot(s) of {scenario.slots.gpus} GPUs; seed {scenario.seed}"
     )
     _print_choices(scenario, plan, console)
+    for warning in thin_percentiles(scenario):
+        console.print(escape(f"Warning: {warning}"), style="yellow")
     console.print(
         f"Estimated: {plan.server_hours:.2f} server-hours, done in {plan.makespan_s / 60:.1f} min "
         "(rough: start-up times are guesses until a run has measured them)"

@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from typing import Any, Literal
 
-from orchestrator.metric_names import METRICS
+from orchestrator.distribution import Distribution, LowTail
+from orchestrator.metric_names import METRICS, parts, values_needed
+
+State = Literal["settled", "not_settled", "saturated", "unknown"]
+# What an open loop that asks for more than the server can serve says nothing about: it grows as long as one asks.
+UNSTEADY = ("ttft_ms", "e2e_ms", "queue_ms", "goodput_rps", "attainment")
 
 
 @dataclass(frozen=True, slots=True)
-class Distribution:
-    """`n` values and their statistics; percentiles are linearly interpolated."""
+class TrafficMetrics:
+    """One kind of requests among those of a point."""
 
-    n: int
-    mean: float
-    p50: float
-    p90: float
-    p95: float
-    p99: float
-    max: float
+    requests_total: int
+    requests_ok: int
+    ttft_p50_ms: float | None
+    ttft_p95_ms: float | None
+    tpot_p50_ms: float | None
+    tpot_p95_ms: float | None
+    prompt_tokens_total: int | None
+    output_tokens_total: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class PointMetrics:
     """The metrics of one point; `METRICS` has unit and formula of each. `errors` counts failures by status.
 
-    `void_reasons` say why the numbers must not be used, `warnings` what to know when using them.
+    `void_reasons` say why the numbers must not be used, `warnings` what to know when using them. `state` says whether
+    the point was in a steady state and `state_reason` why not; of a saturated one the metrics in UNSTEADY are None.
+    `by_traffic` has the kinds of requests by name if there are several.
     """
 
     requests_total: int
@@ -32,6 +42,7 @@ class PointMetrics:
     requests_failed: int
     requests_empty: int
     requests_cancelled: int
+    requests_client_limit: int
     errors: dict[str, int]
     failed_share: float | None
     window_s: float | None
@@ -40,23 +51,37 @@ class PointMetrics:
     input_throughput_tok_s: float | None
     ttft_ms: Distribution | None
     tpot_ms: Distribution | None
+    tok_s_per_user: LowTail | None
     chunk_gap_ms: Distribution | None
     e2e_ms: Distribution | None
+    queue_ms: Distribution | None
     schedule_delay_ms: Distribution | None
     accept_length: float | None
     accept_rate: float | None
     cached_share: float | None
+    cached_tokens_total: int | None
+    unique_prompt_share: float | None
     output_tokens_total: int | None
+    output_tokens_mean: float | None
+    output_tokens_share: float | None
     prompt_tokens_total: int | None
+    prompt_tokens_mean: float | None
+    prompt_tokens_asked_mean: float | None
+    prompt_tokens_error_p95: float | None
     retractions: int | None
     goodput_rps: float | None
     attainment: float | None
     peak_concurrency: int | None
+    requested_rate_rps: float | None
     achieved_rate_rps: float | None
     server_running_mean: float | None
     server_running_max: int | None
     server_queued_max: int | None
     server_token_usage_max: float | None
+    state: State
+    settle_cut_s: float | None
+    state_reason: str
+    by_traffic: dict[str, TrafficMetrics]
     void_reasons: tuple[str, ...]
     warnings: tuple[str, ...]
 
@@ -68,13 +93,49 @@ class PointMetrics:
         """A scalar metric by its name in METRICS, e.g. `ttft_p95_ms`; KeyError for other names."""
         if name not in METRICS:
             raise KeyError(name)
-        if hasattr(self, name):
-            found = getattr(self, name)
-            return None if found is None else float(found)
-        base, statistic, unit = name.rsplit("_", 2)
-        distribution = getattr(self, f"{base}_{unit}")
-        return None if distribution is None else float(getattr(distribution, statistic))
+        found = parts(name)
+        if found is None:
+            value = getattr(self, name)
+        else:
+            field, statistic = found
+            distribution = getattr(self, field)
+            value = None if distribution is None else getattr(distribution, statistic)
+        return None if value is None else float(value)
 
     def values(self) -> dict[str, float | None]:
         """All scalar metrics."""
         return {name: self.value(name) for name in METRICS}
+
+    def absent(self) -> dict[str, str]:
+        """Why metrics have no value that would have one at a better point: name -> reason with figures."""
+        reasons = {}
+        for name in METRICS:
+            field, _ = parts(name) or (name, "")
+            needed, there = values_needed(name), self._values_behind(field)
+            if self.state == "saturated" and field in UNSTEADY:
+                reasons[name] = self.state_reason
+            elif 0 < there < needed:
+                what = "gaps between chunks" if field == "chunk_gap_ms" else "requests"
+                reasons[name] = (
+                    f"{name} needs {needed} {what}, {there} were there: give at least {needed} requests "
+                    f"(measure.requests) or a longer window"
+                )
+        return reasons
+
+    def _values_behind(self, field: str) -> int:
+        found = getattr(self, field, None)
+        if isinstance(found, Distribution | LowTail):
+            return found.n
+        return self.requests_ok if field.startswith("prompt_tokens_error") else 0
+
+    def plain(self) -> dict[str, Any]:
+        """All fields for JSON: null where a thing could not be measured, never 0."""
+        return {f.name: _plain(getattr(self, f.name)) for f in fields(self)}
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    if isinstance(value, Mapping):
+        return {key: _plain(part) for key, part in value.items()}
+    return list(value) if isinstance(value, tuple) else value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,7 @@ class MeasuredPoint:
             repeat=self.load["repeat"],
             metrics=self.metrics.values(),
             void_reasons=self.metrics.void_reasons,
+            absent=self.metrics.absent(),
         )
 
     def row(self) -> dict[str, Any]:
@@ -47,6 +48,9 @@ class MeasuredPoint:
             "valid": self.metrics.valid,
             "void_reasons": list(self.metrics.void_reasons),
             "warnings": list(self.metrics.warnings),
+            "state": self.metrics.state,
+            "state_reason": self.metrics.state_reason,
+            "by_traffic_json": json.dumps({k: asdict(v) for k, v in self.metrics.by_traffic.items()}),
         }
         return identity | self.metrics.values() | validity
 
@@ -97,23 +101,49 @@ def missing_points(paths: RunPaths, points: list[MeasuredPoint]) -> list[str]:
 
 
 _NUMBERS = ("scheduled_ns", "sent_ns", "first_token_ns", "end_ns", "prompt_tokens", "cached_tokens", "output_tokens",
-            "verify_ct", "correct_drafts", "proposed_drafts", "retractions")  # fmt: skip
+            "verify_ct", "correct_drafts", "proposed_drafts", "retractions", "requested_output_tokens",
+            "asked_input_tokens", "queue_ms")  # fmt: skip
 
 
 def columns_of(table: Any) -> dict[str, Any]:
-    """A table of `requests` as `metrics.summarise` takes it: numpy arrays, lists as (flat values, offsets)."""
+    """A table of `requests` as `metrics.summarise` takes it: numpy arrays, lists as (flat values, offsets), texts as
+    (codes, names). Columns that a file of an earlier release lacks are left out.
+    """
     whole = table.combine_chunks()
-    columns: dict[str, Any] = {name: _numbers(whole.column(name)) for name in _NUMBERS}
+    there = set(whole.column_names)
+    columns: dict[str, Any] = {name: _numbers(whole.column(name)) for name in _NUMBERS if name in there}
     columns["warmup"] = whole.column("warmup").to_numpy()
-    columns["status"] = whole.column("status").to_pylist()
-    columns["error"] = whole.column("error").to_pylist()
+    columns["error"] = _Texts(whole.column("error"))
+    for name in ("status", "prompt_hash", "traffic"):
+        if name in there:
+            columns[name] = _coded(whole.column(name))
     for name in ("chunk_ns", "chunk_tokens"):
         columns[name] = _flat(whole.column(name))
     return columns
 
 
+class _Texts:
+    """Texts of which few are asked for."""
+
+    def __init__(self, column: Any) -> None:
+        self._column = column
+
+    def __getitem__(self, index: int) -> str | None:
+        text: str | None = self._column[index].as_py()
+        return text
+
+
 def _numbers(column: Any) -> Any:
     return column.cast("float64").to_numpy()
+
+
+def _coded(column: Any) -> tuple[Any, list[str]]:
+    """(code of each row, text of each code); a missing text is an empty one."""
+    encoded = column.fill_null("").dictionary_encode().unify_dictionaries().combine_chunks()
+    if not len(encoded):
+        return np.zeros(0, dtype=np.int64), []
+    chunk = encoded.chunk(0) if hasattr(encoded, "chunk") else encoded
+    return chunk.indices.to_numpy(), chunk.dictionary.to_pylist()
 
 
 def _flat(column: Any) -> tuple[Any, Any]:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
+from orchestrator.acceptance import share
+from orchestrator.audit import NO_LENGTHS, VOID_SHORTFALL, Lengths, missing_records, rate_shortfall
+from orchestrator.point_state import UNKNOWN, PointState
 from orchestrator.records import RequestStatus
 from orchestrator.request_columns import Flags, RequestColumns
 from orchestrator.speculation_proof import SpeculationAsk, speculation_doubt, speculation_fault
 from orchestrator.trial import ClientReport, LoadLevel
 
-MOST_LOOP_LAG_MS = 50.0
-MOST_CPU_SHARE = 0.95
 MOST_FAILED_SHARE = 0.01
 # An idle connection may be closed just as it is used; a server that resets more than this is not idle but broken.
 MOST_RECONNECT_SHARE = 0.1
@@ -22,6 +24,32 @@ MOST_RECONNECT_SHARE = 0.1
 MOST_SCHEDULE_DELAY = 0.05
 # An event loop on a shared host is no more punctual; a server that answers in 20 ms must not be void for it.
 SCHEDULE_DELAY_FLOOR_MS = 5.0
+
+
+class ClientLimit(NamedTuple):
+    """How much of something a load client may show before its numbers are about itself. In docs/metrics.md."""
+
+    what: str
+    most: float
+    unit: str
+    why: str
+
+
+CLIENT_LIMITS: dict[str, ClientLimit] = {
+    "loop_lag": ClientLimit(
+        "event-loop lag p99", 50.0, "ms", "times of chunks are late by it: as much as a step of a busy server takes"
+    ),
+    "cpu": ClientLimit("CPU of each load process", 95.0, "%", "one that has no more to give sends and reads later"),
+    "gc_pause": ClientLimit(
+        "longest stop for garbage collection", 100.0, "ms", "all chunks that came meanwhile are late by it; twice the "
+        "lag, since it is the worst of a point and not its p99",
+    ),
+    "backlog": ClientLimit(
+        "answers unread in its sockets p99", 64.0, "KiB for each request in flight", "some seconds of a fast stream: "
+        "what is read is long past",
+    ),
+}  # fmt: skip
+MORE_PROCESSES = "spread the load over more processes (--processes) or hosts"
 # A shorter point is all start-up; its CPU share says nothing.
 _SHORTEST_CPU_WINDOW_S = 1.0
 _WARM_CACHE_SHARE = 0.05
@@ -39,6 +67,8 @@ class Facts:
     columns: RequestColumns
     ok: Flags
     speculation: SpeculationAsk | None = None
+    audit: Lengths = NO_LENGTHS
+    state: PointState = UNKNOWN
 
     @property
     def verify_passes(self) -> float | None:
@@ -66,33 +96,78 @@ def void_reasons(facts: Facts, median_ttft_ms: float | None) -> tuple[str, ...]:
         reasons.append(f"no request of {total} succeeded")
     if total and facts.failed / total > MOST_FAILED_SHARE:
         reasons.append(f"{facts.failed} of {total} requests failed")
+    unsent = facts.counted.get(RequestStatus.CLIENT_LIMIT, 0)
+    if unsent > MOST_FAILED_SHARE * total:
+        reasons.append(f"{unsent} of {total} requests {_NO_ROOM}: {MORE_PROCESSES}")
+    if (missing := missing_records(facts.columns, facts.client)) is not None:
+        reasons.append(missing)
     if facts.speculation is not None and facts.ok.any():
         longest = float(np.nan_to_num(facts.columns.output_tokens[facts.ok]).max())
         other = speculation_fault(facts.speculation, facts.verify_passes, longest)
         reasons += [other] if other else []
-    client = facts.client
-    if client is not None:
-        reasons += _client_faults(client)
-    delay_ms = _own_delay_p99_ms(facts)
-    allowed_ms = max(MOST_SCHEDULE_DELAY * (median_ttft_ms or math.inf), SCHEDULE_DELAY_FLOOR_MS)
-    if delay_ms is not None and delay_ms > allowed_ms:
-        reasons.append(
-            f"the client sent late: p99 {delay_ms:.1f} ms, more than 5 % of the median TTFT of {median_ttft_ms:.1f} ms"
-        )
-    return tuple(reasons)
+    if facts.client is not None:
+        reasons += _server_faults(facts.client) + client_faults(facts.client)
+    reasons += _lateness(facts, median_ttft_ms)
+    return (*reasons, facts.state.reason) if facts.state.void else tuple(reasons)
 
 
-def _client_faults(client: ClientReport) -> list[str]:
+_NO_ROOM = "found no port, file or memory left on the client and say nothing about the server"
+
+
+def _server_faults(client: ClientReport) -> list[str]:
     faults = []
     if client.stopped_by == "hung":
         faults.append("the server hung: no request made progress")
     if client.reconnects > MOST_RECONNECT_SHARE * client.requests:
         faults.append(f"the server closed the connection under {client.reconnects} of {client.requests} requests")
-    if client.loop_lag_p99_ms > MOST_LOOP_LAG_MS:
-        faults.append(f"the client was busy: event-loop lag p99 {client.loop_lag_p99_ms:.0f} ms")
-    if client.duration_s >= _SHORTEST_CPU_WINDOW_S and client.cpu_s / client.duration_s > MOST_CPU_SHARE:
-        faults.append(f"the client was the bottleneck: {client.cpu_s / client.duration_s:.0%} of a CPU")
     return faults
+
+
+def client_faults(client: ClientReport) -> list[str]:
+    """What of the client was more than CLIENT_LIMITS allow, with figure, limit and remedy."""
+    seen = {"loop_lag": client.loop_lag_p99_ms, "gc_pause": client.gc_pause_max_ms}
+    if client.duration_s >= _SHORTEST_CPU_WINDOW_S:
+        seen["cpu"] = 100 * client.cpu_s / client.duration_s / max(client.processes, 1)
+    if client.backlog_p99_kib is not None:
+        seen["backlog"] = client.backlog_p99_kib / max(client.peak_concurrency, 1)
+    return [
+        f"the client was the bottleneck: {limit.what} {seen[name]:.0f} {limit.unit}, at most {limit.most:.0f} allowed: "
+        f"{MORE_PROCESSES}"
+        for name, limit in CLIENT_LIMITS.items()
+        if name in seen and seen[name] > limit.most
+    ]
+
+
+def client_was_bottleneck(client: ClientReport, median_ttft_ms: float | None = None) -> bool:
+    """Whether more load processes are worth a try. Lateness of sends counts if the median TTFT is known."""
+    late = median_ttft_ms is not None and client.schedule_delay_p99_ms > _delay_allowed_ms(median_ttft_ms)
+    return late or bool(client_faults(client))
+
+
+def _delay_allowed_ms(median_ttft_ms: float | None) -> float:
+    return max(MOST_SCHEDULE_DELAY * (median_ttft_ms or math.inf), SCHEDULE_DELAY_FLOOR_MS)
+
+
+def _lateness(facts: Facts, median_ttft_ms: float | None) -> list[str]:
+    """An open loop whose requests were sent later than they were due, by the client's own fault."""
+    found = []
+    delay_ms = _own_delay_p99_ms(facts)
+    if delay_ms is not None and delay_ms > _delay_allowed_ms(median_ttft_ms):
+        found.append(
+            f"the client sent late: p99 {delay_ms:.1f} ms, more than 5 % of the median TTFT of {median_ttft_ms:.1f} ms"
+            f": {MORE_PROCESSES}"
+        )
+    shortfall = rate_shortfall(facts.columns, facts.level)
+    if shortfall is not None and shortfall > VOID_SHORTFALL and not _gated(facts):
+        found.append(
+            f"the client did not offer {facts.level}: its sends took {shortfall:.1%} longer than was due, at most "
+            f"{VOID_SHORTFALL:.0%} allowed: {MORE_PROCESSES}"
+        )
+    return found
+
+
+def _gated(facts: Facts) -> int:
+    return facts.client.gated_requests if facts.client is not None else 0
 
 
 def _own_delay_p99_ms(facts: Facts) -> float | None:
@@ -104,27 +179,39 @@ def _own_delay_p99_ms(facts: Facts) -> float | None:
     return float(np.percentile(facts.columns.sent_ns - facts.columns.scheduled_ns, 99)) / 1e6
 
 
-def warnings(facts: Facts, cached_share: float | None, retractions: int | None) -> tuple[str, ...]:
+def warnings(facts: Facts) -> tuple[str, ...]:
     """Everything that limits what the numbers say."""
-    columns, client = facts.columns, facts.client
-    told = []
+    columns, client, ok = facts.columns, facts.client, facts.ok
+    cached_share = share(columns.cached_tokens[ok], columns.prompt_tokens[ok])
+    retractions = float(np.nansum(columns.retractions[ok]))
+    told = [facts.state.reason] if facts.state.reason and not facts.state.void else []
+    if 0 < (unsent := facts.counted.get(RequestStatus.CLIENT_LIMIT, 0)) <= MOST_FAILED_SHARE * len(columns):
+        told.append(f"{unsent} requests {_NO_ROOM}")
     if empty := facts.counted.get(RequestStatus.EMPTY, 0):
         told.append(f"{empty} requests ended well without a token; they count in no latency")
     if cut := facts.counted.get(RequestStatus.CANCELLED, 0):
         told.append(f"{cut} requests were cut at the end of the point; they count in no latency")
     if unknown := int(np.isnan(columns.output_tokens[facts.ok]).sum()):
         told.append(f"the server gave no token count for {unknown} requests; no token throughput")
-    if held := int((facts.ok & columns.at_once & (columns.output_tokens >= 2)).sum()):
+    if held := int((ok & np.isnan(columns.decoded_tokens) & (columns.output_tokens >= 2)).sum()):
         told.append(f"{held} answers of several tokens came all at once; they count in no time per token")
     if not facts.level.open_loop and len(columns) < facts.level.value:
         told.append(f"only {len(columns)} requests for {facts.level}: the level was never reached")
     if cached_share is not None and cached_share > _WARM_CACHE_SHARE:
         told.append(f"{cached_share:.0%} of the prompt tokens came from the prefix cache")
     if retractions:
-        told.append(f"the server ran out of KV cache: {retractions} retractions")
+        told.append(f"the server ran out of KV cache: {retractions:.0f} retractions")
     if short := _short_window(facts):
         told.append(short)
+    told += facts.audit.warnings() + _short_rate(facts)
     return (*told, *_doubts(facts), *(_client_notes(facts, client) if client is not None else ()))
+
+
+def _short_rate(facts: Facts) -> list[str]:
+    shortfall = rate_shortfall(facts.columns, facts.level)
+    if shortfall is None or (shortfall > VOID_SHORTFALL and not _gated(facts)):
+        return []
+    return [f"the rate of {facts.level} was not quite offered: sends took {shortfall:.1%} longer than was due"]
 
 
 def _doubts(facts: Facts) -> list[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from orchestrator.config_label import config_labels
@@ -22,7 +22,9 @@ BESIDE = ("accept_length", "ttft_p95_ms", "tpot_p50_ms")
 
 @dataclass(frozen=True, slots=True)
 class PointValue:
-    """One measured point as ranking sees it. `metrics` holds None for what could not be measured."""
+    """One measured point as ranking sees it. `metrics` holds None for what could not be measured, `absent` why, if it
+    is not by the server's nature.
+    """
 
     config_id: str
     workload: str
@@ -30,6 +32,7 @@ class PointValue:
     repeat: int
     metrics: Mapping[str, float | None]
     void_reasons: tuple[str, ...] = ()
+    absent: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +102,10 @@ class _Measurements:
         if not points:
             return f"not measured at {level}"
         reasons = sorted({reason for p in points for reason in p.void_reasons})
-        return f"void at {level}: {'; '.join(reasons)}" if reasons else f"{metric} not measurable at {level}"
+        if reasons:
+            return f"void at {level}: {'; '.join(reasons)}"
+        known = sorted({p.absent[metric] for p in points if metric in p.absent})
+        return f"{metric} not measurable at {level}" + (f": {'; '.join(known)}" if known else "")
 
 
 def _mean(values: list[float]) -> float:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -17,6 +19,45 @@ Integers = npt.NDArray[np.int64]
 
 _NUMBERS = ("scheduled_ns", "sent_ns", "first_token_ns", "end_ns", "prompt_tokens", "cached_tokens", "output_tokens",
             "verify_ct", "correct_drafts", "proposed_drafts", "retractions")  # fmt: skip
+# Files of earlier releases lack some of these.
+_LATER_NUMBERS = ("requested_output_tokens", "asked_input_tokens", "queue_ms")
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """A column of few different texts: `names[codes[i]]` is the text of request i."""
+
+    codes: Integers
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, values: Any) -> Self:
+        """From texts, or from a pair (codes, names) as dictionary-encoded columns have it."""
+        if isinstance(values, tuple) and len(values) == 2 and isinstance(values[0], np.ndarray):
+            return cls(np.asarray(values[0], dtype=np.int64), tuple(map(str, values[1])))
+        if isinstance(values, np.ndarray) and values.dtype.kind == "U":
+            names, codes = np.unique(values, return_inverse=True)
+            return cls(np.asarray(codes, dtype=np.int64), tuple(map(str, names)))
+        known: dict[str, int] = {}
+        listed = [known.setdefault(str(value), len(known)) for value in values]
+        return cls(np.array(listed, dtype=np.int64), tuple(known))
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def among(self, which: Flags) -> Self:
+        """Those of some requests."""
+        return type(self)(self.codes[which], self.names)
+
+    def are(self, *names: str) -> Flags:
+        """Whose text is one of these."""
+        wanted = [i for i, name in enumerate(self.names) if name in names]
+        return np.isin(self.codes, wanted)
+
+    def counted(self) -> Counter[str]:
+        """Requests by text."""
+        found = np.bincount(self.codes, minlength=len(self.names))
+        return Counter({name: int(n) for name, n in zip(self.names, found, strict=True) if n})
 
 
 @dataclass(frozen=True)
@@ -24,10 +65,12 @@ class RequestColumns:
     """Measured requests only (no warm-up). Numbers are float64 with NaN for None: nanoseconds of a point fit exactly.
 
     Chunks are flat: request i has `chunk_counts[i]` of them, `chunk_ns` and `chunk_tokens` hold those of all requests
-    in turn. `warmup_fault` says how the last warm-up request to end badly did so, "" if none did.
+    in turn. `prompts` are hashes. `warmup_fault` says how the last warm-up request to end badly did so, "" if none did.
     """
 
-    status: npt.NDArray[np.str_]
+    status: Words
+    traffic: Words
+    prompts: Words
     scheduled_ns: Floats
     sent_ns: Floats
     first_token_ns: Floats
@@ -39,6 +82,9 @@ class RequestColumns:
     correct_drafts: Floats
     proposed_drafts: Floats
     retractions: Floats
+    requested_output_tokens: Floats
+    asked_input_tokens: Floats
+    queue_ms: Floats
     chunk_counts: Integers
     chunk_ns: Floats
     chunk_tokens: Floats
@@ -48,23 +94,32 @@ class RequestColumns:
     def of(cls, source: Mapping[str, Any] | Sequence[RequestRecord]) -> Self:
         """From records, or from columns named like the fields of RequestRecord.
 
-        Columns are lists or arrays. `chunk_ns` and `chunk_tokens` are a list of lists, or, much faster for many
-        requests, a pair (flat values, offsets) as Arrow keeps them. A column `error` is used if there is one.
+        Columns are lists or arrays, those of texts also pairs as `Words.of` takes them. `chunk_ns` and `chunk_tokens`
+        are a list of lists, or, much faster for many requests, a pair (flat values, offsets) as Arrow keeps them. A
+        column `error` is used if there is one; those that earlier releases did not write may be missing.
         """
         if not isinstance(source, Mapping):
-            names = (*_NUMBERS, "warmup", "status", "error", "chunk_ns", "chunk_tokens")
+            names = (*_NUMBERS, *_LATER_NUMBERS, "warmup", "status", "error", "chunk_ns", "chunk_tokens", "prompt_hash",
+                     "traffic")  # fmt: skip
             source = {name: [getattr(record, name) for record in source] for name in names}
         measured = ~np.asarray(source["warmup"], dtype=np.bool_)
         counts, chunk_ns = _flat(source["chunk_ns"])
         _, chunk_tokens = _flat(source["chunk_tokens"])
-        kept = np.repeat(measured, counts)
+        if not measured.all():
+            kept = np.repeat(measured, counts)
+            chunk_ns, chunk_tokens = chunk_ns[kept], chunk_tokens[kept]
         numbers = {name: _numbers(source[name])[measured] for name in _NUMBERS}
-        status = np.asarray([str(s) for s in source["status"]], dtype=np.str_)
+        unknown = np.full(len(measured), np.nan)
+        numbers |= {name: _numbers(source.get(name, unknown))[measured] for name in _LATER_NUMBERS}
+        status = Words.of(source["status"])
+        empty = (np.zeros(len(measured), dtype=np.int64), ("",))
         return cls(
-            status=status[measured],
+            status=status.among(measured),
+            traffic=Words.of(source.get("traffic", empty)).among(measured),
+            prompts=Words.of(source.get("prompt_hash", empty)).among(measured),
             chunk_counts=counts[measured],
-            chunk_ns=chunk_ns[kept],
-            chunk_tokens=chunk_tokens[kept],
+            chunk_ns=chunk_ns,
+            chunk_tokens=chunk_tokens,
             warmup_fault=_last_fault(source, status, ~measured),
             **numbers,
         )
@@ -74,7 +129,27 @@ class RequestColumns:
 
     def has_status(self, *statuses: str) -> Flags:
         """Which requests ended so."""
-        return np.isin(self.status, statuses)
+        return self.status.are(*statuses)
+
+    @cached_property
+    def chunk_owner(self) -> npt.NDArray[np.int32]:
+        """For each chunk the request that it belongs to."""
+        return np.repeat(np.arange(len(self), dtype=np.int32), self.chunk_counts)
+
+    @cached_property
+    def first_chunk_tokens(self) -> Floats:
+        """Tokens of each request's first chunk; 1 where the server counts only at the end, NaN without a chunk."""
+        tokens = np.full(len(self), np.nan)
+        some = self.chunk_counts > 0
+        first = (np.cumsum(self.chunk_counts) - self.chunk_counts)[some]
+        tokens[some] = np.maximum(self.chunk_tokens[first], 1.0)
+        return tokens
+
+    @cached_property
+    def decoded_tokens(self) -> Floats:
+        """Tokens that came after the first chunk, NaN where no interval of decoding was seen."""
+        after = self.output_tokens - self.first_chunk_tokens
+        return np.where(self.at_once | ~(after > 0), np.nan, after)
 
     @property
     def at_once(self) -> Flags:
@@ -82,14 +157,15 @@ class RequestColumns:
         return (self.chunk_counts <= 1) | (self.end_ns <= self.first_token_ns)
 
 
-def _last_fault(source: Mapping[str, Any], status: npt.NDArray[np.str_], warmup: Flags) -> str:
+def _last_fault(source: Mapping[str, Any], status: Words, warmup: Flags) -> str:
     """Status, and error if there is that column, of the warm-up request that was the last to end badly."""
-    bad = np.flatnonzero(warmup & (status != RequestStatus.OK))
+    bad = np.flatnonzero(warmup & ~status.are(RequestStatus.OK))
     if not len(bad):
         return ""
     last = int(bad[np.argmax(_numbers(source["end_ns"])[bad])])
     error = source["error"][last] if "error" in source else None
-    return f"{status[last]}: {error}" if error else str(status[last])
+    word = status.names[status.codes[last]]
+    return f"{word}: {error}" if error else word
 
 
 def _numbers(values: Any) -> Floats:

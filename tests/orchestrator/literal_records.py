@@ -12,6 +12,11 @@ C1 = LoadLevel("concurrency", 1)
 CLIENT = ClientReport("p", 10.0, 1.0, 2.0, 1.0, 4, 100, "requests")
 
 
+def client_of(requests: int, **changes: Any) -> ClientReport:
+    """A client that had no trouble and sent so many measured requests."""
+    return replace(CLIENT, requests=requests, **changes)
+
+
 def ms(*times: float) -> tuple[int, ...]:
     return tuple(round(t * 1e6) for t in times)
 
@@ -32,7 +37,7 @@ def request(
         chunk_ns=chunk_ns,
         chunk_tokens=tuple(tokens),
         in_flight=1,
-        requested_output_tokens=4,
+        requested_output_tokens=sum(tokens) or 4,
         prompt_tokens=10,
         cached_tokens=0,
         output_tokens=sum(tokens) if output == -1 else output,

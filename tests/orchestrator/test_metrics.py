@@ -14,7 +14,7 @@ from orchestrator.metrics import METRICS, PointMetrics, summarise
 from orchestrator.records import RequestRecord, RequestStatus
 from orchestrator.request_columns import RequestColumns
 from orchestrator.trial import LoadLevel
-from tests.orchestrator.literal_records import C1, CLIENT, failed, ms, request
+from tests.orchestrator.literal_records import C1, CLIENT, client_of, failed, ms, request
 
 
 def speculating(start: float, chunks: int, gap: float, per_chunk: int) -> RequestRecord:
@@ -22,11 +22,11 @@ def speculating(start: float, chunks: int, gap: float, per_chunk: int) -> Reques
 
 
 def test_time_per_token_is_not_the_gap_between_chunks() -> None:
-    """40 chunks of 3 tokens every 9 ms: TPOT = 351 / 119 = 2.95 ms, gaps of 9 ms, 120 tokens in 360 ms."""
+    """40 chunks of 3 tokens every 9 ms: 117 tokens in 351 ms after the first chunk; 120 tokens in 360 ms."""
     metrics = summarise([speculating(0, 40, 9.0, 3)], level=C1)
     assert metrics.tpot_ms is not None
     assert metrics.chunk_gap_ms is not None
-    assert metrics.tpot_ms.mean == pytest.approx(351 / 119)
+    assert metrics.tpot_ms.mean == pytest.approx(3.0)
     assert (metrics.chunk_gap_ms.p50, metrics.chunk_gap_ms.n) == (9.0, 39)
     assert metrics.output_throughput_tok_s == pytest.approx(120 / 0.360)
 
@@ -104,7 +104,7 @@ def test_without_any_count_there_is_no_token_metric_but_latency_is_there() -> No
 
 def test_nothing_measured_gives_a_report_of_absent_values() -> None:
     for records in ([], [failed(0, 10, RequestStatus.EMPTY)]):
-        metrics = summarise(records, level=C1, client=CLIENT)
+        metrics = summarise(records, level=C1, client=client_of(len(records)))
         assert not metrics.valid
         assert metrics.void_reasons == ("no request of 1 succeeded" if records else "no measured request was sent",)
         for name in ("ttft_p50_ms", "tpot_mean_ms", "output_throughput_tok_s", "accept_length", "goodput_rps"):
@@ -136,7 +136,7 @@ def test_failures_are_shown_and_neither_latency_nor_throughput() -> None:
 
 def test_one_failure_in_a_hundred_does_not_void_a_point() -> None:
     records = [request(i * 100.0, [i * 100 + 100.0]) for i in range(99)]
-    assert summarise([*records, failed(9900, 9950)], level=C1, client=CLIENT).void_reasons == ()
+    assert summarise([*records, failed(9900, 9950)], level=C1, client=client_of(100)).void_reasons == ()
 
 
 def test_requests_cut_at_the_end_give_their_tokens_but_no_latency() -> None:
@@ -190,11 +190,11 @@ def test_the_cached_share_is_told() -> None:
 
 
 def test_percentiles_are_interpolated() -> None:
-    metrics = summarise([request(i * 1000, [i * 1000 + 10.0 * (i + 1)]) for i in range(5)], level=C1)
+    metrics = summarise([request(i * 1000, [i * 1000 + 10.0 * (i + 1)]) for i in range(61)], level=C1)
     assert metrics.ttft_ms is not None
-    assert (metrics.ttft_ms.mean, metrics.ttft_ms.p50, metrics.ttft_ms.max) == (30.0, 30.0, 50.0)
-    assert metrics.ttft_ms.p90 == pytest.approx(46.0)
-    assert metrics.ttft_ms.p95 == pytest.approx(48.0)
+    assert (metrics.ttft_ms.mean, metrics.ttft_ms.p50, metrics.ttft_ms.max) == (310.0, 310.0, 610.0)
+    assert metrics.ttft_ms.p90 == pytest.approx(550.0)
+    assert metrics.ttft_ms.p95 == pytest.approx(580.0)
 
 
 def test_every_metric_has_a_name_a_unit_and_a_finite_or_absent_value() -> None:

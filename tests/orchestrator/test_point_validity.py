@@ -10,20 +10,37 @@ import pytest
 from orchestrator.metrics import summarise
 from orchestrator.records import RequestRecord, RequestStatus
 from orchestrator.trial import LoadLevel
-from tests.orchestrator.literal_records import C1, CLIENT, failed, request
+from tests.orchestrator.literal_records import C1, client_of, failed, request
+
+MORE = ": spread the load over more processes (--processes) or hosts"
 
 
 @pytest.mark.parametrize(
     ("changes", "level", "reason"),
     [
-        ({"loop_lag_p99_ms": 51.0}, C1, "the client was busy: event-loop lag p99 51 ms"),
-        ({"cpu_s": 9.6}, C1, "the client was the bottleneck: 96% of a CPU"),
-        ({"reconnects": 11}, C1, "the server closed the connection under 11 of 100 requests"),
+        (
+            {"loop_lag_p99_ms": 51.0},
+            C1,
+            "the client was the bottleneck: event-loop lag p99 51 ms, at most 50 allowed" + MORE,
+        ),
+        ({"cpu_s": 9.6}, C1, "the client was the bottleneck: CPU of each load process 96 %, at most 95 allowed" + MORE),
+        (
+            {"gc_pause_max_ms": 101.0},
+            C1,
+            "the client was the bottleneck: longest stop for garbage collection 101 ms, at most 100 allowed" + MORE,
+        ),
+        (
+            {"backlog_p99_kib": 260.0},
+            C1,
+            "the client was the bottleneck: answers unread in its sockets p99 65 KiB for each request in flight, at "
+            "most 64 allowed" + MORE,
+        ),
+        ({"reconnects": 2}, C1, "the server closed the connection under 2 of 10 requests"),
         ({"stopped_by": "hung"}, C1, "the server hung: no request made progress"),
         (
             {"schedule_delay_p99_ms": 6.0},
             LoadLevel("rate", 10),
-            "the client sent late: p99 6.0 ms, more than 5 % of the median TTFT of 50.0 ms",
+            "the client sent late: p99 6.0 ms, more than 5 % of the median TTFT of 50.0 ms" + MORE,
         ),
     ],
 )
@@ -31,13 +48,13 @@ def test_a_client_that_was_the_bottleneck_voids_the_point(
     changes: dict[str, Any], level: LoadLevel, reason: str
 ) -> None:
     records = [request(i * 100, [i * 100 + 50.0]) for i in range(10)]
-    assert summarise(records, level=level, client=CLIENT).void_reasons == ()
-    metrics = summarise(records, level=level, client=replace(CLIENT, **changes))
+    assert summarise(records, level=level, client=client_of(10)).void_reasons == ()
+    metrics = summarise(records, level=level, client=client_of(10, **changes))
     assert (metrics.valid, metrics.void_reasons) == (False, (reason,))
 
 
 def test_what_limits_the_numbers_is_warned_of() -> None:
-    client = replace(CLIENT, stopped_by="cancelled", cache_flushed=False, reconnects=2, gated_requests=1)
+    client = client_of(2, stopped_by="cancelled", cache_flushed=False, reconnects=2, gated_requests=1)
     metrics = summarise(
         [request(0, [10], retractions=3), request(100, [110])], level=LoadLevel("concurrency", 4), client=client
     )
@@ -54,7 +71,7 @@ def test_what_limits_the_numbers_is_warned_of() -> None:
 
 def test_timers_of_an_event_loop_do_not_void_a_fast_server() -> None:
     records = [request(i * 100, [i * 100 + 20.0]) for i in range(10)]
-    client = replace(CLIENT, schedule_delay_p99_ms=4.9)
+    client = client_of(10, schedule_delay_p99_ms=4.9)
     assert summarise(records, level=LoadLevel("rate", 10), client=client).valid
 
 
@@ -95,7 +112,7 @@ HUNG = "hung: not a byte from any request for 600 s"
 )
 def test_a_point_that_ended_in_its_warm_up_says_why(records: list[RequestRecord], reason: str) -> None:
     warm = [replace(r, warmup=True) for r in records]
-    assert summarise(warm, level=C1, client=replace(CLIENT, requests=0)).void_reasons == (reason,)
+    assert summarise(warm, level=C1, client=client_of(0)).void_reasons == (reason,)
 
 
 def test_without_error_texts_the_status_of_the_warm_up_is_told() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.metrics import summarise
 from orchestrator.speculation_proof import SpeculationAsk
-from tests.orchestrator.literal_records import C1, CLIENT, request
+from tests.orchestrator.literal_records import C1, client_of, request
 
 EAGLE = {"speculative_algorithm": "EAGLE", "speculative_num_steps": 3}
 
@@ -19,7 +19,7 @@ def reasons(
 ) -> tuple[str, ...]:
     records = [request(i * 100, [i * 100 + 10, i * 100 + 20], **more) for i in range(4)]
     ask = SpeculationAsk.of(settings, api, version)
-    client = replace(CLIENT, verify_calls_delta=calls)
+    client = client_of(4, verify_calls_delta=calls)
     return summarise(records, level=C1, client=client, speculation=ask).void_reasons
 
 
@@ -45,13 +45,13 @@ def test_answers_of_one_token_need_no_verify_pass() -> None:
     records = [request(i * 100, [i * 100 + 10]) for i in range(4)]
     ask = SpeculationAsk.of(EAGLE, "generate", "0.5.23")
 
-    assert summarise(records, level=C1, client=CLIENT, speculation=ask).void_reasons == ()
+    assert summarise(records, level=C1, client=client_of(4), speculation=ask).void_reasons == ()
 
 
 @pytest.mark.parametrize("version", ["0.5.9", "0.5.12.post1", None])
 def test_where_a_release_cannot_tell_it_is_a_warning(version: str | None) -> None:
     records = [request(i * 100, [i * 100 + 10, i * 100 + 20]) for i in range(4)]
-    metrics = summarise(records, level=C1, client=CLIENT, speculation=SpeculationAsk.of(EAGLE, "chat", version))
+    metrics = summarise(records, level=C1, client=client_of(4), speculation=SpeculationAsk.of(EAGLE, "chat", version))
 
     assert metrics.void_reasons == ()
     assert (
@@ -61,7 +61,7 @@ def test_where_a_release_cannot_tell_it_is_a_warning(version: str | None) -> Non
 
 
 def test_a_server_that_ran_fewer_requests_than_the_level_is_warned_of() -> None:
-    client = replace(CLIENT, server_running_max=8, server_queued_max=8)
+    client = client_of(40, server_running_max=8, server_queued_max=8)
     level = replace(C1, value=2.0)
     records = [request(i * 100, [i * 100 + 10, i * 100 + 20]) for i in range(40)]
 
@@ -73,7 +73,7 @@ def test_a_server_that_ran_fewer_requests_than_the_level_is_warned_of() -> None:
 
 def drafting(depth: int, drafted_here: float | None, *, counted: bool = True, drafted: float = 0.0) -> Any:
     records = [request(i * 100, [i * 100 + 10, i * 100 + 20]) for i in range(4)]
-    client = replace(CLIENT, drafted_tokens_delta=drafted_here)
+    client = client_of(4, drafted_tokens_delta=drafted_here)
     return summarise(records, level=C1, client=client, speculation=SpeculationAsk.by_template(depth, counted, drafted))
 
 
