@@ -1,4 +1,4 @@
-"""Write a small tokenizer folder for load clients that want one: a word is a token, so every count is beyond dispute."""
+"""Write a small tokenizer folder for load clients that want one: a word is a token, so counts are beyond dispute."""
 
 from __future__ import annotations
 
