@@ -25,10 +25,13 @@ put() { # put NAME REQUIREMENT...
   nice -n 15 "$root/$name/bin/pip" install --disable-pip-version-check --progress-bar off "$@"
 }
 
-install_sglang() { # the environment of the tests on the CPU has the whole package, the Rust client included
-  local uses='import sglang.benchmark.rust_client, sglang.srt.rust_extensions._bench'
-  "$top/.sglang-cpu/venv/bin/python" -c "$uses" || PYTHON=$python "$top/tests/sglang_cpu/install.sh" "$top/.sglang-cpu"
-  rm -rf "${root:?}/sglang" && ln -s "$top/.sglang-cpu/venv" "$root/sglang" && "$root/sglang/bin/python" -c "$uses"
+install_sglang() { # on top of the environment of the tests on the CPU: its Python client wants `datasets` besides
+  export PYTHONPATH=$top/tests/sglang_cpu # lets its torchvision import beside CPU torch
+  local cpu=$top/.sglang-cpu/venv uses='import sglang.benchmark.rust_client, sglang.srt.rust_extensions._bench'
+  "$cpu/bin/python" -c "$uses" || PYTHON=$python "$top/tests/sglang_cpu/install.sh" "$top/.sglang-cpu"
+  venv sglang "$cpu/bin/python" &&
+    compgen -G "$cpu/lib/python3*/site-packages" >"$(compgen -G "$root/sglang/lib/python3*/site-packages")/cpu.pth" &&
+    put sglang "datasets==5.2.0" && "$root/sglang/bin/python" -c "$uses, sglang.benchmark.serving"
 }
 
 install_guidellm() { # torch first, so that the extra does not bring a CUDA build
@@ -82,7 +85,7 @@ for name in "${wanted[@]}"; do
   [ "$(version_of "$name")" = unknown ] && { echo "no such peer: $name" >&2; failed=1; continue; }
   grep -q "^$name	$(version_of "$name")	ok" "$root/status.tsv" && [ -x "$root/$name/bin/python" ] && continue
   echo "Installing $name $(version_of "$name") into $root/$name"
-  if "install_${name//-/_}" >"$root/$name.log" 2>&1; then result=ok; else result=failed; failed=1; fi
+  if ("install_${name//-/_}") >"$root/$name.log" 2>&1; then result=ok; else result=failed; failed=1; fi
   sed -i "/^$name	/d" "$root/status.tsv"
   printf '%s\t%s\t%s\t%s\n' "$name" "$(version_of "$name")" "$result" \
     "$([ $result = ok ] || tail -1 "$root/$name.log" | tr '\t' ' ')" >>"$root/status.tsv"
