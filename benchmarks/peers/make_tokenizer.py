@@ -7,12 +7,14 @@ import sys
 from pathlib import Path
 
 WORDS = 4096
-SPECIAL = ("<|unk|>", "<|endoftext|>", "<|im_start|>", "<|im_end|>")
+SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+# Any other word is this one; not a special token, or it would be left out of prompts that are made of decoded text.
+UNKNOWN = "w0"
 CHAT = "{% for m in messages %}{{ m['content'] }} {% endfor %}"
 
 
 def write_tokenizer(folder: Path) -> None:
-    """Files that `transformers` loads without network: `w0` to `w4095` and four special tokens, split at spaces."""
+    """Files that `transformers` loads without network: `w0` to `w4095` and three special tokens, split at spaces."""
     folder.mkdir(parents=True, exist_ok=True)
     names = [*SPECIAL, *(f"w{index}" for index in range(WORDS))]
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
@@ -25,14 +27,13 @@ def write_tokenizer(folder: Path) -> None:
         "pre_tokenizer": {"type": "WhitespaceSplit"},
         "post_processor": None,
         "decoder": None,
-        "model": {"type": "WordLevel", "vocab": {name: i for i, name in enumerate(names)}, "unk_token": SPECIAL[0]},
+        "model": {"type": "WordLevel", "vocab": {name: i for i, name in enumerate(names)}, "unk_token": UNKNOWN},
     }
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": 32768,
-        "unk_token": SPECIAL[0],
-        "eos_token": SPECIAL[1],
-        "pad_token": SPECIAL[1],
+        "eos_token": SPECIAL[0],
+        "pad_token": SPECIAL[0],
         "clean_up_tokenization_spaces": False,
         "chat_template": CHAT,
     }
