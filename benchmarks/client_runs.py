@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.bench_rig import BenchServer, ChildRun, Cores, run_child
-from benchmarks.peers.peer import NOT_INSTALLED, Peer, Reading, Work, all_peers
+from benchmarks.peers.peer import NOT_INSTALLED, Kept, Peer, Reading, Work, all_peers
 from benchmarks.stream_script import Script
 
 RAW, OURS = "raw reader", "specsweep"
@@ -109,13 +109,15 @@ def _outcome(client: Client, work: Work, child: ChildRun, truth: dict[str, Any])
         told = json.loads(child.stdout)
     except (OSError, ValueError, KeyError, IndexError, TypeError) as error:
         return Outcome(child, truth, None, trouble=f"unreadable: {type(error).__name__}: {error}", sent=sent)
+    answers = [Kept(first, tuple(gaps), tokens) for first, gaps, tokens in told.get("answers", [])]
     reading = Reading(
         completed=told["completed"],
         failed=told["failed"],
         ttft_ms=told["ttft_ms"],
-        tpot_ms=told.get("tpot_ms", []),
-        itl_ms=told.get("chunk_gap_ms", []),
+        tpot_ms=[sum(answer.gaps_ms) / (answer.tokens - 1) for answer in answers if answer.tokens > 1],
+        itl_ms=[gap for answer in answers for gap in answer.gaps_ms],
         throughput_tok_s=told.get("throughput_tok_s"),
+        answers=answers,
         summary=told.get("metrics", {}),
     )
     return Outcome(child, truth, reading, tuple(told["digests"]), sent=sent)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
@@ -59,10 +60,18 @@ def told(records: list[RequestRecord], report: ClientReport, concurrency: int) -
         "statuses": {status: statuses.count(status) for status in sorted(set(statuses))},
         "ttft_ms": [((record.first_token_ns or 0) - record.sent_ns) / 1e6 for record in ok],
         "digests": [record.prompt_hash for record in ok],
+        "answers": [kept(record) for record in ok],
+        "throughput_tok_s": metrics.output_throughput_tok_s,
         "cpu_s": report.cpu_s,
         "peak_concurrency": report.peak_concurrency,
         "metrics": asdict(metrics),
     }
+
+
+def kept(record: RequestRecord) -> tuple[float, list[float], int]:
+    """(milliseconds to the first token, gaps between chunks, tokens) of one answer."""
+    gaps = [(b - a) / 1e6 for a, b in pairwise(record.chunk_ns)]
+    return ((record.first_token_ns or 0) - record.sent_ns) / 1e6, gaps, record.output_tokens or 0
 
 
 def main() -> None:

@@ -37,11 +37,23 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
+class Kept:
+    """What a client keeps of one answer: milliseconds to its first token, gaps after it, tokens.
+
+    Gaps are between what the client takes for events; one that keeps only first and last has a single gap.
+    """
+
+    ttft_ms: float
+    gaps_ms: tuple[float, ...]
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class Reading:
     """What a client reports, in one vocabulary: milliseconds, one value a request (`itl_ms`: of the whole run).
 
     `tpot_ms` is what the client has for (end - first) / (tokens - 1), under whatever name; `itl_ms` its gaps.
-    `sent_ns` are CLOCK_MONOTONIC times of sending, beside `ttft_ms`, where the client keeps them.
+    `answers` are what it keeps of each request that ended well.
     """
 
     completed: int
@@ -50,7 +62,7 @@ class Reading:
     tpot_ms: list[float] = field(default_factory=list)
     itl_ms: list[float] = field(default_factory=list)
     throughput_tok_s: float | None = None
-    sent_ns: list[int] = field(default_factory=list)
+    answers: list[Kept] = field(default_factory=list)
     summary: dict[str, Any] = field(default_factory=dict)
 
 

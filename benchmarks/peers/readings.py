@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from benchmarks.peers.peer import Reading, Work
+from benchmarks.peers.peer import Kept, Reading, Work
 
 
 def _load(path: Path) -> Any:
@@ -31,7 +31,11 @@ def _like_sglang(found: dict[str, Any], latency: list[float] | None, failed: int
         for good, end, first, tokens in zip(ok, ends, ttft, found["output_lens"], strict=True)
         if good and tokens > 1
     ]
-    sent = found.get("start_times") or []
+    answers = [
+        Kept(first * 1e3, tuple(gap * 1e3 for gap in between), tokens)
+        for good, first, between, tokens in zip(ok, ttft, gaps, found["output_lens"], strict=True)
+        if good
+    ]
     return Reading(
         completed=found["completed"],
         failed=failed,
@@ -39,7 +43,7 @@ def _like_sglang(found: dict[str, Any], latency: list[float] | None, failed: int
         tpot_ms=tpot,
         itl_ms=[gap * 1e3 for good, between in zip(ok, gaps, strict=True) if good for gap in between],
         throughput_tok_s=found["output_throughput"],
-        sent_ns=[round(at * 1e9) for good, at in zip(ok, sent, strict=False) if good],
+        answers=answers,
         summary=_scalars(found),
     )
 
@@ -78,6 +82,14 @@ def read_aiperf(work: Work) -> Reading:
         tpot_ms=values("inter_token_latency"),
         itl_ms=[gap for metrics in ok for gap in metrics.get("inter_chunk_latency", {"value": []})["value"]],
         throughput_tok_s=(found.get("output_token_throughput") or {"avg": None})["avg"],
+        answers=[
+            Kept(
+                metrics["time_to_first_token"]["value"],
+                tuple(metrics.get("inter_chunk_latency", {"value": []})["value"]),
+                metrics["output_sequence_length"]["value"],
+            )
+            for metrics in ok
+        ],
         summary=summary,
     )
 
@@ -99,6 +111,14 @@ def read_guidellm(work: Work) -> Reading:
         ttft_ms=[request["time_to_first_token_ms"] for request in ok],
         tpot_ms=[request["inter_token_latency_ms"] for request in ok],
         throughput_tok_s=summary["output_tokens_per_second"]["mean"],
+        answers=[
+            Kept(
+                request["time_to_first_token_ms"],
+                (request["inter_token_latency_ms"] * (request["output_tokens"] - 1),),
+                request["output_tokens"],
+            )
+            for request in ok
+        ],
         summary=summary,
     )
 
@@ -109,23 +129,29 @@ def read_inference_perf(work: Work) -> Reading:
     found = _load(folder / "stage_0_lifecycle_metrics.json")
     latency, requests = found["successes"]["latency"] or {}, _load(folder / "per_request_lifecycle_metrics.json")
     ok = [request for request in requests if not request.get("error")]
-    firsts = [(request["start_time"], _output_times(request)) for request in ok]
+    answers = []
+    for request in ok:
+        times = (request["info"].get("response_metrics") or {}).get("output_token_times") or []
+        if times:
+            gaps = tuple((b - a) * 1e3 for a, b in pairwise(times))
+            answers.append(Kept((times[0] - request["start_time"]) * 1e3, gaps, _server_tokens(request, len(times))))
     summary = {name: _short(value) for name, value in latency.items() if value}
     summary |= {"failures": found["failures"]["count"], "by_label": found["failures"].get("by_label")}
     return Reading(
         completed=found["successes"]["count"],
         failed=found["failures"]["count"],
-        ttft_ms=[(times[0] - start) * 1e3 for start, times in firsts if times],
-        itl_ms=[(b - a) * 1e3 for _, times in firsts for a, b in pairwise(times)],
+        ttft_ms=[answer.ttft_ms for answer in answers],
+        tpot_ms=[sum(answer.gaps_ms) / (answer.tokens - 1) for answer in answers if answer.tokens > 1],
+        itl_ms=[gap for answer in answers for gap in answer.gaps_ms],
         throughput_tok_s=(found["successes"].get("throughput") or {}).get("output_tokens_per_sec"),
-        sent_ns=[round(start * 1e9) for start, times in firsts if times],
+        answers=answers,
         summary=summary,
     )
 
 
-def _output_times(request: dict[str, Any]) -> list[float]:
-    told = (request.get("info") or {}).get("response_metrics") or {}
-    return list(told.get("output_token_times") or [])
+def _server_tokens(request: dict[str, Any], otherwise: int) -> int:
+    usage = (request["info"].get("response_metrics") or {}).get("server_usage") or {}
+    return int(usage.get("completion_tokens") or otherwise)
 
 
 def _short(value: dict[str, Any]) -> dict[str, Any]:
