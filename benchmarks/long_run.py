@@ -79,7 +79,8 @@ def watched(words: Sequence[str], cores: Cores, folder: Path, limit_s: float) ->
         began = time.monotonic()
         while child.poll() is None:
             passed = time.monotonic() - began
-            samples.append((passed, tree_rss_mib(child.pid)))
+            if mib := tree_rss_mib(child.pid):
+                samples.append((passed, mib))
             if passed > limit_s:
                 child.kill()
             time.sleep(EVERY_S)
@@ -123,10 +124,10 @@ def report(samples: Sequence[tuple[float, float]], printed: dict[str, Any], trut
     shown = ", ".join(f"{name} {at(samples, second):.1f}" for name, second in moments)
     counted = printed["output_tokens_total"]
     lines = (
-        f"{end_s / 60:.1f} minutes, {truth['issued']:,} requests, {truth['tokens'] / end_s:,.0f} tokens/s; {Cores.split()}",
+        f"{end_s / 60:.1f} minutes, {truth['issued']:,} requests, {truth['tokens'] / end_s:,.0f} tokens/s",
         f"RSS of the client's tree, MiB: {shown}, peak {max(mib for _, mib in samples):.1f}",
         f"requests: {printed['requests_ok']:,} ok, {printed['requests_failed']:,} failed by the client",
-        f"tokens of whole answers: {counted or 0:,} by the client, {ok:,} by the server ({rest:,} in answers not whole)",
+        f"tokens of whole answers: {counted or 0:,} by the client, {ok:,} by the server (in others {rest:,})",
     )
     print("\n".join(lines))  # noqa: T201
     if counted != ok:
