@@ -23,7 +23,7 @@ from benchmarks.stream_script import Script
 from benchmarks.stream_server import raise_file_limit
 
 ROOT = Path(__file__).resolve().parent.parent
-_SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
+_DEATH_SIGNAL, _SUBREAPER = 1, 36  # PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,13 @@ class BenchServer:
 
     def __enter__(self) -> Self:
         words = [sys.executable, "-m", "benchmarks.stream_server", "--cpu", str(self._cores.server)]
-        self._process = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        self._process = subprocess.Popen(
+            words,
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            text=True,
+            preexec_fn=_die_with_parent,  # noqa: PLW1509 - this process has no threads
+        )
         assert self._process.stdout is not None
         self.url = f"http://127.0.0.1:{int(self._process.stdout.readline())}"
         return self
@@ -101,6 +107,11 @@ def adopt_orphans() -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_SUBREAPER, 1, 0, 0, 0)
 
 
+def _die_with_parent() -> None:
+    """Whatever becomes of the benchmark, nothing that it started stays."""
+    ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+
+
 def run_child(
     words: Sequence[str],
     cores: Sequence[int],
@@ -115,6 +126,7 @@ def run_child(
     began = time.monotonic()
 
     def prepare() -> None:
+        _die_with_parent()
         os.sched_setaffinity(0, cores)
         raise_file_limit()
 

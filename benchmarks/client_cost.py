@@ -49,8 +49,8 @@ class Plan:
     budget_s: float
 
 
-FULL = Plan(6, 40, 12, 3, 6, 3, 3, (1000, 2500, 5000, 10_000), (1000, 2500, 5000, 10_000), 1170.0)
-QUICK = Plan(3, 20, 6, 1, 0, 0, 2, (1000, 5000), (), 225.0)
+FULL = Plan(6, 40, 12, 6, 12, 3, 3, (1000, 2500, 5000, 10_000), (1000, 2500, 5000, 10_000), 1170.0)
+QUICK = Plan(3, 20, 6, 3, 0, 0, 2, (1000, 5000), (), 225.0)
 
 
 class Book:
@@ -174,7 +174,9 @@ def _spread(errors: Sequence[float], paired: str) -> dict[str, Any]:
 def main() -> None:
     """Measure, print the table."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--quick", action="store_true", help="below 4 minutes: peers are only measured paced")
+    arguments.add_argument(
+        "--quick", action="store_true", help="below 4 minutes: peers only paced, as far as the time goes"
+    )
     arguments.add_argument("--only", action="append", default=[], metavar="NAME", help="this client and the floor")
     arguments.add_argument("--skip-peers", action="store_true")
     arguments.add_argument("--budget-s", type=float, help="end after so many seconds with what there is")

@@ -23,27 +23,39 @@ def marginal(cells: Mapping[str, Any], kind: str) -> list[float]:
 
 def cost_table(clients: Sequence[Client], cells: Cells) -> str:
     """One row a client. Ratios are to the floor in the same run."""
-    lines = [
-        "| client | paced, CPU-s per 100k tokens | x floor | flat out, CPU-s per 100k tokens | x floor "
-        "| TTFT error ms, p50 / p99 | most streams without a false failure |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    heads = (
+        "client",
+        "start-up, CPU-s",
+        "paced, CPU-s per 100k tokens",
+        "x floor",
+        "flat out, CPU-s per 100k tokens",
+        "x floor",
+        "TTFT error ms, p50 / p99",
+        "most streams without a false failure",
+    )
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     floor = {kind: _median(marginal(cells.get(RAW, {}), kind)) for kind in ("paced", "flat")}
     notes = []
     for client in clients:
         name = f"{client.name} {client.version}".strip()
         own = cells.get(client.name, {})
         if client.missing:
-            lines.append(f"| {name} | {client.missing} | | | | | |")
+            lines.append(f"| {name} | {client.missing} | | | | | | |")
             continue
         paced, flat = (_cost(own, kind, floor[kind]) for kind in ("paced", "flat"))
-        lines.append(f"| {name} | {paced} | {flat} | {_ttft(own)} | {_ladder(own)} |")
+        lines.append(f"| {name} | {_start(own)} | {paced} | {flat} | {_ttft(own)} | {_ladder(own)} |")
         notes += [
             f"{name}, {cell}: {value['trouble']}"
             for cell, value in own.items()
             if isinstance(value, dict) and value.get("trouble")
         ]
     return "\n".join([*lines, *(["", *notes] if notes else [])])
+
+
+def _start(cells: Mapping[str, Any]) -> str:
+    """CPU of a run with next to no tokens."""
+    found = [value["cpu_s"] for cell, value in cells.items() if cell.startswith("base") and not value.get("trouble")]
+    return f"{statistics.median(found):.1f}" if found else "not measured"
 
 
 def _median(values: Sequence[float]) -> float | None:
@@ -55,6 +67,8 @@ def _cost(cells: Mapping[str, Any], kind: str, floor: float | None) -> str:
     if not found:
         return "not measured | "
     middle = statistics.median(found)
+    if middle <= 0:
+        return "less than start-up varies | "
     spread = f" ({min(found):.2f}-{max(found):.2f})" if len(found) > 1 else ""
     ratio = f"{middle / floor:.1f}" if floor and floor > 0 else ""
     return f"{middle:.2f}{spread} | {ratio}"

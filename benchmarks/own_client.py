@@ -8,6 +8,10 @@ Everything that knows how our client is called is in `measured`.
 from __future__ import annotations
 
 import argparse
+import cProfile
+import pstats
+import sys
+import time
 from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
@@ -83,12 +87,19 @@ def main() -> None:
     arguments.add_argument("--requests", type=int, default=640)
     arguments.add_argument("--output-tokens", type=int, default=128)
     arguments.add_argument("--input-tokens", type=int, default=128)
+    arguments.add_argument("--profile", action="store_true", help="where the time goes, on stderr")
     arguments.add_argument("--records", type=Path, help="write every record there, one JSON line each")
     asked = arguments.parse_args()
     raise_file_limit()
+    profile = cProfile.Profile(time.thread_time)
+    if asked.profile:
+        profile.enable()
     records, report = measured(
         asked.url, asked.api, asked.concurrency, asked.requests, asked.output_tokens, asked.input_tokens
     )
+    if asked.profile:
+        profile.disable()
+        pstats.Stats(profile, stream=sys.stderr).sort_stats("tottime").print_stats(25)
     if asked.records:
         asked.records.write_bytes(b"".join(orjson.dumps(asdict(record)) + b"\n" for record in records))
     print(orjson.dumps(told(records, report, asked.concurrency)).decode())  # noqa: T201
