@@ -186,12 +186,13 @@ def main() -> None:
     plan = QUICK if asked.quick else FULL
     deadline = time.monotonic() + (asked.budget_s or plan.budget_s)
     adopt_orphans()
+    before = _load()
     cores, book = Cores.split(), Book(asked.out, asked.resume)
     chosen = clients(asked.only, peers=not asked.skip_peers)
     with BenchServer(cores) as server:
         runs = ClientRuns(server, cores, lambda: deadline - time.monotonic())
         Bench(runs, book, plan, deadline).measure(chosen)
-    print(f"\n{cores}; load of the machine afterwards {_load()}\n\n{cost_table(chosen, book.cells)}")  # noqa: T201
+    print(f"\n{cores}; load of the machine {before} before, {_load()} after\n\n{cost_table(chosen, book.cells)}")  # noqa: T201
 
 
 def _load() -> str:

@@ -49,7 +49,11 @@ def cost_table(clients: Sequence[Client], cells: Cells) -> str:
             for cell, value in own.items()
             if isinstance(value, dict) and value.get("trouble")
         ]
-    return "\n".join([*lines, *(["", *notes] if notes else [])])
+    late = max(
+        (v["server_late_ms"] for own in cells.values() for c, v in own.items() if c.startswith("paced")), default=0
+    )
+    notes.insert(0, f"The server wrote frames at most {late:.0f} ms late (paced); a quiet machine has a few.")
+    return "\n".join([*lines, "", *notes])
 
 
 def _start(cells: Mapping[str, Any]) -> str:

@@ -1,7 +1,8 @@
 """What each load client calls TTFT, TPOT and ITL, and what it counts as failed, on the same scripted streams.
 
-Three cases, whose truth is the server's own account: chunks of three tokens as speculation makes them; the same over
-chat, with the role alone 80 ms before the first token; and 30 % failures (refused, cut, an error inside the stream).
+Four cases, whose truth is the server's own account: chunks of three tokens as speculation makes them; the same over
+chat, with the role alone 80 ms before the first token; and 30 % failures (refused, cut, an error inside the stream),
+over completions and over chat.
 `--save` keeps what every client said, for tests/orchestrator/test_peer_definitions.py and docs/peers.md.
 
     python -m benchmarks.peer_metrics --save tests/data/peers
@@ -44,6 +45,7 @@ CASES = (
     Case("speculation", Script(**SPECULATING), "completions", REQUESTS),  # type: ignore[arg-type]
     Case("chat-role", Script(**SPECULATING, role_ms=20.0), "chat", REQUESTS),  # type: ignore[arg-type]
     Case("failures", Script(**SPECULATING, failing=True), "completions", 40),  # type: ignore[arg-type]
+    Case("chat-failures", Script(**SPECULATING, failing=True), "chat", 40),  # type: ignore[arg-type]
 )
 
 
@@ -125,6 +127,7 @@ def main() -> None:
     """Run every installed client on every case, print a table each."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--only", action="append", default=[], metavar="NAME")
+    arguments.add_argument("--case", action="append", default=[], choices=[case.name for case in CASES])
     arguments.add_argument("--save", type=Path, help="keep what the clients said in this folder")
     arguments.add_argument("--budget-s", type=float, default=900.0)
     asked = arguments.parse_args()
@@ -134,7 +137,7 @@ def main() -> None:
     chosen = [client for client in clients() if client.name != RAW and (not asked.only or client.name in asked.only)]
     with BenchServer(cores) as server:
         runs = ClientRuns(server, cores, lambda: deadline - time.monotonic())
-        for case in CASES:
+        for case in (case for case in CASES if not asked.case or case.name in asked.case):
             print(f"\n{case.name}\n\n{HEAD}", flush=True)  # noqa: T201
             for client in chosen:
                 if client.missing:
