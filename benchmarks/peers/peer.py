@@ -160,15 +160,20 @@ def _inference_perf_words(work: Work) -> list[str]:
     def fixed(value: int) -> dict[str, int]:
         return {"min": value, "max": value, "mean": value, "std_dev": 0, "total_count": work.requests}
 
+    lengths = {
+        "type": "random",
+        "input_distribution": fixed(work.input_tokens),
+        "output_distribution": fixed(work.output_tokens),
+    }
+    # Its random prompts are for completions only.
+    half = work.input_tokens // 2
+    shared = {"num_groups": work.requests, "num_prompts_per_group": 1, "system_prompt_len": half, "question_len": half}
+    groups = {"type": "shared_prefix", "shared_prefix": {**shared, "output_len": work.output_tokens}}
     asked = {
         "api": {"type": "chat" if work.api == "chat" else "completion", "streaming": True},
         "server": {"type": "vllm", "model_name": MODEL, "base_url": work.url, "ignore_eos": True},
         "tokenizer": {"pretrained_model_name_or_path": str(TOKENIZER)},
-        "data": {
-            "type": "random",
-            "input_distribution": fixed(work.input_tokens),
-            "output_distribution": fixed(work.output_tokens),
-        },
+        "data": groups if work.api == "chat" else lengths,
         "load": {
             "type": "concurrent",
             "stages": [{"num_requests": work.requests, "concurrency_level": work.concurrency}],
