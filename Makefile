@@ -55,6 +55,7 @@ bench: $(RUNTIME)
 	$(BIN)/python -m benchmarks.cli_speed
 	$(BIN)/python -m benchmarks.stream_speed
 	$(BIN)/python -m benchmarks.diagnosis_speed
+	$(BIN)/python -m benchmarks.client_cost --quick
 
 docs: $(RUNTIME)
 	$(BIN)/python -m orchestrator.reference_pages docs
