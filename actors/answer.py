@@ -30,6 +30,7 @@ class Answer:
     """
 
     __slots__ = (
+        "_kept",
         "_last",
         "_native",
         "cached_tokens",
@@ -46,8 +47,9 @@ class Answer:
         "verify_ct",
     )
 
-    def __init__(self, *, native: bool) -> None:
+    def __init__(self, *, native: bool, keep_text: bool = False) -> None:
         self._native = native
+        self._kept: list[bytes] | None = [] if keep_text else None
         self._last: bytes | None = None
         self.chunk_ns: list[int] = []
         self.chunk_tokens: list[int] = []
@@ -64,6 +66,8 @@ class Answer:
 
     def take(self, payload: bytes, now: int) -> None:
         """One event. Events in the middle of a stream are read without decoding their JSON."""
+        if self._kept is not None:
+            self._kept.append(payload)
         count = middle_count(payload, native=self._native)
         tokens = self.output_tokens
         if count and tokens is not None:
@@ -89,6 +93,14 @@ class Answer:
             frame = _parse(self._last)
             if frame is not None:
                 self._read_facts(frame)
+
+    def text(self) -> str:
+        """What was answered, empty unless it was kept."""
+        frames = [frame for payload in self._kept or () if (frame := _parse(payload)) is not None]
+        if self._native:
+            return str(frames[-1].get("text") or "") if frames else ""
+        choices = [_mapping(choice) for frame in frames for choice in frame.get("choices") or ()]
+        return "".join(str(c.get("text") or _mapping(c.get("delta")).get("content") or "") for c in choices)
 
     @property
     def complete(self) -> bool:

@@ -75,9 +75,9 @@ class StreamClient:
             trace_configs=traces,
         )
 
-    def flight(self, request: Request, in_flight: int = 1) -> Flight:
-        """A request that is sent from now on."""
-        return Flight(request, native=self._native, in_flight=in_flight)
+    def flight(self, request: Request, in_flight: int = 1, *, keep_text: bool = False) -> Flight:
+        """A request that is sent from now on. With `keep_text` its answer's text can be asked for."""
+        return Flight(request, native=self._native, in_flight=in_flight, keep_text=keep_text)
 
     async def send(self, flight: Flight) -> None:
         """Send the request and read its answer to the end; what happened is in the flight."""
@@ -204,7 +204,8 @@ def request_body(spec: PointSpec, request: Request, model: str) -> dict[str, Any
         "stream_options": {"include_usage": True, "continuous_usage_stats": True},
     }
     if spec.api == "chat":
-        body["messages"] = [{"role": "user", "content": prompt.text}]
+        said = prompt.messages or (("user", prompt.text),)
+        body["messages"] = [{"role": role, "content": content} for role, content in said]
         body["max_completion_tokens"] = request.output_tokens
     else:
         body["prompt"] = prompt.text

@@ -32,9 +32,9 @@ class Flight:
     __slots__ = ("_cancelled", "answer", "end_ns", "error", "http_status", "in_flight", "request", "reused", "scope",
                  "sent_ns", "status")  # fmt: skip
 
-    def __init__(self, request: Request, *, native: bool, in_flight: int = 1) -> None:
+    def __init__(self, request: Request, *, native: bool, in_flight: int = 1, keep_text: bool = False) -> None:
         self.request = request
-        self.answer = Answer(native=native)
+        self.answer = Answer(native=native, keep_text=keep_text)
         self.in_flight = in_flight
         self.sent_ns = self.end_ns = time.monotonic_ns()
         self.http_status: int | None = None
