@@ -130,10 +130,13 @@ class RequestSource:
         return [s for s in self._kinds if first.get(id(s.tokens)) is s]
 
     def primers(self) -> list[SessionScript]:
-        """A request for every prefix that is shared, empty if none is."""
-        shared = [(i, traffic) for i, traffic in enumerate(self._mix) if traffic.shared_prefix_tokens]
+        """A request for every prefix that is shared, empty if none is. Blocks of a trace are shared as it says."""
+        shared = [
+            (i, traffic)
+            for i, traffic in enumerate(self._mix)
+            if traffic.shared_prefix_tokens and not self._kinds[i].trace
+        ]
         made = [(i, group) for i, traffic in shared for group in range(traffic.prefix_groups)]
-        made = [(i, group) for i, group in made if not self._kinds[i].conversations and not self._kinds[i].trace]
         return [self._script(_Entry(i, 0, 1, 0), n, "prime", group) for n, (i, group) in enumerate(made)]
 
     def _entry(self, number: int, stage: str) -> _Entry:

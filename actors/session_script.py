@@ -134,7 +134,7 @@ class SessionScript:
     def _say_from_file(self) -> None:
         if self._turn == 0:
             line = self._place.rank if self._place.stage == "measured" else -1 - self._place.rank
-            found = self._source.conversation(line, self._place.own, str(self._place.number))
+            found = self._source.conversation(line, self._place.own, str(self._place.number), self._place.group)
             self._file = said_in(found, whole=self._session is None)
             self._file_output = found.output_tokens
         self._tokens = None

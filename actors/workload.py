@@ -51,7 +51,7 @@ class Opening:
     def whole(self) -> Said:
         if isinstance(self.shared, str) and isinstance(self.own, str):
             return self.shared + self.own
-        return (*self.shared, *self.own)  # type: ignore[return-value]  # ids, both of them
+        return (*self.shared, *self.own)  # ids, both of them
 
 
 class PromptSource:
@@ -111,11 +111,13 @@ class PromptSource:
             return tuple(random.Random(own).choices(self._token_ids, k=tokens))
         return self.tokens.fit(lambda n: self._grown(head, n, own), tokens)
 
-    def conversation(self, line: int, own: str, label: str) -> Conversation:
-        """A conversation of the file behind its salt; lines come again when all were used."""
+    def conversation(self, line: int, own: str, label: str, group: int) -> Conversation:
+        """A conversation of the file behind its group's prefix and its salt; lines come again when all were used."""
         found = self.conversations[line % len(self.conversations)]
         first, *others = found.turns
-        salted = Turn(first.role, f"{_eight(own)} {label}. {first.content}")
+        shared = self._prefix(group)
+        head = f"{shared}\n" if shared else ""
+        salted = Turn(first.role, f"{head}{_eight(own)} {label}. {first.content}")
         return Conversation((salted, *others), found.output_tokens)
 
     def traced(self, request: TraceRequest, stage: str, own: str, label: str) -> str:

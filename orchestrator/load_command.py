@@ -16,8 +16,8 @@ from rich.table import Table
 
 from orchestrator.errors import BadInput, SpecsweepError
 from orchestrator.metrics import Distribution, PointMetrics, summarise
-from orchestrator.scenario_check import DATASETS
 from orchestrator.trial import ClientReport, LoadLevel, PointSpec
+from orchestrator.workload_check import DATASETS
 
 Api = Literal["generate", "completions", "chat"]
 

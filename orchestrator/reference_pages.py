@@ -32,6 +32,7 @@ from orchestrator.scenario import (
     json_schema,
 )
 from orchestrator.scenario_engine import Counters, Engine, HostCommand, Model, Value
+from orchestrator.scenario_traffic import ArrivalKeys, Bell, Decay, Distribution, MixEntry, Range, SessionKeys
 from orchestrator.sglang_rules import THEMES
 
 SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
@@ -43,6 +44,13 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("sweep", Sweep),
     ("slots", Slots),
     ("workloads[]", Workload),
+    ("workloads[].session", SessionKeys),
+    ("workloads[].mix[]", MixEntry),
+    ("workloads[].arrival", ArrivalKeys),
+    ("a number that is drawn", Distribution),
+    ("normal, lognormal", Bell),
+    ("uniform", Range),
+    ("exponential", Decay),
     ("workloads[].slo", Slo),
     ("measure", Measure),
     ("measure.profile", Profile),

@@ -72,7 +72,7 @@ class Traffic:
     """One kind of request among those of a point, drawn with `weight`. Lengths are in tokens.
 
     The first `shared_prefix_tokens` of a prompt are those of its group, one of `prefix_groups` that are equally likely.
-    Prompts of a `file:` dataset are sent as they stand there.
+    Prompts of a `file:` dataset are sent whole, whatever their length.
     """
 
     name: str

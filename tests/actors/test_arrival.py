@@ -160,6 +160,6 @@ def test_what_makes_no_arrivals_is_refused_by_name(arrival: Arrival, level: Load
 
 def test_the_default_fits_every_level() -> None:
     for kind in ("concurrency", "rate", "trace"):
-        check_arrival(Arrival(), LoadLevel(kind, 3.0))  # type: ignore[arg-type]
+        check_arrival(Arrival(), LoadLevel(kind, 3.0))
     check_arrival(Arrival(ramp_s=3.0), LoadLevel("concurrency", 3.0))
     check_arrival(Arrival("trace"), LoadLevel("trace", 0.5))
