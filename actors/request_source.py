@@ -131,12 +131,8 @@ class RequestSource:
 
     def primers(self) -> list[SessionScript]:
         """A request for every prefix that is shared, empty if none is. Blocks of a trace are shared as it says."""
-        shared = [
-            (i, traffic)
-            for i, traffic in enumerate(self._mix)
-            if traffic.shared_prefix_tokens and not self._kinds[i].trace
-        ]
-        made = [(i, group) for i, traffic in shared for group in range(traffic.prefix_groups)]
+        sharing = [i for i, kind in enumerate(self._mix) if kind.shared_prefix_tokens and not self._kinds[i].trace]
+        made = [(i, group) for i in sharing for group in range(self._mix[i].prefix_groups)]
         return [self._script(_Entry(i, 0, 1, 0), n, "prime", group) for n, (i, group) in enumerate(made)]
 
     def _entry(self, number: int, stage: str) -> _Entry:

@@ -192,7 +192,7 @@ def _estimate_s(scenario: Scenario, config: EngineConfig, points: list[Point]) -
 
 
 def _requests_s(spec: PointSpec, requests: int) -> float:
-    """Seconds for so many requests: users who think between them, a rate with its ramp, a trace that nobody has read."""
+    """Seconds for so many requests: of users who think, at a rate with its ramp, of a trace that nobody has read."""
     level, arrival = spec.level, spec.arrival
     if level.kind == "concurrency":
         return requests * (REQUEST_S + gap_per_request_s(spec.mix)) / level.value + arrival.ramp_s / 2

@@ -47,10 +47,10 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("workloads[].session", SessionKeys),
     ("workloads[].mix[]", MixEntry),
     ("workloads[].arrival", ArrivalKeys),
-    ("a number that is drawn", Distribution),
-    ("normal, lognormal", Bell),
-    ("uniform", Range),
-    ("exponential", Decay),
+    ("Distribution", Distribution),
+    ("Bell (normal, lognormal)", Bell),
+    ("Range (uniform)", Range),
+    ("Decay (exponential)", Decay),
     ("workloads[].slo", Slo),
     ("measure", Measure),
     ("measure.profile", Profile),
@@ -137,8 +137,8 @@ def _type_text(schema: dict[str, Any]) -> str:
         return f"`{word if isinstance(word, str) else json.dumps(word)}`"
     if "enum" in schema:
         return " or ".join(f"`{v}`" for v in schema["enum"])
-    if "anyOf" in schema:
-        return " or ".join(dict.fromkeys(_type_text(s) for s in schema["anyOf"] if s.get("type") != "null"))
+    if members := schema.get("anyOf") or schema.get("oneOf"):
+        return " or ".join(dict.fromkeys(_type_text(s) for s in members if s.get("type") != "null"))
     kind = schema.get("type")
     if kind == "array":
         return f"list of {_type_text(schema.get('items', {}))}"

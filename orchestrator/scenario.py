@@ -111,7 +111,7 @@ class Workload(Strict):
     )
     trace: list[Positive] = Field(
         default_factory=list,
-        description="Open loop: the trace in `dataset: file:PATH` is replayed so many times as fast as it was recorded.",
+        description="Open loop: the trace in `dataset: file:PATH` is replayed so many times as fast as recorded.",
     )
     arrival: Arrivals = Field(
         "poisson",

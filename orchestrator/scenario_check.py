@@ -161,10 +161,9 @@ def _check_limit(scenario: Scenario, path: tuple[str | int, ...], text: str, obj
     workload = find_workload(scenario, objective.workload)
     if limit.metric in NEEDS_SLO and workload is not None and workload.slo is None:
         return path, f"looks at {limit.metric}, which needs limits per request: give workload '{workload.name}' an slo"
-    if limit.level is not None and workload is not None:
-        if limit.level.value not in measured_levels(workload, limit.level.kind):
-            return path, f"looks at {limit.level}, which workload '{workload.name}' does not measure"
-    return None
+    if limit.level is None or workload is None or limit.level.value in measured_levels(workload, limit.level.kind):
+        return None
+    return path, f"looks at {limit.level}, which workload '{workload.name}' does not measure"
 
 
 def find_workload(scenario: Scenario, name: str | None) -> Workload | None:

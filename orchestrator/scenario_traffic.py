@@ -61,7 +61,7 @@ DrawnSeconds = Annotated[
 
 
 class SessionKeys(Strict):
-    """Several requests of one user, each with all that was said before, the server's answers too (docs/workloads.md)."""
+    """Several requests of one user, each with all that was said before, the server's answers too."""
 
     kind: Literal["chat", "agentic"] = Field(
         "chat", description="`chat`: a person who reads and types; `agentic`: a tool runs and its result is appended."
