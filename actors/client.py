@@ -178,7 +178,7 @@ def request_body(spec: PointSpec, request: Request, model: str) -> dict[str, Any
         "stream_options": {"include_usage": True, "continuous_usage_stats": True},
     }
     if spec.api == "chat":
-        said = getattr(prompt, "messages", None) or (("user", prompt.text),)
+        said = prompt.messages or (("user", prompt.text),)
         body["messages"] = [{"role": role, "content": content} for role, content in said]
         body["max_completion_tokens"] = request.output_tokens
     else:

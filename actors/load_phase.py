@@ -1,45 +1,116 @@
-"""How many requests a phase of a point sends, and until when. Pure."""
+"""How many requests a phase of a point sends, of which sessions, and until when: the share of one shard. Pure.
+
+The sessions of all shards together are those that one process alone would send: session s belongs to shard s modulo
+their count. Where there are fewer slots than shards, the shards beyond them send nothing.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import replace
+from bisect import bisect_right
+from dataclasses import dataclass
 
-from actors.workload import arrival_offsets
-from orchestrator.trial import PointSpec
+from actors.arrival import RateCurve, due_times, slot_starts, trace_times
+from actors.request_source import RequestSource
+from orchestrator.trial import PointSpec, Shard
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A session that begins: its number, how many requests it may send, when (ns from the start of the phase)."""
+
+    number: int
+    turns: int
+    due_ns: int = 0
 
 
 class Phase:
-    """Warm-up or measured load. `closed_ns` is when sending ended, 0 while it goes on; times on the monotonic clock."""
+    """Warm-up or measured load. `closed_ns` is when sending ended, 0 while it goes on; times on the monotonic clock.
 
-    def __init__(self, spec: PointSpec, *, warmup: bool, offsets: Sequence[int]) -> None:
-        self._spec = spec
-        self.warmup = warmup
-        self.offsets = offsets
-        self.issued = 0
-        self.began_ns = 0
-        self.closed_ns = 0
+    `starts` are the sessions of an open loop, `slots` when the slots of a closed one begin. `room` is how many requests
+    may be in flight at once, None without a limit.
+    """
+
+    def __init__(
+        self, source: RequestSource, stage: str, shard: Shard, *, requests: int | None, seconds: float | None
+    ) -> None:
+        self._source = source
+        self.stage = stage
+        self.warmup = stage != "measured"
+        self.open_loop = source.spec.level.open_loop
+        self.room: int | None = None
+        self.starts: list[Start] = []
+        self.slots: list[int] = []
+        self.issued = self.began_ns = self.closed_ns = 0
+        # Of a closed loop: sessions taken, requests that they may send. Of all: requests that running ones still want.
+        self._taken = self._reserved = self._awaited = 0
+        self._bound = requests
+        self._seconds = seconds
+        self._sessions: int | None = None
+        self._shard = _with_work(shard, source.spec)
+        if self._shard is None:
+            self._bound, self._seconds = 0, 0.0
+        else:
+            self._share(self._shard)
+
+    def _share(self, shard: Shard) -> None:
+        spec = self._source.spec
+        if self.open_loop:
+            total = spec.max_concurrency
+            self.room = None if total is None else len(range(shard.index, total, shard.count))
+            self.starts = schedule(self._source, self.stage, self._bound or 0)[shard.index :: shard.count]
+            self._sessions = len(self.starts)
+            if self.warmup:
+                self._bound = sum(start.turns for start in self.starts)
+            return
+        self.slots = slot_starts(spec.arrival.ramp_s, int(spec.level.value))[shard.index :: shard.count]
+        self.room = len(self.slots)
+        if self._bound is not None:
+            turns = self._source.sessions_of(self._bound, self.stage)[shard.index :: shard.count]
+            self._bound = sum(turns)
+            self._sessions = None if self.warmup else len(turns)
 
     def begin(self, now: int) -> None:
         self.began_ns = now
 
-    def wants_more(self, now: int) -> bool:
-        """Whether a request is to be sent at `now`.
+    def take(self, now: int) -> Start | None:
+        """The next session to begin, None if no more are wanted. Its first request counts as sent."""
+        if self.over(now) or not self._wants_session(now) or self._shard is None:
+            return None
+        if self.open_loop:
+            start = self.starts[self._taken]
+        else:
+            number = self._shard.index + self._shard.count * self._taken
+            turns = self._source.turns(number, self.stage)
+            if not self.warmup and self._bound is not None:
+                turns = min(turns, self._bound - self._reserved)
+            start = Start(number, turns)
+        self._taken += 1
+        self._reserved += start.turns
+        self._awaited += start.turns - 1
+        self.issued += 1
+        return start
 
-        A closed warm-up goes on until it has both the requests and the seconds, a closed measured phase until the
-        first of its bounds. In an open loop the schedule was made for that.
-        """
-        spec, elapsed_s = self._spec, (now - self.began_ns) / 1e9
-        if self.closed_ns:
+    def take_turn(self, now: int) -> bool:
+        """Whether a session that runs may send its next request, which then counts as sent."""
+        if self.closed_ns or not self._wants_turn(now):
             return False
-        if spec.level.open_loop:
-            return self.issued < len(self.offsets)
-        if self.warmup:
-            return self.issued < spec.warmup_requests or elapsed_s < spec.warmup_s
-        if spec.requests is not None and self.issued >= spec.requests:
-            return False
-        return spec.duration_s is None or elapsed_s < spec.duration_s
+        self.issued += 1
+        self._awaited -= 1
+        return True
+
+    def give_back(self, turns: int) -> None:
+        """A session ended with so many requests unsent; in a closed loop others are sent instead."""
+        self._reserved -= turns
+        self._awaited -= turns
+
+    def next_after(self, number: int) -> int | None:
+        """The number of the session that is to begin after this one (-1: of the next one), as far as is known."""
+        if self._shard is None:
+            return None
+        place = max(self._taken, (number - self._shard.index) // self._shard.count + 1)
+        if self._sessions is not None and place >= self._sessions:
+            return None
+        return self._shard.index + self._shard.count * place
 
     def close(self, now: int) -> None:
         """Sending has ended; the first call counts."""
@@ -47,35 +118,79 @@ class Phase:
 
     def over(self, now: int) -> bool:
         """Whether no more request will be sent; closes a phase whose time is up although nobody asked for more."""
-        if not self.closed_ns and not self.wants_more(now):
+        if not self.closed_ns and not self._wants_session(now) and not (self._awaited and self._wants_turn(now)):
             self.close(now)
         return bool(self.closed_ns)
 
+    def _wants_session(self, now: int) -> bool:
+        """A closed warm-up goes on until it has both the requests and the seconds, a closed measured phase until the
+        first of its bounds. In an open loop the schedule was made for that.
+        """
+        if self.open_loop:
+            return self._taken < len(self.starts)
+        if not self.warmup and self._bound is not None and self._reserved >= self._bound:
+            return False
+        return self._wants_turn(now)
 
-def warmup_phase(spec: PointSpec, seed: str) -> Phase:
+    def _wants_turn(self, now: int) -> bool:
+        elapsed_s = (now - self.began_ns) / 1e9
+        if self.warmup:
+            return self.issued < (self._bound or 0) or elapsed_s < (self._seconds or 0.0)
+        return self._seconds is None or elapsed_s < self._seconds
+
+
+def warmup_phase(source: RequestSource, shard: Shard) -> Phase:
     """At the point's own load level; may be empty."""
-    count = max(spec.warmup_requests, _due_within(spec, spec.warmup_s))
-    return Phase(spec, warmup=True, offsets=_offsets(spec, count, f"{seed}-warmup"))
+    spec = source.spec
+    requests = spec.warmup_requests
+    if spec.level.open_loop:
+        requests = max(requests, due_within(source, spec.warmup_s))
+    return Phase(source, "warmup", shard, requests=requests, seconds=spec.warmup_s)
 
 
-def measured_phase(spec: PointSpec, seed: str) -> Phase:
+def measured_phase(source: RequestSource, shard: Shard) -> Phase:
     """What counts."""
-    bounds = [] if spec.requests is None else [spec.requests]
-    if spec.duration_s is not None:
-        bounds.append(max(_due_within(spec, spec.duration_s), 1))
-    return Phase(spec, warmup=False, offsets=_offsets(spec, min(bounds, default=0), seed))
+    spec = source.spec
+    requests = spec.requests
+    if spec.level.open_loop and spec.duration_s is not None:
+        due = max(due_within(source, spec.duration_s), 1)
+        requests = due if requests is None else min(requests, due)
+    return Phase(source, "measured", shard, requests=requests, seconds=spec.duration_s)
 
 
-def profile_phase(spec: PointSpec, duration_s: float, seed: str) -> Phase:
+def profile_phase(source: RequestSource, duration_s: float, shard: Shard) -> Phase:
     """Load at the point's own level that is traced, and so does not count."""
-    traced = replace(spec, warmup_s=duration_s, warmup_requests=1)
-    return Phase(traced, warmup=True, offsets=_offsets(spec, max(_due_within(spec, duration_s), 1), f"{seed}-profile"))
+    requests = max(due_within(source, duration_s), 1) if source.spec.level.open_loop else 1
+    return Phase(source, "profile", shard, requests=requests, seconds=duration_s)
 
 
-def _due_within(spec: PointSpec, seconds: float) -> int:
-    return round(spec.level.value * seconds) if math.isfinite(spec.level.value) else 1
+def due_within(source: RequestSource, seconds: float) -> int:
+    """How many requests an open loop sends in so many seconds."""
+    spec = source.spec
+    if spec.level.kind == "trace":
+        due = trace_times(source.trace_due_s, spec.level.value)
+        return bisect_right(due, seconds * 1e9)
+    return round(RateCurve(spec.level.value, spec.arrival).requests_within(seconds))
 
 
-def _offsets(spec: PointSpec, count: int, seed: str) -> list[int]:
-    """Due times of an open loop; a closed loop has none."""
-    return arrival_offsets(spec.level.value, count, seed) if spec.level.open_loop else []
+def schedule(source: RequestSource, stage: str, requests: int) -> list[Start]:
+    """The sessions of an open loop that send so many requests together, and when they begin.
+
+    They begin at such a pace that requests come at the asked rate on the whole, the later ones of sessions included.
+    """
+    spec = source.spec
+    if spec.level.kind == "trace":
+        due = trace_times(source.trace_due_s, spec.level.value)[:requests]
+        return [Start(number, 1, at) for number, at in enumerate(due)]
+    turns = source.sessions_of(requests, stage)
+    pace = spec.level.value * len(turns) / max(requests, 1)
+    seed = source.salt if stage == "measured" else f"{source.salt}-{stage}"
+    due = due_times(spec.arrival, pace, len(turns), seed)
+    return [Start(number, wanted, at) for number, (wanted, at) in enumerate(zip(turns, due, strict=True))]
+
+
+def _with_work(shard: Shard, spec: PointSpec) -> Shard | None:
+    """The shard among those that have a slot each; None if there is none for it."""
+    slots = spec.max_concurrency if spec.level.open_loop else int(spec.level.value)
+    workers = shard.count if slots is None else min(shard.count, slots)
+    return Shard(shard.index, workers, shard.origin_unix_ns) if shard.index < workers else None

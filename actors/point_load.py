@@ -1,8 +1,8 @@
 """One point on its way: its phases, what is asked of the server between them, and what ends it. Plain asyncio.
 
-Order of a point: probe (one short request, so that prompts get their length) -> warm-up at the point's own level ->
-drain -> flush the prefix cache -> prime (only with a shared prefix) -> measured load -> drain -> load for a profile
-(only if one is asked for).
+Order of a point: probe (short requests, so that prompts get their length) -> warm-up at the point's own level ->
+drain -> flush the prefix cache -> prime (one request for each shared prefix) -> measured load -> drain -> load for a
+profile (only if one is asked for).
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ from functools import partial
 from typing import Literal
 
 from actors.client import StreamClient
-from actors.flight import Flight
 from actors.load_offer import LoadOffer
 from actors.load_phase import measured_phase, profile_phase, warmup_phase
 from actors.load_watch import OwnSpeed, counter_delta, counter_patterns, read_counters
 from actors.record_batch import RecordStream
+from actors.request_source import RequestSource
 from actors.server_load import ServerLoadWatch
 from actors.server_profile import ServerProfile
-from actors.workload import PromptSource
 from orchestrator.records import RequestStatus
 from orchestrator.trial import ClientReport, Point, Shard
 
@@ -40,15 +39,16 @@ class PointLoad:
         self._stream = stream
         self._hang_s = hang_s
         self._drain_s = drain_s
-        self._prompts = PromptSource(point.spec, repeat=point.repeat)
-        self._warmup = warmup_phase(point.spec, self._prompts.salt)
-        self._measured = measured_phase(point.spec, self._prompts.salt)
+        self._source = RequestSource(point.spec, repeat=point.repeat)
+        self._shard = Shard()
+        self._warmup = warmup_phase(self._source, self._shard)
+        self._measured = measured_phase(self._source, self._shard)
         self._speed = OwnSpeed()
         self._server_load = ServerLoadWatch(client.get_text)
         self._hung = False
         origin_ns = self._client.progress_ns = time.monotonic_ns()
         self._offer = LoadOffer(
-            point.spec, client, self._prompts, stream, self._speed, shard=Shard(), origin_ns=origin_ns
+            point.spec, client, self._source, stream, self._speed, shard=self._shard, origin_ns=origin_ns
         )
         self._offer.on_timeout = lambda: self._end_if_due(time.monotonic_ns())
         self.stopping = False
@@ -93,6 +93,7 @@ class PointLoad:
             server_queued_max=self._server_load.queued_max,
             server_token_usage_max=self._server_load.token_usage_max,
             profile=profile,
+            workload_hash=self._source.workload_hash,
         )
 
     def _stopped_by(self) -> Literal["duration", "requests", "cancelled", "hung"]:
@@ -107,19 +108,13 @@ class PointLoad:
         """Everything before the measured load; whether the prefix cache was flushed."""
         spec = self._spec
         await self._client.find_model()
-        if self._prompts.wants_calibration and (spec.warmup_requests or spec.warmup_s):
-            probe = await self._short_request()
-            if probe.status is RequestStatus.OK:
-                self._prompts.calibrate(probe.request.prompt, probe.answer.prompt_tokens)
+        if spec.warmup_requests or spec.warmup_s:
+            self._source.calibrate(await self._offer.probe())
         await self._offer.offer(self._warmup)
         flushed = await self._flush_cache()
-        if spec.shared_prefix_tokens and self._offer.ended is None:
-            await self._short_request()
+        await self._offer.prime()
+        await self._offer.prepare(self._measured)
         return flushed
-
-    async def _short_request(self) -> Flight:
-        """A warm-up request for a single token, alone on the server."""
-        return await self._offer.fly(self._offer.draw(True, output_tokens=1))
 
     async def _flush_cache(self) -> bool | None:
         """SGLang refuses while a request runs, and an aborted one may take a moment to end."""
@@ -151,7 +146,7 @@ class PointLoad:
             return None
         profile = ServerProfile(partial(self._client.post, timeout_s=_PROFILE_TIMEOUT_S), self._point, spec)
         if await profile.begin():
-            await self._offer.offer(profile_phase(self._spec, spec.duration_s, self._prompts.salt))
+            await self._offer.offer(profile_phase(self._source, spec.duration_s, self._shard))
             await profile.end()
         return profile.told
 

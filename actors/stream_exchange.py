@@ -39,8 +39,8 @@ class StreamExchange(Exchange):
     `unanswered` is why a connection broke before a single byte of the answer; nothing is judged then.
     """
 
-    __slots__ = ("_body", "_events", "_feed", "_flight", "_keep", "_limit_ns", "_lingering", "_load", "_loop", "_progress_ns",
-                 "_sent", "_streams", "_take", "_timer", "unanswered")  # fmt: skip
+    __slots__ = ("_body", "_events", "_feed", "_flight", "_keep", "_limit_ns", "_lingering", "_load", "_loop",
+                 "_progress_ns", "_sent", "_streams", "_take", "_timer", "unanswered")  # fmt: skip
 
     def __init__(self, flight: Flight, load: Clocked, limit_s: float, *, keep: bool = True) -> None:
         self._loop = asyncio.get_running_loop()

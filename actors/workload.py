@@ -1,141 +1,199 @@
-"""What is sent and when: prompts and arrival times, the same for every config that is measured with the same point.
+"""What one kind of traffic says: first prompts, what is added turn by turn, blocks of a trace. Pure but for the file.
 
-Every prompt begins with a salt of the point's seed and the request's number, so that no request, point or repeat warms
-the prefix cache of another; only `shared_prefix_tokens` are shared on purpose, within one point. Lengths of text
-prompts are met by characters per token: a guess by dataset, replaced by the server's own count for one probe prompt
-(`calibrate`), usually within a few percent. `random_ids` is exact. Prompts of `file:PATH` are sent whole.
+Every first prompt begins with a salt of its own, so that no request, point or repeat warms the prefix cache of another;
+only what is shared on purpose is shared: the prefix of a group within one point, blocks of a trace within one phase.
+Lengths are met by `PromptTokens`; `random_ids` is exact. Prompts of `file:PATH` are sent whole behind their salt.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
-import math
 import random
 from array import array
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
+from actors.dataset_file import Conversation, TraceRequest, Turn, read_conversations, read_trace
 from actors.prompt_text import text_of
+from actors.tokenizer import PromptTokens
 from orchestrator.errors import BadInput
-from orchestrator.trial import PointSpec, content_hash
+from orchestrator.traffic import Traffic
+from orchestrator.trial import PointSpec
 
-# Typical of current tokenizers with 100k tokens or more; only the probe prompt is built with them.
-_CHARACTERS_PER_TOKEN = {"random_text": 4.6, "code": 3.4, "repetitive": 2.4}
+TEXT_KINDS = ("random_text", "code", "repetitive")
 # Every vocabulary that is served has these; the first few hundred ids are often special or single bytes.
 TOKEN_IDS = range(300, 20_000)
+# Of the traces that name their blocks.
+BLOCK_TOKENS = 512
+
+Said = str | tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """Either text or token ids. `digest` identifies the prompt in records."""
+    """Text, token ids, or messages of a chat: pairs of role and content. `digest` identifies it in records."""
 
     text: str | None
     input_ids: tuple[int, ...] | None
     digest: str
+    messages: tuple[tuple[str, str], ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """How a session begins: what all of its group share, and what only it says."""
+
+    shared: Said
+    own: Said
+
+    @property
+    def whole(self) -> Said:
+        if isinstance(self.shared, str) and isinstance(self.own, str):
+            return self.shared + self.own
+        return (*self.shared, *self.own)  # ids, both of them
 
 
 class PromptSource:
-    """The prompts of one point. `repeat` tells apart the points that measure the same spec on several server starts."""
+    """What one kind of traffic says at one point. `tokens` may be shared with other kinds of the same text."""
 
-    def __init__(self, spec: PointSpec, *, repeat: int = 0, token_ids: range = TOKEN_IDS) -> None:
-        self._spec = spec
-        level = [spec.level.kind, spec.level.value]
-        shape = [spec.dataset, spec.input_tokens, spec.output_tokens, spec.shared_prefix_tokens, spec.api]
-        self.salt = content_hash([spec.seed, spec.workload, level, shape, repeat], 8)
+    def __init__(
+        self, spec: PointSpec, traffic: Traffic, salt: str, tokens: PromptTokens, token_ids: range = TOKEN_IDS
+    ) -> None:
+        self.traffic = traffic
+        self.tokens = tokens
+        self.sends_ids = traffic.dataset == "random_ids"
+        self.conversations: list[Conversation] = []
+        self.trace: list[TraceRequest] = []
+        self._kind = text_kind(traffic.dataset)
+        self._salt = f"{salt}-{traffic.name}"
         self._token_ids = token_ids
-        self._lines = read_prompts(spec.dataset)
-        random.Random(self.salt).shuffle(self._lines)
-        self._characters_per_token = _CHARACTERS_PER_TOKEN.get(spec.dataset, 4.0)
-        if spec.dataset == "random_ids" and spec.api != "generate":
+        self._prefixes: dict[int, Said] = {}
+        self._block = lru_cache(4096)(self._make_block)
+        if self.sends_ids and spec.api != "generate":
             raise BadInput(f"dataset random_ids sends token ids, which api {spec.api} does not take; use api generate")
+        path = dataset_path(traffic.dataset)
+        if spec.level.kind == "trace":
+            if path is None:
+                raise BadInput(f"dataset {traffic.dataset} is no trace; a trace is read from file:PATH")
+            self.trace = sorted(read_trace(path), key=lambda request: request.due_s)
+        elif path is not None:
+            self.conversations = read_conversations(path)
+            random.Random(salt).shuffle(self.conversations)
 
     @property
     def wants_calibration(self) -> bool:
         """Whether the length of prompts depends on the server's tokenizer."""
-        return self._spec.dataset in _CHARACTERS_PER_TOKEN
+        made = bool(self.trace) or self.traffic.dataset in TEXT_KINDS
+        return made and not self.tokens.exact
 
-    def calibrate(self, prompt: Prompt, prompt_tokens: int | None) -> None:
-        """Build all further prompts as long as the server's count for `prompt` asks for."""
-        if prompt.text and prompt_tokens and self.wants_calibration:
-            self._characters_per_token = min(max(len(prompt.text) / prompt_tokens, 0.5), 20.0)
+    def forget(self) -> None:
+        """What was made before lengths were calibrated."""
+        self._prefixes.clear()
+        self._block.cache_clear()
 
-    def prompt(self, index: int, *, warmup: bool = False) -> Prompt:
-        """The prompt of one request; warm-up prompts are others than measured ones."""
-        # The salt leads with what differs, since a radix cache shares whatever two prompts begin with.
-        own = f"{self.salt}-{'w' if warmup else 'm'}{index}"
-        salt = hashlib.sha256(own.encode()).hexdigest()[:8]
-        if self._spec.dataset == "random_ids":
-            return _prompt_of_ids(self._ids(own))
-        # Warm-up takes the lines of a file from the end, so that it meets measured ones as late as possible.
-        return _prompt_of_text(self._text(own, f"{salt} {index}. ", -1 - index if warmup else index))
+    def opening(self, own: str, label: str, tokens: int, group: int) -> Opening:
+        """A first prompt of so many tokens in all. `own` is the seed of all that only it says, `label` stands in it."""
+        shared = self._prefix(group)
+        left = tokens - self.traffic.shared_prefix_tokens
+        if self.sends_ids:
+            ids = random.Random(own).choices(self._token_ids, k=max(left, 0))
+            return Opening(shared[: len(shared) + min(left, 0)], tuple(ids))
+        assert isinstance(shared, str)
+        head = f"{shared}\n" if shared else ""
+        salt = f"{_eight(own)} {label}. "
+        whole = self.tokens.fit(lambda n: self._grown(f"{head}{salt}", n, own), max(tokens, 1))
+        return Opening(head, whole.removeprefix(head))
 
-    def _text(self, own: str, salt: str, line: int) -> str:
-        spec, per_token = self._spec, self._characters_per_token
-        kind = spec.dataset if spec.dataset in _CHARACTERS_PER_TOKEN else "random_text"
-        head = salt
-        if spec.shared_prefix_tokens:
-            shared = f"{self.salt} " + text_of(kind, round(spec.shared_prefix_tokens * per_token), self.salt)
-            head = f"{shared}\n{salt}"
-        if self._lines:
-            return head + self._lines[line % len(self._lines)]
-        left = round(spec.input_tokens * per_token) - len(head)
-        return head + text_of(kind, left, own) if left > 0 else head
+    def more(self, own: str, tokens: int, head: str = "") -> Said:
+        """What a later turn says besides, of so many tokens with its head; `own` is its seed."""
+        if self.sends_ids:
+            return tuple(random.Random(own).choices(self._token_ids, k=tokens))
+        return self.tokens.fit(lambda n: self._grown(head, n, own), tokens)
 
-    def _ids(self, own: str) -> tuple[int, ...]:
-        shared = min(self._spec.shared_prefix_tokens, self._spec.input_tokens)
-        common = random.Random(self.salt).choices(self._token_ids, k=shared)
-        return (*common, *random.Random(own).choices(self._token_ids, k=self._spec.input_tokens - shared))
+    def conversation(self, line: int, own: str, label: str, group: int) -> Conversation:
+        """A conversation of the file behind its group's prefix and its salt; lines come again when all were used."""
+        found = self.conversations[line % len(self.conversations)]
+        first, *others = found.turns
+        shared = self._prefix(group)
+        head = f"{shared}\n" if shared else ""
+        salted = Turn(first.role, f"{head}{_eight(own)} {label}. {first.content}")
+        return Conversation((salted, *others), found.output_tokens)
 
+    def traced(self, request: TraceRequest, stage: str, own: str, label: str) -> str:
+        """The prompt of a request of the trace: of its blocks if they are named, else one of its own."""
+        if not request.blocks:
+            whole = self.opening(own, label, request.input_tokens, 0).own
+            assert isinstance(whole, str)
+            return whole
+        full = min(len(request.blocks) - 1, max(request.input_tokens - 1, 0) // BLOCK_TOKENS)
+        head = "".join(self._block(stage, block) for block in request.blocks[:full])
+        last = f"{self._salt}-{stage}-block-{request.blocks[full]}"
+        return self.tokens.fit(lambda n: self._grown(f"{head}{_eight(last)} ", n, last), request.input_tokens)
 
-def arrival_offsets(rate: float, count: int, seed: str) -> list[int]:
-    """Nanoseconds from the start of a phase at which `count` requests are due at `rate` per second.
+    def _grown(self, head: str, characters: int, seed: str) -> str:
+        left = characters - len(head)
+        return head + text_of(self._kind, left, seed) if left > 0 else head
 
-    Poisson arrivals under the condition that the count is met: exponential gaps, scaled so that the last request is due
-    at count / rate. Times are absolute, so a late send does not move those after it.
-    """
-    if not (math.isfinite(rate) and rate > 0):
-        raise BadInput(f"rate is {rate}; an open loop needs a finite number of requests per second above 0")
-    rng = random.Random(f"arrivals {seed}")
-    sums: list[float] = []
-    total = 0.0
-    for _ in range(count):
-        total += rng.expovariate(1.0)
-        sums.append(total)
-    return [round(at / total * count / rate * 1e9) for at in sums]
+    def _prefix(self, group: int) -> Said:
+        """What the prompts of a group share; another for every point."""
+        if group not in self._prefixes:
+            tokens, seed = self.traffic.shared_prefix_tokens, f"{self._salt}-group{group}"
+            if self.sends_ids:
+                self._prefixes[group] = tuple(random.Random(seed).choices(self._token_ids, k=tokens))
+            else:
+                salt = f"{_eight(seed)} "
+                self._prefixes[group] = self.tokens.fit(lambda n: self._grown(salt, n, seed), tokens) if tokens else ""
+        return self._prefixes[group]
 
-
-def _prompt_of_text(text: str) -> Prompt:
-    return Prompt(text, None, hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16])
-
-
-def _prompt_of_ids(ids: tuple[int, ...]) -> Prompt:
-    return Prompt(None, ids, hashlib.sha256(array("q", ids)).hexdigest()[:16])
-
-
-def read_prompts(dataset: str) -> list[str]:
-    """Lines of `file:PATH`: JSON objects with a `prompt`, or plain text; empty for the built-in datasets."""
-    if not dataset.startswith("file:"):
-        return []
-    path = Path(dataset.removeprefix("file:"))
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"dataset {dataset}: cannot be read on the load host: {error}") from error
-    prompts = [_line_prompt(line, f"{path}:{i}") for i, line in enumerate(lines, 1) if line.strip()]
-    if not prompts:
-        raise BadInput(f"dataset {dataset}: holds no prompt")
-    return prompts
+    def _make_block(self, stage: str, block: int) -> str:
+        seed = f"{self._salt}-{stage}-block-{block}"
+        return self.tokens.fit(lambda n: self._grown(f"{_eight(seed)} ", n - 1, seed), BLOCK_TOKENS) + "\n"
 
 
-def _line_prompt(line: str, place: str) -> str:
-    if not line.lstrip().startswith("{"):
-        return line
-    try:
-        value = json.loads(line)
-    except ValueError:
-        return line  # a text line that begins with a brace, such as a piece of code
-    prompt = value.get("prompt") if isinstance(value, dict) else None
-    if not isinstance(prompt, str):
-        raise BadInput(f"{place}: is a JSON object without a 'prompt' text")
-    return prompt
+class Context:
+    """What was said so far, as one prompt: of a chat its messages, else a text or ids that go on where they ended."""
+
+    def __init__(self, *, chat: bool) -> None:
+        self._chat = chat
+        self._turns: list[tuple[str, str]] = []
+        self._ids: tuple[int, ...] = ()
+        self._hash = hashlib.sha256()
+
+    def say(self, role: str, said: Said) -> None:
+        """Add a turn."""
+        if not isinstance(said, str):
+            self._ids += said
+            self._hash.update(array("q", said).tobytes())
+            return
+        if self._turns and role != "assistant":
+            self._hash.update(b"\n\n")
+        self._turns.append((role, said))
+        self._hash.update(said.encode("utf-8", "replace"))
+
+    def prompt(self) -> Prompt:
+        """All of it."""
+        digest = self._hash.hexdigest()[:16]
+        if self._ids:
+            return Prompt(None, self._ids, digest)
+        if self._chat and (len(self._turns) > 1 or self._turns[0][0] != "user"):
+            return Prompt(None, None, digest, tuple(self._turns))
+        parts = []
+        for i, (role, text) in enumerate(self._turns):
+            parts.append(f"\n\n{text}" if i and role != "assistant" else text)
+        return Prompt("".join(parts), None, digest)
+
+
+def text_kind(dataset: str) -> str:
+    """The kind of text that is made for a dataset, where any is."""
+    return dataset if dataset in TEXT_KINDS else "random_text"
+
+
+def dataset_path(dataset: str) -> Path | None:
+    """The file of a dataset, None for those that are made."""
+    return Path(dataset.removeprefix("file:")) if dataset.startswith("file:") else None
+
+
+def _eight(seed: str) -> str:
+    """What leads a prompt: a radix cache shares whatever two prompts begin with."""
+    return hashlib.sha256(seed.encode()).hexdigest()[:8]

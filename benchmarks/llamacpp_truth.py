@@ -68,6 +68,7 @@ class Load:
 
     async def _request(self, salt: str, session: aiohttp.ClientSession) -> None:
         workload = self.workload
+        assert isinstance(workload.input_tokens, int), "this benchmark sends prompts of one length"
         length = round(workload.input_tokens * CHARACTERS.get(workload.dataset, 4.0))
         body = {
             "model": "any", "prompt": f"{salt} {text_of(_kind(workload), length, salt)}", "stream": True,

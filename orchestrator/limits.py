@@ -9,7 +9,7 @@ from orchestrator.trial import LoadLevel
 
 _LIMIT = re.compile(
     r"^\s*(?P<metric>[a-z][a-z0-9_]*)\s*(?P<op><=|>=|<|>)\s*(?P<bound>-?\d+(?:\.\d+)?(?:e-?\d+)?)"
-    r"\s*(?:@\s*(?:C=(?P<concurrency>\d+)|(?P<rate>\d+(?:\.\d+)?)\s*req/s))?\s*$"
+    r"\s*(?:@\s*(?:C=(?P<concurrency>\d+)|(?P<rate>\d+(?:\.\d+)?)\s*req/s|trace\s*x(?P<trace>\d+(?:\.\d+)?)))?\s*$"
 )
 
 
@@ -41,4 +41,6 @@ def parse_limit(text: str) -> Limit:
         level = LoadLevel("concurrency", float(found["concurrency"]))
     elif found["rate"]:
         level = LoadLevel("rate", float(found["rate"]))
+    elif found["trace"]:
+        level = LoadLevel("trace", float(found["trace"]))
     return Limit(found["metric"], found["op"], float(found["bound"]), level, " ".join(text.split()))

@@ -23,6 +23,7 @@ from orchestrator.scenario import Scenario
 from orchestrator.sglang_rules import RULED_ENGINES, broken_rule
 from orchestrator.sweep_space import expand
 from orchestrator.trial import EngineConfig, Repaired, Trial, freeze_settings
+from orchestrator.workload_traffic import kinds_of, longest_request
 
 # Tokens of a request that are neither prompt nor answer: chat templates, drafts that are verified, rounding to pages.
 RESERVED_TOKENS = 256
@@ -246,10 +247,10 @@ class Lineages:
 def needs_of(scenario: Scenario) -> Needs:
     """What the workloads ask of any server; prompts from a file may be of any length."""
     running = [level for workload in scenario.workloads for level in workload.concurrency]
-    running += [w.max_concurrency or OPEN_LOOP_REQUESTS for w in scenario.workloads if w.rates]
-    if any(workload.dataset.startswith("file:") for workload in scenario.workloads):
+    running += [w.max_concurrency or OPEN_LOOP_REQUESTS for w in scenario.workloads if w.rates or w.trace]
+    if any(kind.dataset.startswith("file:") for workload in scenario.workloads for kind in kinds_of(workload)):
         return Needs(max(running), None)
-    longest = max(workload.input_tokens + workload.output_tokens for workload in scenario.workloads)
+    longest = max(map(longest_request, scenario.workloads))
     return Needs(max(running), -(-(longest * 11 // 10 + RESERVED_TOKENS) // 256) * 256)
 
 

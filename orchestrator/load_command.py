@@ -16,8 +16,8 @@ from rich.console import Console
 from orchestrator.errors import BadInput, SpecsweepError
 from orchestrator.metrics import PointMetrics, summarise
 from orchestrator.point_view import print_point
-from orchestrator.scenario_check import DATASETS
 from orchestrator.trial import ClientReport, LoadLevel, PointSpec
+from orchestrator.workload_check import DATASETS
 
 Api = Literal["generate", "completions", "chat"]
 

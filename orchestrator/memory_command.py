@@ -27,6 +27,7 @@ from orchestrator.settings import canonical_settings
 from orchestrator.sglang_rules import broken_rule
 from orchestrator.sweep_space import expand
 from orchestrator.trial import EngineConfig
+from orchestrator.workload_traffic import longest_request
 
 # Digits from this length on may be the beginning of a config's id (12 hex digits); fewer are a number.
 SHORTEST_ID = 6
@@ -81,7 +82,7 @@ def _check_request(request: MemoryRequest) -> None:
 
 def loads_of(scenario: Scenario) -> list[Load]:
     """The requests of the scenario's workloads."""
-    return [Load(w.name, w.input_tokens + w.output_tokens) for w in scenario.workloads]
+    return [Load(w.name, longest_request(w)) for w in scenario.workloads]
 
 
 def _of_scenario(request: MemoryRequest, path: Path) -> tuple[str, Prediction, list[Load], int]:

@@ -13,7 +13,17 @@ from orchestrator.extra_body import body_text
 from orchestrator.scenario import Profile, Scenario, Workload
 from orchestrator.scenario_engine import Engine
 from orchestrator.sweep_space import expand
+from orchestrator.traffic import POISSON
 from orchestrator.trial import EngineConfig, LoadLevel, Point, PointSpec, ProfileSpec, Repaired, Trial, content_hash
+from orchestrator.workload_traffic import (
+    arrival_of,
+    gap_per_request_s,
+    kinds_of,
+    load_levels,
+    session_turns,
+    traffic_of,
+    typical_tokens,
+)
 
 # Rough seconds of a server start; they only have to order starts by cost (measured starts replace them in ETAs).
 START_S = 60.0
@@ -23,6 +33,8 @@ DRAIN_S = 5.0
 COMMAND_START_S = {"cpu": 10.0, "gpu": 120.0}
 # A window given in requests has no known length; this is the guess for `plan`.
 REQUEST_S = 5.0
+# Requests per second of a trace that has not been read.
+TRACE_RATE = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,21 +107,15 @@ def point_specs(scenario: Scenario) -> tuple[PointSpec, ...]:
     )
 
 
-def load_levels(workload: Workload) -> list[LoadLevel]:
-    """Closed-loop levels, then rates, each ascending."""
-    levels = [LoadLevel("concurrency", float(c)) for c in sorted(workload.concurrency)]
-    return levels + [LoadLevel("rate", r) for r in sorted(workload.rates)]
-
-
 def _point_spec(scenario: Scenario, workload: Workload, level: LoadLevel) -> PointSpec:
-    measure = scenario.measure
+    measure, kinds = scenario.measure, kinds_of(workload)
     return PointSpec(
         workload=workload.name,
         level=level,
         api=workload.api,
         dataset=workload.dataset,
-        input_tokens=workload.input_tokens,
-        output_tokens=workload.output_tokens,
+        input_tokens=typical_tokens(tuple((kind.weight, kind.input_tokens) for kind in kinds)),
+        output_tokens=typical_tokens(tuple((kind.weight, kind.output_tokens) for kind in kinds)),
         warmup_s=measure.warmup_s,
         warmup_requests=measure.warmup_requests,
         duration_s=measure.duration_s,
@@ -124,6 +130,9 @@ def _point_spec(scenario: Scenario, workload: Workload, level: LoadLevel) -> Poi
         extra_body=body_text(workload.extra_body),
         counters=_counters(scenario.engine),
         profile=_profile_spec(measure.profile),
+        traffic=traffic_of(workload),
+        arrival=arrival_of(workload, level),
+        tokenizer=workload.tokenizer or "",
     )
 
 
@@ -165,8 +174,9 @@ def _spec_identity(spec: PointSpec) -> list[Any]:
     So earlier runs can be resumed.
     """
     names = [name for name in spec.__slots__ if name != "profile"]
-    added = {"extra_body", "counters"}
-    return [value for name in names if (value := getattr(spec, name)) or name not in added]
+    added = {"extra_body", "counters", "traffic", "tokenizer"}
+    values = [(name, getattr(spec, name)) for name in names]
+    return [v for name, v in values if (v or name not in added) and not (name == "arrival" and v == POISSON)]
 
 
 def _estimate_s(scenario: Scenario, config: EngineConfig, points: list[Point]) -> float:
@@ -176,11 +186,26 @@ def _estimate_s(scenario: Scenario, config: EngineConfig, points: list[Point]) -
     if measure.requests is not None:
         window = 0.0
         for point in points:
-            parallel = point.spec.level.value if point.spec.level.kind == "concurrency" else None
-            rate = parallel / REQUEST_S if parallel else point.spec.level.value
-            window += measure.requests / rate / len(points)
+            window += _requests_s(point.spec, measure.requests) / len(points)
     profile = measure.profile.duration_s + DRAIN_S if measure.profile else 0.0
     return start + len(points) * (measure.warmup_s + window + DRAIN_S + profile)
+
+
+def _requests_s(spec: PointSpec, requests: int) -> float:
+    """Seconds for so many requests: of users who think, at a rate with its ramp, of a trace that nobody has read."""
+    level, arrival = spec.level, spec.arrival
+    if level.kind == "concurrency":
+        return requests * (REQUEST_S + gap_per_request_s(spec.mix)) / level.value + arrival.ramp_s / 2
+    if level.kind == "trace":
+        return requests / TRACE_RATE / level.value
+    # The later requests of the last session come after it has begun.
+    rest = max(session_turns(spec.mix) - 1, 0) * REQUEST_S + gap_per_request_s(spec.mix) * session_turns(spec.mix)
+    left, seconds = requests / level.value + arrival.ramp_s / 2, 0.0
+    for length_s, share in arrival.steps[:-1]:
+        if left <= length_s * share:
+            return seconds + left / share + rest
+        left, seconds = left - length_s * share, seconds + length_s
+    return seconds + left / (arrival.steps[-1][1] if arrival.steps else 1.0) + rest
 
 
 def start_estimate_s(scenario: Scenario, config: EngineConfig) -> float:
@@ -217,6 +242,22 @@ def _spread(trials: list[Trial], slot_count: int, seed: int) -> tuple[tuple[Tria
     return tuple(tuple(slot) for slot in slots)
 
 
-def dataset_files(scenario: Scenario) -> list[PurePath]:
+@dataclass(frozen=True, slots=True)
+class DatasetFile:
+    """A file that load hosts read: prompts and conversations, or a trace. `key` is where the scenario names it."""
+
+    path: PurePath
+    traced: bool
+    key: str
+
+
+def dataset_files(scenario: Scenario) -> list[DatasetFile]:
     """Files that workloads read, to be checked before anything starts."""
-    return [PurePath(w.dataset.removeprefix("file:")) for w in scenario.workloads if w.dataset.startswith("file:")]
+    found = []
+    for i, workload in enumerate(scenario.workloads):
+        for j, kind in enumerate(kinds_of(workload)):
+            if kind.dataset.startswith("file:"):
+                key = f"workloads[{i}].mix[{j}].dataset" if workload.mix else f"workloads[{i}].dataset"
+                path = PurePath(kind.dataset.removeprefix("file:"))
+                found.append(DatasetFile(path, bool(workload.trace), key))
+    return found

@@ -147,6 +147,8 @@ def level_of(at: At) -> LoadLevel:
     """The load level that an `at` names."""
     if at.concurrency is not None:
         return LoadLevel("concurrency", float(at.concurrency))
+    if at.trace is not None:
+        return LoadLevel("trace", at.trace)
     return LoadLevel("rate", float(at.rate or 0))
 
 

@@ -32,6 +32,7 @@ from orchestrator.scenario import (
     json_schema,
 )
 from orchestrator.scenario_engine import Counters, Engine, HostCommand, Model, Value
+from orchestrator.scenario_traffic import ArrivalKeys, Bell, Decay, Distribution, MixEntry, Range, SessionKeys
 from orchestrator.sglang_rules import THEMES
 
 SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
@@ -43,6 +44,13 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("sweep", Sweep),
     ("slots", Slots),
     ("workloads[]", Workload),
+    ("workloads[].session", SessionKeys),
+    ("workloads[].mix[]", MixEntry),
+    ("workloads[].arrival", ArrivalKeys),
+    ("Distribution", Distribution),
+    ("Bell (normal, lognormal)", Bell),
+    ("Range (uniform)", Range),
+    ("Decay (exponential)", Decay),
     ("workloads[].slo", Slo),
     ("measure", Measure),
     ("measure.profile", Profile),
@@ -129,8 +137,8 @@ def _type_text(schema: dict[str, Any]) -> str:
         return f"`{word if isinstance(word, str) else json.dumps(word)}`"
     if "enum" in schema:
         return " or ".join(f"`{v}`" for v in schema["enum"])
-    if "anyOf" in schema:
-        return " or ".join(dict.fromkeys(_type_text(s) for s in schema["anyOf"] if s.get("type") != "null"))
+    if members := schema.get("anyOf") or schema.get("oneOf"):
+        return " or ".join(dict.fromkeys(_type_text(s) for s in members if s.get("type") != "null"))
     kind = schema.get("type")
     if kind == "array":
         return f"list of {_type_text(schema.get('items', {}))}"

@@ -152,12 +152,16 @@ def _refuse_what_rules_refuse_by_now(root: Path, stored: Scenario) -> None:
 
 def check_dataset_files(scenario: Scenario) -> None:
     """Files that workloads read must be there, and hold prompts, before anything starts."""
-    from actors.workload import read_prompts
+    from actors.dataset_file import read_conversations, read_trace
 
     for file in dataset_files(scenario):
-        if not Path(file).is_file():
-            raise BadInput(f"workload dataset file:{file}: no such file (paths are relative to the working directory)")
-        read_prompts(f"file:{file}")
+        path = Path(file.path)
+        if not path.is_file():
+            raise BadInput(f"{file.key}: file:{path}: no such file (paths are relative to the working directory)")
+        try:
+            (read_trace if file.traced else read_conversations)(path)
+        except BadInput as error:
+            raise BadInput(f"{file.key}: {error}") from None
 
 
 def check_fault_script(scenario: Scenario) -> None:

@@ -23,6 +23,7 @@ from orchestrator.scenario_engine import (
     Strict,
     Value,
 )
+from orchestrator.scenario_traffic import Arrivals, Drawn, MixEntry, SessionKeys
 
 
 class Sweep(Strict):
@@ -95,18 +96,47 @@ class Workload(Strict):
     name: Name = Field(description="Name by which objectives refer to it.")
     dataset: str = Field(
         "random_text",
-        description="`random_text` (prose), `code`, `repetitive`, `random_ids`, or `file:PATH` "
-        "(one prompt a line, or JSON lines with a `prompt`). Speculation gains depend on it.",
+        description="`random_text` (prose), `code`, `repetitive`, `random_ids`, or `file:PATH`: prompts, conversations "
+        "or a trace (docs/workloads.md). Speculation gains depend on it.",
     )
-    input_tokens: Count = Field(256, description="Prompt length in tokens (closely met; the server's count is stored).")
-    output_tokens: Count = Field(256, description="Tokens to generate per request.")
+    input_tokens: Drawn = Field(
+        256,
+        description="Prompt length in tokens, or how it is drawn: `{normal: {mean: 512, std: 100}}` (closely met; the "
+        "server's count is stored).",
+    )
+    output_tokens: Drawn = Field(256, description="Tokens to generate per request, or how they are drawn.")
     concurrency: list[Count] = Field(default_factory=list, description="Closed loop: requests in flight.")
-    rates: list[Positive] = Field(default_factory=list, description="Open loop: requests per second (Poisson).")
+    rates: list[Positive] = Field(
+        default_factory=list, description="Open loop: requests per second, all turns of sessions counted."
+    )
+    trace: list[Positive] = Field(
+        default_factory=list,
+        description="Open loop: the trace in `dataset: file:PATH` is replayed so many times as fast as recorded.",
+    )
+    arrival: Arrivals = Field(
+        "poisson",
+        description="When requests of `rates` are due: `poisson`, `constant`, `gamma`, or a mapping with bursts, ramps "
+        "and steps.",
+    )
     max_concurrency: Count | None = Field(None, description="Open loop: most requests in flight; excess waits in us.")
     api: Literal["generate", "completions", "chat"] = Field("generate", description="Which endpoint is used.")
     temperature: float = Field(0.0, ge=0, description="Sampling temperature, always sent.")
     ignore_eos: bool = Field(True, description="Generate `output_tokens` whatever the model says.")
-    shared_prefix_tokens: int = Field(0, ge=0, description="Tokens that all prompts of a point have in common.")
+    shared_prefix_tokens: int = Field(0, ge=0, description="Tokens that all prompts of a group have in common.")
+    prefix_groups: Count = Field(
+        1,
+        description="Groups of prompts with a shared prefix each, equally likely; prefixes are primed before the load.",
+    )
+    session: SessionKeys | None = Field(None, description="Several requests of one user instead of single ones.")
+    mix: list[MixEntry] = Field(
+        default_factory=list, description="Several kinds of traffic at once. What one leaves out is as said here."
+    )
+    tokenizer: str | None = Field(
+        None,
+        min_length=1,
+        description="Folder with the model's `tokenizer.json` on the load hosts: lengths of prompts are exact then. "
+        "Default: by the server's count for one prompt.",
+    )
     slo: Slo | None = Field(None, description="Limits per request, for goodput.")
     extra_body: dict[str, JsonValue] = Field(
         default_factory=dict,
@@ -144,10 +174,11 @@ class Measure(Strict):
 
 
 class At(Strict):
-    """The load level an objective looks at: exactly one of the two."""
+    """The load level an objective looks at: exactly one of these."""
 
     concurrency: Count | None = Field(None, description="A level of the workload's `concurrency` list.")
     rate: Positive | None = Field(None, description="A level of the workload's `rates` list.")
+    trace: Positive | None = Field(None, description="A level of the workload's `trace` list.")
 
 
 class Criterion(Strict):
@@ -165,8 +196,8 @@ class Objective(Criterion):
     name: Name = Field(description="Name of the ranking.")
     limits: list[str] = Field(
         default_factory=list,
-        description="Gates such as `ttft_p95_ms <= 500`, at the objective's level unless `@ C=16` or `@ 5 req/s` "
-        "follows. A config that fails one is listed behind all that pass.",
+        description="Gates such as `ttft_p95_ms <= 500`, at the objective's level unless `@ C=16`, `@ 5 req/s` "
+        "or `@ trace x1` follows. A config that fails one is listed behind all that pass.",
     )
     near_tie: float = Field(
         0.02, ge=0, lt=1, description="Configs within this share of the best are near-ties, decided by tie_breakers."

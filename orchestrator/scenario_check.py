@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from orchestrator.command_check import check_command
 from orchestrator.dialect import release_numbers
-from orchestrator.extra_body import owned_keys
 from orchestrator.faked_check import check_faked
 from orchestrator.launch_check import launch_fault
 from orchestrator.limits import parse_limit
@@ -16,9 +14,9 @@ from orchestrator.options import SettingsFault, canonical_name, nearest
 from orchestrator.scenario import At, Criterion, Scenario, Workload
 from orchestrator.sweep_check import Fault, check_exclude, check_setting_names, check_zip
 from orchestrator.sweep_space import expand
+from orchestrator.workload_check import check_workloads, measured_levels
 
 NEEDS_SLO = frozenset({"goodput_rps", "attainment"})
-DATASETS = ("random_text", "code", "repetitive", "random_ids")
 
 
 def check_scenario(scenario: Scenario) -> Fault | None:
@@ -33,7 +31,7 @@ def check_scenario(scenario: Scenario) -> Fault | None:
         check_faked,
         check_zip,
         check_exclude,
-        _check_workloads,
+        check_workloads,
         _check_measure,
         _check_objectives,
         _check_configs,
@@ -86,47 +84,6 @@ def _check_slots(scenario: Scenario) -> Fault | None:
         return ("slots", "per_host"), "is for slots without GPUs; with GPUs a host has as many slots as its GPUs allow"
     if slots.gpus == 0 and scenario.engine.kind == "sglang" and scenario.engine.settings.get("device") != "cpu":
         return ("slots", "gpus"), "is 0, which needs `device: cpu` in engine.settings"
-    return None
-
-
-def _check_workloads(scenario: Scenario) -> Fault | None:
-    names: set[str] = set()
-    for i, workload in enumerate(scenario.workloads):
-        path = ("workloads", i)
-        if workload.name in names:
-            return (*path, "name"), f"'{workload.name}' is used twice; objectives refer to workloads by name"
-        names.add(workload.name)
-        fault = _check_levels(path, workload) or _check_prompts(path, workload)
-        if fault:
-            return fault
-        if workload.slo is not None and not workload.slo.limits():
-            return (*path, "slo"), "has no limit; give ttft_ms, tpot_ms or e2e_ms"
-        if owned := owned_keys(workload.extra_body):
-            return (*path, "extra_body", owned[0]), "is sent by Specsweep itself; the other keys of the workload set it"
-    return None
-
-
-def _check_levels(path: tuple[str | int, ...], workload: Workload) -> Fault | None:
-    if not workload.concurrency and not workload.rates:
-        return path, "has no load level; give `concurrency: [...]` or `rates: [...]`"
-    for key in ("concurrency", "rates"):
-        levels = getattr(workload, key)
-        if len(set(levels)) < len(levels):
-            return (*path, key), f"has a level twice: {levels}"
-    if workload.max_concurrency is not None and not workload.rates:
-        return (*path, "max_concurrency"), "is for open loop; with `concurrency` the level is the limit"
-    return None
-
-
-def _check_prompts(path: tuple[str | int, ...], workload: Workload) -> Fault | None:
-    if workload.dataset not in DATASETS and not workload.dataset.startswith("file:"):
-        hint = nearest(workload.dataset, list(DATASETS))
-        meant = f"; did you mean '{hint}'?" if hint else ""
-        return (*path, "dataset"), f"is '{workload.dataset}', allowed: {', '.join(DATASETS)}, file:PATH{meant}"
-    if workload.dataset == "random_ids" and workload.api != "generate":
-        return (*path, "dataset"), "random_ids sends token ids, which only api `generate` takes"
-    if workload.shared_prefix_tokens >= workload.input_tokens:
-        return (*path, "shared_prefix_tokens"), f"must be below input_tokens {workload.input_tokens}"
     return None
 
 
@@ -183,12 +140,12 @@ def _unknown_metric(metric: str) -> str:
 
 
 def _check_at(path: tuple[str | int, ...], at: At, workload: Workload) -> Fault | None:
-    if (at.concurrency is None) == (at.rate is None):
-        return path, "wants one of concurrency and rate"
-    levels: list[Any] = list(workload.concurrency if at.concurrency is not None else workload.rates)
-    wanted = at.concurrency if at.concurrency is not None else at.rate
+    given = {key: value for key, value in at.model_dump().items() if value is not None}
+    if len(given) != 1:
+        return path, "wants one of concurrency, rate and trace"
+    ((key, wanted),) = given.items()
+    levels = measured_levels(workload, key)
     if wanted not in levels:
-        key = "concurrency" if at.concurrency is not None else "rate"
         shown = ", ".join(f"{level:g}" for level in levels) or "none"
         return (*path, key), f"is {wanted:g}, but workload '{workload.name}' is measured at: {shown}"
     return None
@@ -204,11 +161,9 @@ def _check_limit(scenario: Scenario, path: tuple[str | int, ...], text: str, obj
     workload = find_workload(scenario, objective.workload)
     if limit.metric in NEEDS_SLO and workload is not None and workload.slo is None:
         return path, f"looks at {limit.metric}, which needs limits per request: give workload '{workload.name}' an slo"
-    if limit.level is not None and workload is not None:
-        levels = workload.concurrency if limit.level.kind == "concurrency" else workload.rates
-        if limit.level.value not in levels:
-            return path, f"looks at {limit.level}, which workload '{workload.name}' does not measure"
-    return None
+    if limit.level is None or workload is None or limit.level.value in measured_levels(workload, limit.level.kind):
+        return None
+    return path, f"looks at {limit.level}, which workload '{workload.name}' does not measure"
 
 
 def find_workload(scenario: Scenario, name: str | None) -> Workload | None:

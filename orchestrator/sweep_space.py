@@ -65,7 +65,7 @@ def _settings(scenario: Scenario, combination: dict[str, Any]) -> dict[str, Any]
 def default_running_requests(scenario: Scenario) -> int:
     """Enough for every load level: left open, SGLang caps it at 48 for speculation only, which is unfair."""
     levels = [level for workload in scenario.workloads for level in workload.concurrency]
-    if any(workload.rates for workload in scenario.workloads):
+    if any(workload.rates or workload.trace for workload in scenario.workloads):
         levels.append(256)
     return max([48, *levels])
 

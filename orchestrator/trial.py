@@ -208,8 +208,8 @@ class ClientReport:
     Deltas are the growth of the server's counters over the drained point, None where it has no such counter. `server_*`
     are the server's own figures, asked for while the measured load ran: requests running (mean and most), most queued,
     largest share of the KV cache in use; None where it does not tell. `profile`: where traces were written, or why not.
-    `processes` shared the load. `gc_pause_max_ms` is the longest stop for garbage collection, `backlog_p99_kib` what
-    waited in our sockets unread, sampled.
+    `workload_hash` is the same where the same was sent. `processes` shared the load. `gc_pause_max_ms` is the longest
+    stop for garbage collection, `backlog_p99_kib` what waited in our sockets unread, sampled.
     """
 
     point_id: str
@@ -236,3 +236,4 @@ class ClientReport:
     processes: int = 1
     gc_pause_max_ms: float = 0.0
     backlog_p99_kib: float | None = None
+    workload_hash: str = ""

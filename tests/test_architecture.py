@@ -30,7 +30,7 @@ CORE = {
     "request_columns", "resolved_settings", "rule_terms", "run_configs", "run_repairs", "scenario", "scenario_check",
     "scenario_engine", "server_start", "settings",
     "sglang_adjustments", "sglang_rules", "speculation_proof", "speculation_rules", "state_cache_rules", "sweep_check",
-    "sweep_space", "traffic", "trial", "yaml_tree",
+    "scenario_traffic", "sweep_space", "traffic", "trial", "workload_check", "workload_traffic", "yaml_tree",
 }  # fmt: skip
 # Decisions about a server on its host; whoever does what they say is elsewhere.
 DECISIONS = {"life_event", "life_state", "life_end", "lifecycle"}

@@ -30,8 +30,7 @@ def body(frames: Frames) -> bytes:
 
 def read(api: str, text: bytes) -> Answer:
     answer, events = Answer(native=api == "generate"), EventSplitter()
-    for payload in events.feed(text):
-        answer.take(payload, 1)
+    answer.take(events.feed(text), 1)
     answer.close(events.finish(), 1)
     return answer
 

@@ -1,24 +1,38 @@
+"""What is said: prompts of the asked length that share nothing, or what they are to share."""
+
 from __future__ import annotations
 
 import json
-import math
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from actors.corpus import corpus
-from actors.workload import TOKEN_IDS, Prompt, PromptSource, arrival_offsets
+from actors.prompt_text import text_of
+from actors.request_source import RequestSource
+from actors.session_script import Ask
+from actors.workload import TOKEN_IDS
 from orchestrator.errors import BadInput
+from orchestrator.traffic import Draw, Session, Traffic
 from orchestrator.trial import LoadLevel
 from tests.actors.load_specs import spec
 
+PER_TOKEN = {"random_text": 4.6, "code": 3.4, "repetitive": 2.4}
 
-def texts(count: int, *, warmup: bool = False, **changes: Any) -> list[str]:
-    source = PromptSource(spec(**changes))
-    found = [source.prompt(i, warmup=warmup).text for i in range(count)]
-    return [text for text in found if text is not None]
+
+def asks(count: int, *, stage: str = "measured", repeat: int = 0, **changes: Any) -> list[Ask]:
+    source = RequestSource(spec(**changes), repeat=repeat)
+    return [source.script(i, stage).ask() for i in range(count)]
+
+
+def texts(count: int, **changes: Any) -> list[str]:
+    return [ask.prompt.text or "" for ask in asks(count, **changes)]
+
+
+def traffic(**changes: Any) -> Traffic:
+    given: dict[str, Any] = {"input_tokens": Draw(mean=32), "output_tokens": Draw(mean=3), **changes}
+    return Traffic(given.pop("name", "a"), given.pop("weight", 1.0), given.pop("dataset", "random_text"), **given)
 
 
 def common_start(a: str, b: str) -> int:
@@ -28,87 +42,147 @@ def common_start(a: str, b: str) -> int:
 @pytest.mark.parametrize("dataset", ["random_text", "code", "repetitive"])
 def test_prompts_are_the_same_for_the_same_point_and_of_the_asked_length(dataset: str) -> None:
     first, again = texts(5, dataset=dataset, input_tokens=400), texts(5, dataset=dataset, input_tokens=400)
+
     assert first == again
-    per_token = {"random_text": 4.6, "code": 3.4, "repetitive": 2.4}[dataset]
-    assert all(0.9 * 400 * per_token <= len(text) <= 400 * per_token + 1 for text in first)
+    assert all(0.9 * 400 * PER_TOKEN[dataset] <= len(text) <= 400 * PER_TOKEN[dataset] + 1 for text in first)
 
 
-def test_no_request_point_repeat_or_warm_up_shares_a_prefix_with_another() -> None:
-    sources = [
-        PromptSource(spec(), repeat=0),
-        PromptSource(spec(), repeat=1),
-        PromptSource(spec(seed=8)),
-        PromptSource(spec(level=LoadLevel("concurrency", 2))),
-        PromptSource(spec(workload="other")),
-    ]
-    prompts = [s.prompt(i, warmup=w).text or "" for s in sources for i in range(40) for w in (False, True)]
-    prompts.sort()
-    assert len(set(prompts)) == len(prompts)
+def test_no_request_point_repeat_or_stage_shares_a_prefix_with_another() -> None:
+    points: list[dict[str, Any]] = [
+        {}, {"repeat": 1}, {"seed": 8}, {"level": LoadLevel("concurrency", 2)}, {"workload": "other"}, {"requests": 2},
+        {"traffic": (traffic(),)},
+    ]  # fmt: skip
+    stages = ("probe", "warmup", "measured", "prime", "profile")
+    prompts = sorted(t for point in points for stage in stages for t in texts(20, stage=stage, **point))
+
+    assert len(set(prompts)) == len(prompts) == 700
     assert max(common_start(a, b) for a, b in pairwise(prompts)) < 8
 
 
-def test_twenty_prompts_do_not_contain_ten_of_another_count() -> None:
-    """The number of requests is no part of the seed, the salt of the request is: points differ by level."""
-    ten = texts(10, level=LoadLevel("concurrency", 1))
-    twenty = texts(20, level=LoadLevel("concurrency", 2))
-    assert not set(ten) & set(twenty)
+def test_a_shared_prefix_is_shared_within_its_group_of_its_point_only() -> None:
+    grouped = traffic(input_tokens=Draw(mean=200), shared_prefix_tokens=100, prefix_groups=3)
+    found = texts(60, traffic=(grouped,))
+    groups: dict[str, list[str]] = {}
+    for text in found:
+        groups.setdefault(text[:400], []).append(text)
+    assert len(groups) == 3
+    assert min(map(len, groups.values())) >= 10  # groups are equally likely
+    starts = [members[0] for members in groups.values()] + texts(1, traffic=(grouped,), seed=8)
+    assert max(common_start(a, b) for a, b in pairwise(sorted(starts))) < 8
+    assert all(0.9 * 200 * 4.6 <= len(text) <= 200 * 4.6 + 1 for text in found)
 
 
-def test_a_shared_prefix_is_shared_within_the_point_only() -> None:
-    a, b = texts(2, input_tokens=200, shared_prefix_tokens=100)
-    other = texts(1, input_tokens=200, shared_prefix_tokens=100, seed=8)[0]
-    assert common_start(a, b) > 100 * 4.6 * 0.9
-    assert common_start(a, other) < 8
+def test_the_same_group_has_the_same_prefix_in_every_stage_so_that_it_can_be_primed() -> None:
+    source = RequestSource(spec(input_tokens=200, shared_prefix_tokens=100))
+    (primer,) = source.primers()
+    prompts = [primer.ask().prompt.text or "", source.script(0, "measured").ask().prompt.text or ""]
+
+    assert common_start(*prompts) > 100 * 4.6 * 0.9
+    assert not RequestSource(spec()).primers()
 
 
-def test_prose_reads_naturally() -> None:
-    text = texts(1, input_tokens=500)[0]
-    body = text.partition(". ")[2]
-    assert body in corpus("random_text")
+def test_each_prefix_group_is_primed_once() -> None:
+    kinds = (
+        traffic(name="a", input_tokens=Draw(mean=90), shared_prefix_tokens=40, prefix_groups=3),
+        traffic(name="b"),
+        traffic(name="c", input_tokens=Draw(mean=90), shared_prefix_tokens=40),
+    )
+    source = RequestSource(spec(traffic=kinds))
+    begins = [(script.ask().prompt.text or "")[:150] for script in source.primers()]
+
+    assert len(begins) == len(set(begins)) == 4
+    sent = {(source.script(i, "measured").ask().prompt.text or "")[:150] for i in range(80)}
+    assert set(begins) < sent
 
 
-def test_code_looks_like_code_and_logs_repeat() -> None:
-    assert "def " in texts(1, dataset="code", input_tokens=300)[0]
-    lines = texts(1, dataset="repetitive", input_tokens=600)[0].splitlines()[1:-1]
-    assert {line.split()[2] for line in lines} == {"INFO"}
-    assert len(lines) > 10
-
-
-def test_the_servers_count_corrects_the_length() -> None:
-    source = PromptSource(spec(input_tokens=400))
-    guess = source.prompt(0, warmup=True)
-    assert guess.text is not None
-    source.calibrate(guess, 800)  # the tokenizer needs twice the tokens that were expected
-    corrected = source.prompt(0).text
-    assert corrected is not None
-    assert 0.45 <= len(corrected) / len(guess.text) <= 0.55
-    source.calibrate(guess, None)
-    assert source.prompt(0).text == corrected
+def test_the_servers_count_corrects_the_length_of_every_kind_of_text() -> None:
+    kinds = (traffic(name="a"), traffic(name="b", dataset="code"), traffic(name="c", shared_prefix_tokens=9))
+    source = RequestSource(spec(traffic=kinds))
+    probes = [probe.ask() for probe in source.probes()]
+    assert len(probes) == 2  # the third kind is prose as the first
+    before = {i: source.script(i, "measured").ask() for i in range(40)}
+    source.calibrate([64, None])  # prose takes twice the tokens that were expected, the other probe failed
+    for i, ask in before.items():
+        ratio = len(source.script(i, "measured").ask().prompt.text or "") / len(ask.prompt.text or "")
+        assert ratio == 1 if ask.traffic == "b" else 0.4 <= ratio <= 0.6
 
 
 def test_random_ids_are_exact_and_fit_every_vocabulary() -> None:
-    source = PromptSource(spec(dataset="random_ids", input_tokens=77, shared_prefix_tokens=10))
-    a, b = source.prompt(0).input_ids, source.prompt(1).input_ids
+    source = RequestSource(spec(dataset="random_ids", input_tokens=77, shared_prefix_tokens=10))
+    a, b = (source.script(i, "measured").ask().prompt.input_ids for i in range(2))
     assert a is not None
     assert b is not None
     assert (len(a), len(b)) == (77, 77)
     assert (a[:10], a[10:20] == b[10:20]) == (b[:10], False)
     assert set(a) <= set(TOKEN_IDS)
-    assert not source.wants_calibration
+    assert not source.probes()
 
 
 def test_random_ids_need_the_native_api() -> None:
     with pytest.raises(BadInput, match="random_ids sends token ids"):
-        PromptSource(spec(dataset="random_ids", api="chat"))
+        RequestSource(spec(dataset="random_ids", api="chat"))
 
 
-def test_prompts_of_a_file_are_sent_whole_behind_their_salt(tmp_path: Path) -> None:
+def test_lengths_are_drawn_for_each_request_and_told() -> None:
+    drawn = traffic(
+        input_tokens=Draw("uniform", low=20, high=40), output_tokens=Draw("histogram", bins=((5, 1), (9, 3)))
+    )
+    found = asks(400, traffic=(drawn,))
+
+    lengths = [ask.asked_input_tokens or 0 for ask in found]
+    assert (min(lengths), max(lengths)) == (20, 40)
+    assert 29 < sum(lengths) / 400 < 31
+    assert {ask.output_tokens for ask in found} == {5, 9}
+    assert 270 < sum(ask.output_tokens == 9 for ask in found) < 330  # 3 of 4, within 3.5 standard deviations
+    assert all(abs(len(a.prompt.text or "") / 4.6 - (a.asked_input_tokens or 0)) < 8 for a in found)
+
+
+def test_kinds_are_drawn_by_their_weights() -> None:
+    kinds = (traffic(name="a", weight=3.0), traffic(name="b", weight=1.0, input_tokens=Draw(mean=64)))
+    found = asks(400, traffic=kinds)
+
+    assert 270 < sum(ask.traffic == "a" for ask in found) < 330
+    assert {(ask.traffic, ask.asked_input_tokens) for ask in found} == {("a", 32), ("b", 64)}
+
+
+def lines(tmp_path: Path, *given: object) -> str:
     file = tmp_path / "prompts.jsonl"
-    lines = ["plain text", json.dumps({"prompt": "from JSON", "more": 1}), "{ not json", ""]
-    file.write_text("\n".join(lines), encoding="utf-8")
-    found = [text.partition(". ")[2] for text in texts(6, dataset=f"file:{file}")]
-    assert sorted(found) == sorted(["plain text", "from JSON", "{ not json"] * 2)
-    assert texts(1, warmup=True, dataset=f"file:{file}")[0].endswith(found[2])
+    file.write_text("\n".join(x if isinstance(x, str) else json.dumps(x) for x in given), encoding="utf-8")
+    return f"file:{file}"
+
+
+def test_prompts_of_a_file_are_sent_whole_behind_their_salt_and_again_when_all_were_used(tmp_path: Path) -> None:
+    dataset = lines(tmp_path, "plain text", "a second line", "{ not json", "")
+    found = [text.partition(". ")[2] for text in texts(6, dataset=dataset)]
+
+    assert sorted(found[:3]) == sorted(found[3:]) == sorted(["plain text", "a second line", "{ not json"])
+    assert texts(1, stage="warmup", dataset=dataset)[0].endswith(found[2])
+    assert len(set(texts(6, dataset=dataset))) == 6
+
+
+def test_a_file_is_used_line_by_line_although_other_kinds_come_between(tmp_path: Path) -> None:
+    kinds = (traffic(name="a", dataset=lines(tmp_path, "one", "two", "three", "four")), traffic(name="b"))
+    found = [ask for ask in asks(30, traffic=kinds) if ask.traffic == "a"]
+
+    assert len({(a.prompt.text or "").partition(". ")[2] for a in found[:4]}) == 4
+    assert all(a.asked_input_tokens is None for a in found)
+
+
+def test_a_recorded_request_is_sent_whole_and_of_a_dialogue_the_first_question(tmp_path: Path) -> None:
+    turns = [
+        {"role": "system", "content": "S"},
+        {"role": "user", "content": "A"},
+        {"role": "assistant", "content": "B"},
+    ]
+    request = lines(tmp_path, {"messages": [*turns, {"role": "user", "content": "C"}]})
+    (ask,) = asks(1, dataset=request, api="chat")
+    said = [(role, content.rpartition(". ")[2]) for role, content in ask.prompt.messages or ()]
+    assert said == [("system", "S"), ("user", "A"), ("assistant", "B"), ("user", "C")]
+    (flat,) = texts(1, dataset=request, api="completions")
+    assert flat.partition(". ")[2] == "S\n\nAB\n\nC"
+
+    (ask,) = asks(1, dataset=lines(tmp_path, {"messages": turns}), api="chat")
+    assert [role for role, _ in ask.prompt.messages or ()] == ["system", "user"]
 
 
 @pytest.mark.parametrize(
@@ -120,27 +194,56 @@ def test_a_file_without_prompts_is_refused(tmp_path: Path, content: str | None, 
     if content is not None:
         file.write_text(content, encoding="utf-8")
     with pytest.raises(BadInput, match=told):
-        PromptSource(spec(dataset=f"file:{file}"))
+        RequestSource(spec(dataset=f"file:{file}"))
+
+
+def trace(tmp_path: Path, *rows: tuple[int, int, int, list[int]]) -> str:
+    return lines(
+        tmp_path,
+        *({"timestamp": t, "input_length": i, "output_length": o, "hash_ids": ids} for t, i, o, ids in rows),
+    )
+
+
+def test_requests_of_a_trace_share_the_blocks_that_the_trace_names(tmp_path: Path) -> None:
+    dataset = trace(
+        tmp_path, (0, 1200, 7, [1, 2, 3]), (900, 1500, 9, [1, 2, 4]), (1800, 600, 0, [5, 6]), (2000, 90, 2, [])
+    )
+    replayed: dict[str, Any] = {"dataset": dataset, "level": LoadLevel("trace", 1.0)}
+    found = asks(4, **replayed)
+    a, b, c, d = (ask.prompt.text or "" for ask in found)
+
+    assert [(ask.asked_input_tokens, ask.output_tokens) for ask in found] == [(1200, 7), (1500, 9), (600, 1), (90, 2)]
+    assert 1024 * 4.6 * 0.98 < common_start(a, b) < 1024 * 4.6 + 2
+    assert common_start(a, c) < 8
+    assert [round(len(text) / 4.6 / 10) for text in (a, b, c, d)] == [120, 150, 60, 9]
+    assert common_start(a, texts(1, stage="warmup", **replayed)[0]) < 8
+    assert common_start(a, texts(1, seed=8, **replayed)[0]) < 8
+
+
+def test_a_trace_is_read_from_a_file() -> None:
+    with pytest.raises(BadInput, match="dataset code is no trace; a trace is read from file:PATH"):
+        RequestSource(spec(dataset="code", level=LoadLevel("trace", 1.0)))
+
+
+def test_a_session_of_ids_goes_on_from_all_that_was_sent() -> None:
+    session = Session("chat", Draw(mean=2), Draw(), Draw(mean=5))
+    source = RequestSource(spec(traffic=(traffic(dataset="random_ids", session=session),)))
+    script = source.script(0, "measured")
+    first = script.ask()
+    script.hear("words", 4)
+    second = script.ask()
+    assert second.prompt.input_ids is not None
+    assert first.prompt.input_ids == second.prompt.input_ids[:32]
+    assert (len(second.prompt.input_ids), second.asked_input_tokens) == (32 + 4 + 5, 41)
 
 
 def test_digests_tell_prompts_apart() -> None:
-    source = PromptSource(spec())
-    prompts: list[Prompt] = [source.prompt(i) for i in range(20)]
-    assert len({p.digest for p in prompts}) == 20
+    assert len({ask.prompt.digest for ask in asks(20)}) == 20
 
 
-def test_arrivals_meet_their_rate_exactly_and_look_like_poisson() -> None:
-    due = arrival_offsets(200.0, 2000, "s")
-    assert due == sorted(due) == arrival_offsets(200.0, 2000, "s")
-    assert due[-1] == 10_000_000_000
-    gaps = [(b - a) / 1e9 for a, b in pairwise(due)]
-    mean = sum(gaps) / len(gaps)
-    spread = math.sqrt(sum((g - mean) ** 2 for g in gaps) / len(gaps)) / mean
-    assert 0.9 < spread < 1.1  # exponential gaps have a coefficient of variation of 1
-    assert due != arrival_offsets(200.0, 2000, "other")
-
-
-@pytest.mark.parametrize("rate", [0.0, -1.0, math.inf, math.nan])
-def test_an_impossible_rate_is_refused(rate: float) -> None:
-    with pytest.raises(BadInput, match="rate is"):
-        arrival_offsets(rate, 10, "s")
+def test_code_looks_like_code_and_logs_repeat() -> None:
+    assert "def " in texts(1, dataset="code", input_tokens=300)[0]
+    found = texts(1, dataset="repetitive", input_tokens=600)[0].splitlines()[1:-1]
+    assert {line.split()[2] for line in found} == {"INFO"}
+    assert len(found) > 10
+    assert text_of("repetitive", 90, "x") == text_of("repetitive", 90, "x")

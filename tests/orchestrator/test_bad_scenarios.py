@@ -158,7 +158,7 @@ def test_a_missing_dataset_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "file.yaml"
     path.write_text(MINIMAL.replace("- name: chat", "- name: chat\n    dataset: file:prompts.jsonl"))
 
-    assert "workload dataset file:prompts.jsonl: no such file" in refuse(path)
+    assert "workloads[0].dataset: file:prompts.jsonl: no such file" in refuse(path)
 
 
 def test_the_minimal_scenario_itself_is_accepted(tmp_path: Path) -> None:
