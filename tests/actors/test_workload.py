@@ -187,7 +187,11 @@ def test_a_recorded_request_is_sent_whole_and_of_a_dialogue_the_first_question(t
 
 @pytest.mark.parametrize(
     ("content", "told"),
-    [(None, "cannot be read"), ("\n\n", "holds no prompt"), ('{"text": "x"}', ":1: is a JSON object without")],
+    [
+        (None, "cannot be read"),
+        ("\n\n", "holds no prompt"),
+        ('{"text": "x"}', ":1: has 'text'; an object has a 'prompt'"),
+    ],
 )
 def test_a_file_without_prompts_is_refused(tmp_path: Path, content: str | None, told: str) -> None:
     file = tmp_path / "prompts.jsonl"
@@ -206,7 +210,7 @@ def trace(tmp_path: Path, *rows: tuple[int, int, int, list[int]]) -> str:
 
 def test_requests_of_a_trace_share_the_blocks_that_the_trace_names(tmp_path: Path) -> None:
     dataset = trace(
-        tmp_path, (0, 1200, 7, [1, 2, 3]), (900, 1500, 9, [1, 2, 4]), (1800, 600, 0, [5, 6]), (2000, 90, 2, [])
+        tmp_path, (0, 1200, 7, [1, 2, 3]), (900, 1500, 9, [1, 2, 4]), (1800, 600, 1, [5, 6]), (2000, 90, 2, [])
     )
     replayed: dict[str, Any] = {"dataset": dataset, "level": LoadLevel("trace", 1.0)}
     found = asks(4, **replayed)
