@@ -52,6 +52,10 @@ class Exchange:
         )
         return parser
 
+    def on_message_begin(self) -> None:
+        if self.complete:
+            raise ValueError("bytes after the end of the answer")
+
     def on_header(self, name: bytes, value: bytes) -> None:
         name = name.lower()
         if name == b"content-type":

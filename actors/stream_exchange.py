@@ -35,8 +35,8 @@ class StreamExchange(Exchange):
     """Fills a flight. What ends it, a server or a limit, is judged here at once.
 
     Progress is an event, or a part of one: comments, headers and blank lines show only that a connection is alive.
-    With `keep` the connection may be used again if the server will.
-    `unanswered` is why a connection broke before a single byte of the answer; nothing is judged then.
+    With `keep` the connection may be used again if the server will. `unanswered` is why a connection broke before a
+    single byte of the answer; nothing is judged then.
     """
 
     __slots__ = ("_body", "_events", "_feed", "_flight", "_keep", "_limit_ns", "_lingering", "_load", "_loop",

@@ -263,6 +263,9 @@ def test_a_stream_that_goes_on_has_no_time_limit() -> None:
     assert record.end_ns - record.sent_ns > 1_400_000_000
 
 
+PINGS: list[Step] = [0.03, chunk(b": ping\n\n")] * 20
+
+
 @pytest.mark.parametrize(
     ("steps", "awaited"),
     [
@@ -270,7 +273,7 @@ def test_a_stream_that_goes_on_has_no_time_limit() -> None:
         ([STREAM, "hang"], "the first token"),
         ([STREAM, chunk(chat({"role": "assistant"})), "hang"], "the first token"),
         ([STREAM, chunk(chat({"content": "a"})), "hang"], "the next token"),
-        ([STREAM, chunk(chat({"content": "a"})), *[0.03, chunk(b": ping\n\n")] * 15, "hang"], "the next token"),
+        ([STREAM, chunk(chat({"content": "a"})), *PINGS, chunk(DONE)], "the next token"),
         ([b"HTTP/1.1 500 Oops\r\nContent-Length: 9\r\n\r\nhalf", "hang"], "the rest of the answer"),
     ],
 )
@@ -279,7 +282,6 @@ def test_a_timeout_says_its_type_and_what_was_awaited(steps: list[Step], awaited
     (record,), _ = asked(lambda n: steps, api="chat", request_timeout_s=0.2)
     told = f"TimeoutError: no progress for 0.2 s while waiting for {awaited}"
     assert (record.status, record.error) == (RequestStatus.TIMEOUT, told)
-    assert record.end_ns - record.sent_ns < 420_000_000 or "ping" not in str(steps)
 
 
 def test_a_connection_that_nobody_accepts_times_out_by_name() -> None:

@@ -49,7 +49,8 @@ class RawServer:
 
     Side endpoints are not found, unless the script is to answer `side_calls` too.
 
-    It keeps what it saw: `asked`, `connections`, `peak_open` (answers on their way), and when it wrote what: `written`.
+    It keeps what it saw: `asked`, `connections`, `peak_open` (answers on their way), `writers`, and when it
+    wrote what: `written`.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class RawServer:
         self._tls = tls
         self._open = 0
         self._talks: set[asyncio.Task[None]] = set()
+        self.writers: list[asyncio.StreamWriter] = []
         self.asked: list[Asked] = []
         self.written: list[list[tuple[int, bytes]]] = []
         self.connections = self.peak_open = self.port = 0
@@ -95,6 +97,7 @@ class RawServer:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
+        self.writers.append(writer)
         try:
             while await self._answer(reader, writer):
                 pass
