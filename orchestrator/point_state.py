@@ -50,7 +50,7 @@ def judge_state(columns: RequestColumns, ok: Flags, window: Window | None, level
             return PointState(
                 "saturated",
                 reason=f"saturated at {level}: within {behind.seconds:.0f} s the requests in flight grew from "
-                f"{before:.0f} to {after:.0f} and their latency from {early:.2g} to {late:.2g} s; latencies would only "
+                f"{before:.0f} to {after:.0f} and their latency from {early:.3g} to {late:.3g} s; latencies would only "
                 f"say how long was measured, the throughput is the server's capacity: offer a lower rate",
             )
     return _settled(columns, ok, window, level)

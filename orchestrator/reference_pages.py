@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 from orchestrator.diagnosis_page import diagnosis_page
 from orchestrator.gpu_arch import Arch
 from orchestrator.lifecycle_page import lifecycle_page
-from orchestrator.metric_names import METRICS
+from orchestrator.metrics_page import metrics_page
 from orchestrator.recovery_page import recovery_page
 from orchestrator.rule_terms import Rule
 from orchestrator.scenario import (
@@ -155,48 +155,6 @@ def _type_text(schema: dict[str, Any]) -> str:
 
 _SETTING = TypeAdapter(Value | list[Value]).json_schema()
 _BOUNDS = {"exclusiveMinimum": ">", "minimum": ">="}
-
-
-METRICS_HEAD = """\
-# Metrics
-
-Every metric that an objective, a limit or a tie-breaker may name. This page is generated (`make docs`).
-
-All are computed from the request records of one point (one workload at one load level on one server):
-
-* **Start** of a request: its send in a closed loop (`concurrency`), its due time in an open loop (`rates`), so that a
-  queue in the client is not hidden.
-* **First token**: the first growth of the server's token count, or the first text, reasoning text or tool call where
-  the server gives no count. A chunk with a role only, or without text, is not a token.
-* **Settled window**, closed loop: from the send that fills the last of the C slots until the first slot that is not
-  filled again falls free. Open loop: first to last due time; what is counted in it is counted in the window moved by
-  the median time from start to event, since the server is empty when it begins; a loop that was cut short ends one
-  median latency before the cut. Warm-up requests count nowhere.
-* **Token counts** are the server's. Where it never says, token metrics are absent, not 0.
-* **Failed** requests are counted and listed; they are in no latency and no throughput. More than 1 % makes the point
-  void.
-* A **chunk** is what the server sends at once. With speculation it carries several tokens: rank on TPOT, not on chunk
-  gaps.
-* **Accept length** includes the bonus token: 1.0 means that no draft was accepted.
-
-A point is **void**, with the reason, if no request succeeded, more than 1 % failed, the server hung, or the client
-was the bottleneck: event-loop lag p99 above 50 ms, above 95 % of a CPU, or, in an open loop, sending later (p99) than
-5 % of the median TTFT and than 5 ms. A request whose kept-alive connection the server had closed is sent once more on
-a new one and counted; more than 10 % of such requests make the point void.
-
-| metric | unit | better | formula |
-|---|---|---|---|
-"""
-
-
-def metrics_page() -> str:
-    """docs/metrics.md."""
-    better = {"max": "higher", "min": "lower", "none": "-"}
-    rows = [
-        f"| `{name}` | {metric.unit or '-'} | {better[metric.direction]} | {metric.formula} |"
-        for name, metric in METRICS.items()
-    ]
-    return METRICS_HEAD + "\n".join(rows) + "\n"
 
 
 RULES_HEAD = """\

@@ -4,7 +4,7 @@ The requests in flight and their latencies are followed over the offered load, o
 idle server fills up, which is no trend). Saturated: both rise, by the lower bound of Theil-Sen slopes; latency by more
 than 10 % a minute; and more requests stay behind than the chance of arrivals and services explains, even for a server
 that is loaded to exactly its capacity: 3 sqrt(2 n) of n requests. Not asked of fewer than 100 requests or less than
-10 s, nor of a load that is not offered evenly (steps, ramps, traces).
+10 s, of which 5 s after the first have ended, nor of a load that is not offered evenly (steps, ramps, traces).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from orchestrator.request_columns import Flags, Floats, RequestColumns
 
 _FEWEST_REQUESTS = 100
-_SHORTEST_S = 10.0
+_SHORTEST_S, _SHORTEST_FOLLOWED_S = 10.0, 5.0
 _SLICES = 20
 _GROWTH_PER_MINUTE = 0.1
 _CHANCE = 3.0
@@ -40,11 +40,13 @@ def saturation(columns: RequestColumns, ok: Flags) -> Saturation | None:
     due, end = columns.scheduled_ns, columns.end_ns
     if len(due) < _FEWEST_REQUESTS or ok.sum() < _FEWEST_REQUESTS / 2 or not offered_evenly(due):
         return None
+    if due.max() - due.min() < _SHORTEST_S * 1e9:
+        return None
     order = np.argsort(due)
     first = order[ok[order]][: max(len(due) // 20, 5)]
     begin = float(due.min() + min(np.median((end - due)[first]), (due.max() - due.min()) / 2))
     seconds = float(due.max() - begin) / 1e9
-    if seconds < _SHORTEST_S:
+    if seconds < _SHORTEST_FOLLOWED_S:
         return None
     edges = np.linspace(begin, float(due.max()), _SLICES + 1)
     sent, ended = np.sort(due), np.sort(end)

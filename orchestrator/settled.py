@@ -19,7 +19,8 @@ from orchestrator.request_columns import Floats
 BATCH = 5
 # Leaving out a beginning that moves the mean by less is below what two starts of one server differ by.
 REAL_SHIFT = 0.02
-_REAL_ERRORS = 5.0
+# Standard errors that are more than chance, of 20 parts: 5. The fewer parts they come from, the less they are known.
+_REAL_ERRORS, _OF_FEW = 4.2, 4.0
 _MOST_PARTS, _FEWEST_PARTS = 20, 10
 _FEWEST_VALUES = 200
 # MSER may cut up to half; a minimum this near to it is at the edge: it would have cut on.
@@ -60,7 +61,8 @@ def settling(values: Floats, together: int = 1) -> Settling | None:
     if len(values) < _FEWEST_VALUES or parts < _FEWEST_PARTS:
         return None
     means = values[: length * parts].reshape(parts, length).mean(axis=1)
-    noise = math.sqrt(float(np.mean(np.diff(means) ** 2)) / 2 * length)  # of one value, trends left out
+    # Of one value, trends left out, times what is more than chance.
+    noise = math.sqrt(float(np.mean(np.diff(means) ** 2)) / 2 * length) * _REAL_ERRORS * (1 + _OF_FEW / parts)
     cut = mser5(values)
     rest = values[cut:]
     shift = abs(float(values.mean()) / float(rest.mean()) - 1) if rest.mean() else 0.0
@@ -76,5 +78,4 @@ def settling(values: Floats, together: int = 1) -> Settling | None:
 
 def _differ(some: Floats, others: Floats, noise: float) -> bool:
     """Whether two means are further apart than `noise` of the single values can put them."""
-    error = noise * math.sqrt(1 / len(some) + 1 / len(others))
-    return abs(float(some.mean() - others.mean())) > _REAL_ERRORS * error
+    return abs(float(some.mean() - others.mean())) > noise * math.sqrt(1 / len(some) + 1 / len(others))

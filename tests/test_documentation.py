@@ -14,9 +14,10 @@ from click.testing import CliRunner
 from orchestrator.cli import main
 from orchestrator.diagnosis_page import diagnosis_page
 from orchestrator.lifecycle_page import lifecycle_page
+from orchestrator.metrics_page import metrics_page
 from orchestrator.outcome import Label
 from orchestrator.recovery_page import recovery_page
-from orchestrator.reference_pages import faults_page, metrics_page, rules_page, scenario_page
+from orchestrator.reference_pages import faults_page, rules_page, scenario_page
 from orchestrator.scenario import json_schema
 from orchestrator.scenario_file import load_scenario
 
