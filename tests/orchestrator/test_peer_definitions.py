@@ -83,3 +83,64 @@ def test_time_per_token_after_the_first_is_the_same_under_three_names(client: st
     found = said(client, "speculation")
 
     assert mean_ms(ours(found), "tpot_ms") == EXACT(mean_of(found, "tpot"), rel=1e-3)
+
+
+@pytest.mark.parametrize("client", SGLANG)
+def test_sglang_ends_a_request_with_its_last_line_so_its_tpot_is_longer_by_the_tail_of_the_stream(client: str) -> None:
+    found = said(client, "speculation")
+
+    assert 1.0 <= mean_of(found, "tpot") / mean_ms(ours(found), "tpot_ms") < 1.05
+
+
+@pytest.mark.parametrize("client", ["vllm", "aiperf", "sglang-rust"])
+def test_gaps_of_vllm_aiperf_and_sglangs_rust_client_are_between_chunks_as_our_chunk_gap(client: str) -> None:
+    found = said(client, "speculation")
+
+    assert mean_ms(ours(found), "chunk_gap_ms") == EXACT(mean_of(found, "itl"), rel=1e-4)
+    assert mean_of(found, "itl") == EXACT(9.0, rel=0.1)
+
+
+def test_sglangs_python_client_divides_gaps_by_tokens_where_the_server_speculates() -> None:
+    """Its Rust client does not: the same streams have an ITL of 9 ms there and of 3 ms here."""
+    found = said("sglang-python", "speculation")
+
+    assert mean_of(found, "itl") == EXACT(mean_ms(ours(found), "chunk_gap_ms") / 3, rel=1e-4)
+
+
+def test_inference_perf_gives_every_token_of_a_chunk_the_same_time_so_two_gaps_of_three_are_nothing() -> None:
+    found = said("inference-perf", "speculation")
+
+    assert found["summary"]["inter_token_latency"]["median"] == 0.0
+    assert mean_of(found, "itl") == EXACT(mean_of(found, "tpot"), rel=1e-6)
+
+
+def test_what_guidellm_calls_time_per_output_token_has_the_first_token_in_it() -> None:
+    found = said("guidellm", "speculation")
+
+    whole = statistics.fmean((ttft + sum(gaps)) / tokens for ttft, gaps, tokens in found["answers"])
+    assert found["summary"]["time_per_output_token_ms"]["mean"] == EXACT(whole, rel=1e-4)
+    assert whole > 1.2 * mean_ms(ours(found), "tpot_ms")
+
+
+@pytest.mark.parametrize("client", ["specsweep", *SGLANG, "aiperf", "guidellm", "inference-perf"])
+def test_a_role_alone_is_no_first_token(client: str) -> None:
+    """It comes 20 ms after the request, the first token after 100 ms."""
+    found = said(client, "chat-role")
+
+    assert all(ttft >= 99.0 for ttft, _, _ in found["answers"])
+
+
+def test_vllm_takes_the_role_alone_for_the_first_token() -> None:
+    found = said("vllm", "chat-role")
+
+    assert min(ttft for ttft, _, _ in found["answers"]) < 60.0
+    assert mean_of(found, "ttft") < found["truth"]["ttft_mean_ms"] - 20.0
+    assert mean_of(found, "tpot") > found["truth"]["tpot_mean_ms"] * 1.15
+
+
+@pytest.mark.parametrize("case", ["failures", "chat-failures"])
+def test_we_count_every_refused_cut_and_broken_answer_as_failed(case: str) -> None:
+    found = said("specsweep", case)
+
+    assert found["truth"]["statuses"] == {"cut": 4, "error": 4, "ok": 28, "refused": 4}
+    assert (found["completed"], found["failed"]) == (28, 12)
