@@ -205,7 +205,11 @@ class Cluster:
             raise ClusterRefusal(self._busy(slots, places, timeout_s)) from None
         self._nodes = set(nodes)
         self.leftovers = self._prepare_hosts(runtime)
-        self._slots = [self._start_slot(slots, place, i, len(places) + i, engine) for i, place in enumerate(places)]
+        actors = [self._start_actor(slots, place, i) for i, place in enumerate(places)]
+        self._slots = [
+            self._slot(place, actor, len(places) + i, engine)
+            for i, (place, actor) in enumerate(zip(places, actors, strict=True))
+        ]
         threading.Thread(target=self._beat, daemon=True).start()
         return self._slots
 
@@ -263,35 +267,36 @@ class Cluster:
         ]
         return list(zip(asked, ray.get(calls, timeout=CALL_S * 4), strict=True))
 
-    def _start_slot(self, slots: Slots, place: SlotPlace, bundle: int, load_bundle: int, engine: str) -> RaySlot:
+    def _start_actor(self, slots: Slots, place: SlotPlace, bundle: int) -> Any:
+        """The actor of a slot, on its way: a Ray worker takes seconds to come up, and none waits for another."""
         import ray
-        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-        from actors.load_host import LoadHost
         from actors.slot_actor import SlotActor
 
-        def inside(index: int) -> Any:
-            return PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=index)
+        options = {"num_gpus": slots.gpus, "num_cpus": slots.cpus, "max_restarts": 0, "max_concurrency": 32}
+        actor = ray.remote(SlotActor).options(scheduling_strategy=self._inside(bundle), **options)
+        return actor.remote(self._run_id, place.number, place.bind_address)
 
-        slot = (
-            ray.remote(SlotActor)
-            .options(
-                num_gpus=slots.gpus, num_cpus=slots.cpus, scheduling_strategy=inside(bundle), max_restarts=0,
-                max_concurrency=32,
-            )
-            .remote(self._run_id, place.number, place.bind_address)
-        )  # fmt: skip
+    def _slot(self, place: SlotPlace, actor: Any, load_bundle: int, engine: str) -> RaySlot:
+        """The slot of an actor, once that is up."""
+        import ray
+
+        from actors.load_host import LoadHost
 
         def new_load() -> Any:
-            actor = ray.remote(LoadHost).options(
-                num_cpus=1, scheduling_strategy=inside(load_bundle), max_concurrency=32
-            )
-            return actor.remote(self._run_id, engine)
+            options = {"num_cpus": 1, "max_concurrency": 32}
+            load = ray.remote(LoadHost).options(scheduling_strategy=self._inside(load_bundle), **options)
+            return load.remote(self._run_id, engine)
 
-        gpu_ids = tuple(ray.get(slot.gpu_ids.remote(), timeout=CALL_S * 2))
+        gpu_ids = tuple(ray.get(actor.gpu_ids.remote(), timeout=CALL_S * 2))
         name = f"{place.host.hostname or place.host.address}/{place.number}"
         facts = SlotFacts(name, place.host.hostname or place.host.address, gpu_ids)
-        return RaySlot(facts, slot, new_load, place.load_host.node_id, self._run_id)
+        return RaySlot(facts, actor, new_load, place.load_host.node_id, self._run_id)
+
+    def _inside(self, bundle: int) -> Any:
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        return PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=bundle)
 
     def _beat(self) -> None:
         while not self._closing.wait(HEARTBEAT_S):

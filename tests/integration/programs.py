@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as ds
+
+from orchestrator.journal import read_events
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -75,3 +81,19 @@ def wait_until(condition: Callable[[], object], what: str, timeout_s: float = 60
     while not condition():
         assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
         time.sleep(0.02)
+
+
+def events(root: Path, kind: str) -> list[dict[str, Any]]:
+    """What the journal of a run holds of one kind."""
+    return [e for e in read_events(root / "journal.jsonl") if e["event"] == kind]
+
+
+def assert_whole(root: Path) -> None:
+    """QUICK was measured whole: 4 configs x 2 levels, each point once, each request once; all four are ranked."""
+    rows = ds.dataset(root / "dataset/requests").to_table(columns=["point_id", "warmup", "request_index"]).to_pylist()
+    keys = {(r["point_id"], r["warmup"], r["request_index"]) for r in rows}
+    assert len({r["point_id"] for r in rows}) == 8
+    assert len(keys) == len(rows)
+    assert sorted(e["point_id"] for e in events(root, "point_done")) == sorted({r["point_id"] for r in rows})
+    ranked = json.loads((root / "ranking.json").read_text())
+    assert len(ranked["objectives"]["fast"]["ranking"]) == 4
