@@ -31,6 +31,11 @@ def text_of(kind: str, characters: int, seed: str) -> str:
     return cut_at_space("".join(parts), characters).rstrip(" ")
 
 
+def passage(kind: str, number: int, characters: int, seed: str, *, room: int | None = None) -> str:
+    """The passage of one number of a series."""
+    return text_of(kind, characters, f"{seed} {number}")
+
+
 def cut_at_space(text: str, characters: int) -> str:
     """The beginning of a text, without half a word at its end where that can be."""
     if len(text) <= characters:
