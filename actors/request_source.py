@@ -16,8 +16,11 @@ from actors.session_script import Place, SessionScript, user_turns
 from actors.tokenizer import PromptTokens
 from actors.workload import TOKEN_IDS, PromptSource, text_kind
 from actors.workload_hash import workload_hash
-from orchestrator.traffic import POISSON, check_arrival
+from orchestrator.traffic import POISSON, Traffic, check_arrival
 from orchestrator.trial import PointSpec, content_hash
+
+# More than any usual tokenizer has of them, on the average of a prompt.
+_CHARACTERS_PER_TOKEN = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,18 +45,21 @@ class RequestSource:
         self.spec = spec
         self.salt = salt_of(spec, repeat)
         self._mix = spec.mix
-        by_text: dict[str, PromptTokens] = {}
-        for traffic in self._mix:
-            kind = text_kind(traffic.dataset)
-            by_text.setdefault(kind, PromptTokens(spec.tokenizer, kind))
+        texts = {text_kind(traffic.dataset) for traffic in self._mix}
+        tokens = {text: PromptTokens(spec.tokenizer, text) for text in texts}
         self._kinds = [
-            PromptSource(spec, traffic, self.salt, by_text[text_kind(traffic.dataset)], token_ids)
+            PromptSource(spec, traffic, self.salt, tokens[text_kind(traffic.dataset)], self._room(traffic), token_ids)
             for traffic in self._mix
         ]
         self._has_sessions = any(t.session is not None for t in self._mix) and spec.level.kind != "trace"
         self._weights = [traffic.weight for traffic in self._mix]
         self._tables: dict[str, list[_Entry]] = {}
         self._ranks: dict[str, list[int]] = {}
+
+    def _room(self, traffic: Traffic) -> int:
+        """Characters of the longest first prompt with the same sort of text."""
+        alike = [t for t in self._mix if text_kind(t.dataset) == text_kind(traffic.dataset)]
+        return round(max(t.input_tokens.most for t in alike) * _CHARACTERS_PER_TOKEN)
 
     @cached_property
     def workload_hash(self) -> str:

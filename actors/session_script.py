@@ -67,7 +67,7 @@ class SessionScript:
     @property
     def gap_s(self) -> float:
         """Seconds between the answer that was heard last and the next request."""
-        return 0.0 if self._session is None else draw(self._session.gap_s, self._rng("gap"))
+        return 0.0 if self._session is None else self._drawn(self._session.gap_s, "gap")
 
     def ask(self) -> Ask:
         """The next request; the same one until its answer is heard."""
@@ -106,23 +106,23 @@ class SessionScript:
         if source.conversations:
             self._say_from_file()
         elif place.traced is not None:
-            self._context.say("user", source.traced(place.traced, place.stage, place.own, str(place.number)))
+            self._context.say("user", source.traced(place.traced, place.stage, place.number))
             self._tokens = place.traced.input_tokens
         elif self._turn == 0:
             self._open()
         else:
             assert self._session is not None
-            tokens = _count(self._session.turn_tokens, self._rng("more"))
+            tokens = self._count(self._session.turn_tokens, "more")
             head = _TOOL_RESULT if self._session.kind == "agentic" else ""
             self._context.say("user", source.more(f"{place.own}-turn{self._turn}", tokens, head))
             self._tokens = None if self._tokens is None else self._tokens + tokens
 
     def _open(self) -> None:
         place, traffic = self._place, self._source.traffic
-        tokens = max(_count(traffic.input_tokens, self._rng("input")), 1)
+        tokens = self._count(traffic.input_tokens, "input")
         if not self._source.sends_ids:
             tokens = max(tokens, traffic.shared_prefix_tokens)
-        opening = self._source.opening(place.own, str(place.number), tokens, place.group)
+        opening = self._source.opening(place.stage, place.number, tokens, place.group)
         agentic = self._session is not None and self._session.kind == "agentic"
         if isinstance(opening.own, str) and place.chat_api and agentic and opening.shared:
             self._context.say("system", opening.shared)
@@ -147,10 +147,15 @@ class SessionScript:
     def _output_tokens(self) -> int:
         if self._place.traced is not None:
             return max(self._place.traced.output_tokens, 1)
-        return self._file_output or _count(self._source.traffic.output_tokens, self._rng("output"))
+        return self._file_output or self._count(self._source.traffic.output_tokens, "output")
 
-    def _rng(self, what: str) -> random.Random:
-        return random.Random(f"{self._place.own}-{what}{self._turn}")
+    def _count(self, spec: Draw, what: str) -> int:
+        return max(round(self._drawn(spec, what)), 1)
+
+    def _drawn(self, spec: Draw, what: str) -> float:
+        if spec.kind == "fixed":
+            return spec.mean
+        return draw(spec, random.Random(f"{self._place.own}-{what}{self._turn}"))
 
 
 def said_in(conversation: Conversation, *, whole: bool) -> list[Turn]:
@@ -171,7 +176,3 @@ def said_in(conversation: Conversation, *, whole: bool) -> list[Turn]:
 def user_turns(conversation: Conversation) -> int:
     """How many requests a recorded conversation can be replayed with, at least one."""
     return max(sum(turn.role == "user" for turn in conversation.turns), 1)
-
-
-def _count(spec: Draw, rng: random.Random) -> int:
-    return max(round(draw(spec, rng)), 1)

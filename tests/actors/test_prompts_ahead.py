@@ -61,15 +61,16 @@ def test_no_more_is_built_than_there_is_room_for(built: list[int], monkeypatch: 
     async def go() -> None:
         building = asyncio.create_task(ahead.keep_full(phase))
         phase.begin(0)
-        while len(built) < 20:
+        for _ in range(20):
             start = phase.take(1)
             assert start is not None
-            ahead.take(phase, start.number)
+            ahead.take(phase, start.number).ask()
             await asyncio.sleep(0.005)
         building.cancel()
 
     run(go())
-    assert built[:20] == list(range(20))
+    assert len(set(built)) == len(built)
+    assert set(built) >= set(range(20))
 
 
 def test_a_phase_that_was_not_prepared_builds_when_asked(built: list[int]) -> None:
