@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from types import SimpleNamespace, TracebackType
 from typing import Any, Self
 
@@ -37,7 +38,9 @@ class StreamClient:
     its engine has seen the request, so that one that hangs still gives them.
     """
 
-    def __init__(self, url: str, spec: PointSpec, *, api_key: str | None = None) -> None:
+    def __init__(
+        self, url: str, spec: PointSpec, *, api_key: str | None = None, headers: Mapping[str, str] | None = None
+    ) -> None:
         self._base = url.rstrip("/")
         self._url = self._base + PATHS[spec.api]
         self._spec = spec
@@ -47,6 +50,7 @@ class StreamClient:
         self._headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
         if api_key:
             self._headers["Authorization"] = f"Bearer {api_key}"
+        self._headers |= headers or {}
         self.progress_ns = time.monotonic_ns()
         self.reconnects = 0
         self._reuses = True

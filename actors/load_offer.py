@@ -43,9 +43,11 @@ class LoadOffer:
         self.requests = self.peak = self.gated = 0
         self.on_timeout: Callable[[], None] = lambda: None
 
-    async def offer(self, phase: Phase) -> None:
-        """Send the phase's requests and wait for the last to end."""
-        phase.begin(time.monotonic_ns())
+    async def offer(self, phase: Phase, began_ns: int | None = None) -> None:
+        """Send the phase's requests, from a moment on the monotonic clock or from now; wait for the last to end."""
+        if began_ns is not None:
+            await self._sleep_until(began_ns)
+        phase.begin(began_ns or time.monotonic_ns())
         self.phase = phase
         async with asyncio.TaskGroup() as group:
             if self._spec.level.kind == "concurrency":
