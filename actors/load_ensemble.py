@@ -5,8 +5,11 @@ Whoever carries messages (pipes to child processes, Ray) tells what members said
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import Any
 
 from actors.load_member import BEFORE_LOAD, Arrived, Beat, End, Ending, Message, Place, Release, Silent
 from orchestrator.trial import ClientReport, PointSpec
@@ -35,7 +38,7 @@ class Ensemble:
         self._idle: set[int] = set()
         self._silent: set[int] = set()
         self._reports: dict[int, ClientReport] = {}
-        self._ending: Ending | None = None
+        self.ending: Ending | None = None  # why the point is ended before its time
         self.faults: list[str] = []
 
     @property
@@ -72,9 +75,9 @@ class Ensemble:
         self._leave(member)
         return self._end("cancelled")
 
-    def stop(self) -> list[Order]:
+    def stop(self, why: Ending = "cancelled") -> list[Order]:
         """The point is to end soon."""
-        return self._end("cancelled")
+        return self._end(why)
 
     def report(self, spec: PointSpec, peak: int) -> ClientReport | None:
         """What the members that reported say together; None if none did. `peak`: most requests in flight at once."""
@@ -82,7 +85,7 @@ class Ensemble:
             return None
         reports = [self._reports[i] for i in sorted(self._reports)]
         merged = merge_reports(reports, spec, peak)
-        return replace(merged, stopped_by=self._ending) if self._ending else merged
+        return replace(merged, stopped_by=self.ending) if self.ending else merged
 
     @property
     def _all_silent(self) -> bool:
@@ -91,7 +94,7 @@ class Ensemble:
 
     def _arrived(self, member: int, arrived: Arrived) -> list[Order]:
         self._idle.add(member)
-        if self._ending is not None:
+        if self.ending is not None:
             return [Order((member,), Release(arrived.place))]
         self._waiting[member] = arrived
         if arrived.ended and arrived.place in BEFORE_LOAD:
@@ -115,12 +118,31 @@ class Ensemble:
 
     def _end(self, why: Ending) -> list[Order]:
         """Tell all who live, and let go who waits."""
-        if self._ending is not None or not self._living:
+        if self.ending is not None or not self._living:
             return []
-        self._ending = why
+        self.ending = why
         waiting = [Order((m,), Release(arrived.place)) for m, arrived in sorted(self._waiting.items())]
         self._waiting.clear()
         return [Order(tuple(sorted(self._living)), End(why)), *waiting]
+
+
+class FlightTimes:
+    """When measured requests were in flight, by their records; for the most at once over all members."""
+
+    def __init__(self) -> None:
+        self._sent_ns, self._end_ns = array("q"), array("q")
+
+    def saw(self, batch: Any) -> None:
+        """Some records, as a batch of `requests`."""
+        measured = ~batch.column("warmup").to_numpy(zero_copy_only=False)
+        for times, name in ((self._sent_ns, "sent_ns"), (self._end_ns, "end_ns")):
+            times.frombytes(batch.column(name).to_numpy()[measured].tobytes())
+
+    @property
+    def peak(self) -> int:
+        """Most at once; an end makes room for a send at the same time."""
+        steps = sorted([(at, 1) for at in self._sent_ns] + [(at, -1) for at in self._end_ns])
+        return max(accumulate(step for _, step in steps), default=0)
 
 
 def merge_reports(reports: list[ClientReport], spec: PointSpec, peak: int) -> ClientReport:

@@ -47,11 +47,12 @@ class LoadOffer:
         """Send the phase's requests, from a moment on the monotonic clock or from now; wait for the last to end."""
         if began_ns is not None:
             await self._sleep_until(began_ns)
+        phase.issued = self._shard.index
         phase.begin(began_ns or time.monotonic_ns())
         self.phase = phase
         async with asyncio.TaskGroup() as group:
             if self._spec.level.kind == "concurrency":
-                for _ in range(int(self._spec.level.value)):
+                for _ in range(self._shard.index, int(self._spec.level.value), self._shard.count):
                     group.create_task(self._keep_one_in_flight(phase))
             else:
                 await self._send_on_time(phase, group)
@@ -64,8 +65,9 @@ class LoadOffer:
                 await asyncio.sleep(_AFTER_FAILURE_S)
 
     async def _send_on_time(self, phase: Phase, group: asyncio.TaskGroup) -> None:
-        gate = asyncio.Semaphore(self._spec.max_concurrency or 1_000_000)
-        for offset in phase.offsets:
+        most = len(range(self._shard.index, self._spec.max_concurrency or 1_000_000, self._shard.count))
+        gate = asyncio.Semaphore(most)
+        for offset in phase.offsets[self._shard.index :: self._shard.count]:
             request = self.draw(phase.warmup, phase.began_ns + offset)
             await self._sleep_until(request.scheduled_ns)
             if not self._wants_more(phase):
@@ -95,14 +97,14 @@ class LoadOffer:
         """Whether another request is to be sent; the answer no ends the sending of the phase."""
         now = time.monotonic_ns()
         if self.ended is None and phase.wants_more(now):
-            phase.issued += 1
+            phase.issued += self._shard.count
             return True
         phase.close(now)
         return False
 
     def draw(self, warmup: bool, due: int | None = None, output_tokens: int | None = None) -> Request:
         """The next request, to be sent when it is due or else at once."""
-        index = self._drawn[warmup]
+        index = self._shard.index + self._drawn[warmup] * self._shard.count
         self._drawn[warmup] += 1
         prompt = self._prompts.prompt(index, warmup=warmup)
         return Request(index, warmup, due or time.monotonic_ns(), prompt, output_tokens or self._spec.output_tokens)

@@ -11,7 +11,10 @@ from orchestrator.trial import PointSpec
 
 
 class Phase:
-    """Warm-up or measured load. `closed_ns` is when sending ended, 0 while it goes on; times on the monotonic clock."""
+    """Warm-up or measured load. `closed_ns` is when sending ended, 0 while it goes on; times on the monotonic clock.
+
+    `issued` is the number of the next request of the phase, counted over all load processes.
+    """
 
     def __init__(self, spec: PointSpec, *, warmup: bool, offsets: Sequence[int]) -> None:
         self._spec = spec

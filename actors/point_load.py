@@ -117,7 +117,9 @@ class PointLoad:
 
     @property
     def _all_sent(self) -> bool:
-        return self._spec.requests is not None and self._offer.requests >= self._spec.requests
+        """Whether every request of ours was sent."""
+        shard, most = self._member.shard, self._spec.requests
+        return most is not None and self._offer.requests >= len(range(shard.index, most, shard.count))
 
     async def _meet(self, place: Place, value: Any = None) -> Any:
         """Wait for the other members. Every member comes to every place, whatever has ended."""
