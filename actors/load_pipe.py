@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from actors.load_member import Arrived, Beat, End, Release, Silent
@@ -56,7 +57,7 @@ def packed(item: Any) -> bytes:
     """The frame of a record batch of requests or of one of the values above."""
     if type(item) in _KINDS:
         kind = _KINDS.index(type(item))
-        body = _adapter(kind).dump_json(item)
+        body = _adapters()[kind].dump_json(item)
     else:
         kind, body = _BATCH, item.serialize().to_pybytes()
     return _HEAD.pack(kind, len(body)) + bytes(body)
@@ -70,18 +71,15 @@ async def read_item(reader: asyncio.StreamReader) -> Any:
     except (asyncio.IncompleteReadError, ConnectionError):
         return None
     if kind != _BATCH:
-        return _adapter(kind).validate_json(body)
+        return _adapters()[kind].validate_json(body)
     import pyarrow as pa
 
     return pa.ipc.read_record_batch(pa.py_buffer(body), request_schema())
 
 
-_adapters: dict[int, Any] = {}
-
-
-def _adapter(kind: int) -> Any:
+@cache
+def _adapters() -> list[Any]:
+    """All of them at once: to make one takes milliseconds, which the running load does not have."""
     from pydantic import TypeAdapter
 
-    if kind not in _adapters:
-        _adapters[kind] = TypeAdapter(_KINDS[kind])
-    return _adapters[kind]
+    return [None, *(TypeAdapter(kind) for kind in _KINDS[1:])]

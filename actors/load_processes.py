@@ -23,6 +23,7 @@ _LEAD_NS = 200_000_000
 # A process that was told to end has nothing to wait for but its last batch.
 _END_S = 20.0
 _LONGEST_FAULT = 500
+_ROOT = str(Path(__file__).resolve().parent.parent)
 
 
 class LoadProcesses:
@@ -85,7 +86,10 @@ class LoadProcesses:
                     child.kill()
 
     def stop(self, why: Ending = "cancelled") -> None:
-        """End the running (or the next) point soon: requests in flight end, all records are kept. Safe in any thread."""
+        """End the running (or the next) point soon: requests in flight end, all records are kept.
+
+        Safe in any thread.
+        """
         self._stop_asked = why
         loop = self._loop
         if loop is not None:
@@ -111,8 +115,7 @@ class _Child:
     @classmethod
     async def start(cls, job: Job, items: asyncio.Queue[tuple[int, Any]]) -> _Child:
         """Start a process and give it its job, through the pipe: arguments can be read by everybody on the host."""
-        root = str(Path(__file__).resolve().parent.parent)
-        path = os.pathsep.join(p for p in (root, os.environ.get("PYTHONPATH")) if p)
+        path = os.pathsep.join(p for p in (_ROOT, os.environ.get("PYTHONPATH")) if p)
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "actors.load_process", stdin=PIPE, stdout=PIPE, stderr=PIPE,
             env={**os.environ, "PYTHONPATH": path}, start_new_session=True, limit=1 << 20,

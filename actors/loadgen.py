@@ -25,7 +25,7 @@ class LoadGenerator:
     requests may take after the last was sent. Both are the request timeout of the point where not given.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what goes into records, to the server, and when it ends: all of them have defaults
         self,
         *,
         run_id: str = "",
@@ -78,7 +78,10 @@ class LoadGenerator:
             self._member.release(place, value)
 
     def stop(self, why: Ending = "cancelled") -> None:
-        """End the running (or the next) point soon: requests in flight end, all records are kept. Safe in any thread."""
+        """End the running (or the next) point soon: requests in flight end, all records are kept.
+
+        Safe in any thread.
+        """
         self._stop_asked = why
         load = self._load
         if load is not None:

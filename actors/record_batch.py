@@ -35,7 +35,8 @@ class RecordStream:
     def __init__(self, identity: dict[str, Any], spool: Path | None, *, most_waiting: int = _MOST_WAITING) -> None:
         self._identity = identity
         self._spool = spool
-        self._writer = SpoolWriter(spool, request_schema()) if spool else None
+        schema = request_schema()  # also loads pyarrow, which would else stop the running load at its first batch
+        self._writer = SpoolWriter(spool, schema) if spool else None
         self._most_waiting = most_waiting
         self._rows: list[RequestRecord] = []
         self._ready: asyncio.Queue[Any] = asyncio.Queue()

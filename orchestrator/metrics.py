@@ -298,3 +298,10 @@ def achieved_rate(sent_ns: Floats) -> float | None:
     """(n - 1) / (last send - first send), in requests per second."""
     span = float(sent_ns.max() - sent_ns.min()) if len(sent_ns) > 1 else 0.0
     return (len(sent_ns) - 1) / span * 1e9 if span > 0 else None
+
+
+def latency_values(source: Mapping[str, Any], level: LoadLevel) -> dict[str, Floats]:
+    """TTFT, TPOT and E2E of every OK request, in ms, NaN where undefined; from columns as `summarise` takes them."""
+    columns = RequestColumns.of(source)
+    ok = columns.has_status(RequestStatus.OK)
+    return {name: values[ok] for name, values in _latencies(columns, ok, level).items()}

@@ -15,6 +15,7 @@ from orchestrator.trial import ClientReport
 from tests.actors.load_specs import spec
 
 NOW = 1_000
+SCHEMA = pa.schema([("warmup", pa.bool_()), ("sent_ns", pa.int64()), ("end_ns", pa.int64())])
 REPORT = ClientReport("p1", 2.0, 0.5, 3.0, 4.0, 5, 10, "duration")
 
 
@@ -127,63 +128,60 @@ def test_the_report_of_a_point_that_was_ended_says_why() -> None:
 def test_the_peak_is_what_counting_at_every_moment_gives(flights: list[tuple[int, int, bool]]) -> None:
     times = FlightTimes()
     for part in (flights[:7], flights[7:]):
-        columns = [[w for *_, w in part], [a for a, *_ in part], [a + d for a, d, _ in part]]
-        times.saw(pa.record_batch([pa.array(columns[0], pa.bool_()), pa.array(columns[1], pa.int64()),
-                                   pa.array(columns[2], pa.int64())], names=["warmup", "sent_ns", "end_ns"]))  # fmt: skip
+        rows = [{"warmup": warm, "sent_ns": at, "end_ns": at + took} for at, took, warm in part]
+        times.saw(pa.RecordBatch.from_pylist(rows, SCHEMA))
     at_once = [sum(a <= t < a + d for a, d, warm in flights if not warm) for t in range(60)]
     assert times.peak == max(at_once)
 
 
-class _Member:
-    """The path of a member, as a point walks it."""
+class _Crowd:
+    """Members that walk the path of a point, as the rules let them; checks after every step who is where."""
 
-    def __init__(self) -> None:
-        self.path = list(Place)
-        self.waits = False
-        self.ended = False
+    def __init__(self, count: int) -> None:
+        self.rules = ensemble(count)
+        self.paths = {i: list(Place) for i in range(count)}
+        self.waiting: set[int] = set()
+        self.ended: set[int] = set()
+
+    def act(self, member: int, roll: int) -> None:
+        """A member is lost (0), the point is stopped (1), or it walks on, perhaps because its sending ended (2)."""
+        path = self.paths[member]
+        if roll == 1:
+            self._carry_out(self.rules.stop())
+        elif roll == 0 or not path:
+            del self.paths[member]
+            self.waiting.discard(member)
+            gone = self.rules.lost(member, "lost") if roll == 0 else self.rules.reported(member, REPORT)
+            self._carry_out(gone)
+        elif member not in self.waiting:
+            self.waiting.add(member)
+            self._carry_out(self.rules.told(member, Arrived(path[0], ended=roll == 2)))
+
+    def _carry_out(self, orders: list[Order]) -> None:
+        for order in orders:
+            for member in order.members:
+                self._obey(member, order.what)
+        left = {len(path) for member, path in self.paths.items() if member not in self.ended}
+        assert len(left) <= 1  # nobody is ahead of another
+
+    def _obey(self, member: int, what: Release | End) -> None:
+        if isinstance(what, End):
+            self.ended.add(member)
+            return
+        self.waiting.remove(member)
+        assert self.paths[member].pop(0) is what.place
 
 
 @given(st.integers(1, 5), st.lists(st.tuples(st.integers(0, 4), st.integers(0, 19)), max_size=200))
 def test_whatever_happens_in_whatever_order_nobody_overtakes_and_nobody_waits_for_ever(
     count: int, happenings: list[tuple[int, int]]
 ) -> None:
-    rules, members, gone = ensemble(count), {i: _Member() for i in range(count)}, set[int]()
-
-    def carry_out(orders: list[Order]) -> None:
-        for order in orders:
-            for member in (members[i] for i in order.members if i not in gone):
-                if isinstance(order.what, End):
-                    member.ended = True
-                    continue
-                assert member.waits
-                assert member.path.pop(0) is order.what.place
-                member.waits = False
-        going_on = [m for i, m in members.items() if i not in gone and not m.ended]
-        if going_on:  # nobody is more than a place ahead of another, and not at all of one that waits before it
-            left = {len(m.path) for m in going_on}
-            assert max(left) - min(left) == 0
-
-    def act(i: int, roll: int) -> None:
-        member = members[i]
-        if roll == 0:
-            gone.add(i)
-            carry_out(rules.lost(i, "lost"))
-        elif roll == 1:
-            carry_out(rules.stop())
-        elif member.waits:
-            return
-        elif not member.path:
-            gone.add(i)
-            carry_out(rules.reported(i, REPORT))
-        else:
-            member.waits = True
-            carry_out(rules.told(i, Arrived(member.path[0], ended=roll == 2)))
-
+    crowd = _Crowd(count)
     for who, roll in happenings:
-        if who % count not in gone:
-            act(who % count, roll)
-    for _ in range(len(Place) + 2):  # from here on nothing goes wrong: all get through
-        for i in [i for i in members if i not in gone]:
-            act(i, 10)
-    assert rules.done
-    assert gone == set(members)
+        if who in crowd.paths:
+            crowd.act(who, roll)
+    for _ in range(len(Place) + 1):  # from here on nothing goes wrong: all get through
+        for member in list(crowd.paths):
+            crowd.act(member, 10)
+    assert crowd.rules.done
+    assert crowd.paths == {}
