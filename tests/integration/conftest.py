@@ -1,0 +1,37 @@
+"""What whole runs share: a small scenario, and one Ray cluster a worker for those whose cluster outlives the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from actors.gpu_ledger import GpuLedger
+from benchmarks.kill_rig import KillRig
+from tests.integration.programs import QUICK
+
+
+@pytest.fixture(scope="session")
+def scenario(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """QUICK in a file."""
+    path = tmp_path_factory.mktemp("scenario") / "quick.yaml"
+    path.write_text(QUICK)
+    return path
+
+
+@pytest.fixture(scope="session")
+def ledger(tmp_path_factory: pytest.TempPathFactory) -> GpuLedger:
+    """Two GPUs of 96 GiB."""
+    return GpuLedger.create(tmp_path_factory.mktemp("ledger"), [96.0, 96.0])
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory, ledger: GpuLedger) -> Iterator[KillRig]:
+    """A head and a node with two GPUs that outlive their drivers, as a real cluster does."""
+    rig = KillRig(tmp_path_factory.mktemp("cluster"), 2, ledger.folder)
+    try:
+        rig.start()
+        yield rig
+    finally:
+        rig.end()
