@@ -30,7 +30,7 @@ def children() -> list[psutil.Process]:
 
 
 def load(
-    count: int, asked: PointSpec, script: Callable[[int, dict[str, Any]], Script], see: Callable[[int], None] = id,
+    count: int, asked: PointSpec, script: Callable[[int, dict[str, Any]], Script], see: Callable[[int], object] = id,
     options: LoadOptions = SECRETS,
 ) -> tuple[list[RequestRecord], ClientReport | None, ScriptedEndpoint, list[str]]:  # fmt: skip
     """What `count` processes measured; `see` is called with the number of each item that comes."""
@@ -49,8 +49,8 @@ def load(
                 number += 1
         return records, report, server, processes.faults
 
-    told: Any = run(go())
-    return told
+    records, report, server, faults = run(go())
+    return records, report, server, faults
 
 
 def test_three_processes_offer_the_load_of_one() -> None:

@@ -20,7 +20,7 @@ from tests.actors.load_specs import spec
 def main(address: str, url: str) -> None:
     cluster = connect(Connection(address), "ray-load")
     try:
-        (slot,) = cluster.grant_slots(Slots(gpus=1, count=1), "emulator", 60.0)
+        (slot,) = cluster.grant_slots(Slots.model_validate({"gpus": 1, "count": 1}), "emulator", 60.0)
         whole = Point("p1", "t1", "c1", 0, spec(level=LoadLevel("concurrency", 6), requests=60, warmup_requests=4))
         told = {"whole": _told(slot.run_point(url, whole, 1, 2))}
         endless = Point("p2", "t1", "c1", 0, spec(level=LoadLevel("concurrency", 6), requests=100_000))
