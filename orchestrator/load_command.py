@@ -41,10 +41,9 @@ def load_and_print(request: LoadRequest, console: Console) -> None:
         with LoadProgress(Console(stderr=True)) as progress:
             spec, client, faults = uvloop.run(_measure(request, dataset, progress))
         dataset.flush()
-        table = dataset.table()
-        columns = columns_of(table)
+        columns = columns_of(dataset.table())
         metrics = summarise(columns, level=spec.level, client=client, request_limits=slo_limits(request.slo))
-        result = LoadResult(request.url, spec, metrics, client, tuple(faults), request.processes is None)
+        result = LoadResult(request.url, spec, metrics, client, tuple(faults))
         document = result.document()
         dataset.describe("load.json", document)
         dataset.describe("client.json", asdict(client))
@@ -55,7 +54,7 @@ def load_and_print(request: LoadRequest, console: Console) -> None:
             if request.histogram:
                 print_histograms(latency_values(columns, spec.level), console)
         if request.export_bench_serving is not None:
-            _export(request.export_bench_serving, result)
+            _export(request.export_bench_serving, result, columns)
     if client.stopped_by == "cancelled" and not faults:
         raise RunInterrupted("the load was stopped; what was measured is told above")
     if faults:
@@ -130,9 +129,21 @@ def _stopping(generator: Any) -> Iterator[None]:
         release()
 
 
-def _export(file: Path, result: LoadResult) -> None:
+def _export(file: Path, result: LoadResult, columns: dict[str, Any]) -> None:
     """Append a line as SGLang's own load tool writes it."""
     module = importlib.import_module("orchestrator.bench_serving")
-    line = module.bench_serving_line(result.spec, result.metrics, result.client)
+    spec = result.spec
+    given = module.LoadArguments(
+        backend="sglang"
+        if spec.api == "generate"
+        else "sglang-oai"
+        if spec.api == "completions"
+        else "sglang-oai-chat",
+        dataset=spec.dataset,
+        input_tokens=spec.input_tokens,
+        output_tokens=spec.output_tokens,
+        max_concurrency=int(spec.level.value) if spec.level.kind == "concurrency" else spec.max_concurrency,
+    )
+    line = module.bench_serving_line(columns, level=spec.level, client=result.client, given=given)
     with file.open("a", encoding="utf-8") as handle:
         handle.write(json.dumps(line, allow_nan=False) + "\n")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 from orchestrator.metrics import PointMetrics
-from orchestrator.point_metrics import Distribution
-from orchestrator.trial import ClientReport, PointSpec, content_hash
+from orchestrator.trial import ClientReport, PointSpec
 
 # What only later releases of the metrics have.
 _PERHAPS = ("cached_tokens_total", "unique_prompt_share")
@@ -16,33 +16,31 @@ _PERHAPS = ("cached_tokens_total", "unique_prompt_share")
 
 @dataclass(frozen=True, slots=True)
 class LoadResult:
-    """One load that was offered. `faults`: load processes that were lost. `is_auto`: nobody gave their number."""
+    """One load that was offered. `faults`: load processes that were lost."""
 
     url: str
     spec: PointSpec
     metrics: PointMetrics
     client: ClientReport
     faults: tuple[str, ...] = ()
-    is_auto: bool = True
 
     @property
     def void_reasons(self) -> tuple[str, ...]:
         """Those of the metrics, with what to do about a client that was too slow."""
-        more = f"give --processes {self.client.processes * 2}"
-        found = [f"{r}; {more}" if r.startswith("the client ") else r for r in self.metrics.void_reasons]
+        more = f"; give --processes {self.client.processes * 2}"
+        found = [reason + more if reason.startswith("the client ") else reason for reason in self.metrics.void_reasons]
         return (*found, *self.faults)
 
     def document(self) -> dict[str, Any]:
         """For `json.dumps`."""
         metrics, client, spec = self.metrics, self.client, self.spec
-        measured = {f.name: _plain(getattr(metrics, f.name)) for f in fields(metrics)}
-        measured |= {name: _plain(getattr(metrics, name, None)) for name in _PERHAPS}
+        measured = {name: _plain(getattr(metrics, name, None)) for name in _PERHAPS} | _plain(metrics)
         return {
             "url": self.url,
             "api": spec.api,
             "model": spec.model,
             "seed": spec.seed,
-            "workload_hash": workload_hash(spec),
+            "workload_hash": getattr(client, "workload_hash", None),
             **measured,
             "requested_rate_rps": spec.level.value if spec.level.kind == "rate" else None,
             "duration_s": _plain(client.duration_s),
@@ -69,17 +67,12 @@ def client_account(client: ClientReport) -> dict[str, Any]:
     }
 
 
-def workload_hash(spec: PointSpec) -> str:
-    """Equal for loads that send the same kind of requests in the same way, whatever their seed, level and server."""
-    sent = asdict(spec)
-    for name in ("workload", "level", "model", "seed", "profile", "counters", "request_timeout_s", "tokenizer"):
-        del sent[name]
-    return content_hash(sent)
-
-
 def _plain(value: Any) -> Any:
-    if isinstance(value, Distribution):
-        return {name: _plain(part) for name, part in asdict(value).items()}
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return list(value) if isinstance(value, tuple) else value
+    """As JSON has it; a number that is none becomes null."""
+    if is_dataclass(value):
+        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): _plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
