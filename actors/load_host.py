@@ -6,10 +6,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+from actors.load_member import Ending, Place
 from actors.loadgen import LoadGenerator
 from actors.run_lease import LeaseHolder, scratch_dir
 from actors.spool import read_spool
-from orchestrator.trial import Point
+from orchestrator.trial import Point, Shard
 
 
 class LoadHost:
@@ -22,10 +23,15 @@ class LoadHost:
         # Before anything is spooled: what we keep here is of a run that lives.
         self._claim = LeaseHolder(run_id, "load")
 
-    async def run_point(self, url: str, point: Point, attempt: int, api_key: str | None = None) -> AsyncIterator[Any]:
-        """Arrow record batches of request records, at last one ClientReport."""
+    async def run_point(
+        self, url: str, point: Point, attempt: int, api_key: str | None = None, shard: Shard | None = None
+    ) -> AsyncIterator[Any]:
+        """Arrow record batches of request records, at last one ClientReport.
+
+        With a shard only that part of the load, and messages to the coordinator of all parts in between.
+        """
         self._claim.hold()
-        spool = spool_file(self._run_id, point.point_id, attempt)
+        spool = spool_file(self._run_id, point.point_id, attempt, shard.index if shard else 0)
         spool.parent.mkdir(parents=True, exist_ok=True)
         load = self._running = LoadGenerator(
             run_id=self._run_id,
@@ -36,27 +42,32 @@ class LoadHost:
             drain_timeout_s=point.spec.request_timeout_s,
         )
         try:
-            async for item in load.run(url, point):
+            async for item in load.run(url, point, shard):
                 yield item
         finally:
             self._running = None
 
-    async def interrupt(self) -> None:
+    async def release(self, place: Place, value: Any) -> None:
+        """All who offer the running point are at a place."""
+        if self._running is not None:
+            self._running.release(place, value)
+
+    async def interrupt(self, why: Ending = "cancelled") -> None:
         """End the running point soon; the records so far still come."""
         if self._running is not None:
-            self._running.stop()
+            self._running.stop(why)
 
-    async def forget(self, point_id: str, attempt: int) -> None:
+    async def forget(self, point_id: str, attempt: int, member: int = 0) -> None:
         """The driver has the whole point: the spool is not needed."""
-        spool_file(self._run_id, point_id, attempt).unlink(missing_ok=True)
+        spool_file(self._run_id, point_id, attempt, member).unlink(missing_ok=True)
 
 
-def spool_file(run_id: str, point_id: str, attempt: int) -> Path:
-    """Where a load actor keeps a point's batches on its own host."""
-    return scratch_dir(run_id) / "spool" / f"{point_id}-{attempt}.arrows"
+def spool_file(run_id: str, point_id: str, attempt: int, member: int = 0) -> Path:
+    """Where a load actor keeps a point's batches on its own host; several may share one."""
+    return scratch_dir(run_id) / "spool" / f"{point_id}-{attempt}{f'-{member}' if member else ''}.arrows"
 
 
-def spooled_batches(run_id: str, point_id: str, attempt: int, after: int) -> list[Any]:
+def spooled_batches(run_id: str, point_id: str, attempt: int, after: int, member: int = 0) -> list[Any]:
     """The batches of a point that its load actor yielded after the first `after`; for when that actor died."""
-    file = spool_file(run_id, point_id, attempt)
+    file = spool_file(run_id, point_id, attempt, member)
     return list(read_spool(file))[after:] if file.exists() else []

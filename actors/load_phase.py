@@ -69,6 +69,11 @@ class Phase:
             self._bound = sum(turns)
             self._sessions = None if self.warmup else len(turns)
 
+    @property
+    def bound(self) -> int | None:
+        """How many requests of ours the phase sends if none of a session fails; None if only time bounds it."""
+        return sum(start.turns for start in self.starts) if self.open_loop else self._bound
+
     def begin(self, now: int) -> None:
         self.began_ns = now
 

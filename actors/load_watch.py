@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import re
 import time
-from collections.abc import Mapping
+from array import array
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 # Sums over all labels; SGLang advances them when a request ends, so differences are exact for a drained window.
@@ -44,16 +46,52 @@ def counter_delta(name: str, before: Mapping[str, float] | None, after: Mapping[
     return grown if grown >= 0 else None
 
 
+class GcWatch:
+    """Stops for garbage collection. What lives when the load begins is left out of collections while it runs."""
+
+    def __init__(self) -> None:
+        self._began_s = 0.0
+        self.longest_s = 0.0
+
+    def begin(self) -> None:
+        """Collect, so that what is left over from warm-up costs nothing later, and watch."""
+        gc.collect()
+        gc.freeze()
+        gc.callbacks.append(self._saw)
+
+    def end(self) -> None:
+        """Later calls change nothing."""
+        if self._saw in gc.callbacks:
+            gc.callbacks.remove(self._saw)
+            gc.unfreeze()
+
+    def _saw(self, phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            self._began_s = time.monotonic()
+        else:
+            self.longest_s = max(self.longest_s, time.monotonic() - self._began_s)
+
+
 class OwnSpeed:
-    """How the process itself does between `begin` and `end`: CPU seconds, event-loop lag, lateness of sends."""
+    """How the process itself does between `begin` and `end`: CPU seconds, event-loop lag, lateness of sends, stops for
+    garbage collection, bytes that waited unread in its sockets.
+
+    Call `prepare` before the moment at which the load begins.
+    """
 
     def __init__(self) -> None:
         self._began_s = self._began_cpu_s = 0.0
         self._running = False
-        self._lags_s: list[float] = []
-        self._lateness_s: list[float] = []
+        self._lags_s = array("d")
+        self._lateness_s = array("d")
+        self._backlogs_kib = array("d")
+        self._gc = GcWatch()
         self.duration_s = 0.0
         self.cpu_s = 0.0
+
+    def prepare(self) -> None:
+        """What takes time itself."""
+        self._gc.begin()
 
     def begin(self) -> None:
         self._began_s, self._began_cpu_s = time.monotonic(), time.process_time()
@@ -65,6 +103,7 @@ class OwnSpeed:
             self._running = False
             self.duration_s = time.monotonic() - self._began_s
             self.cpu_s = time.process_time() - self._began_cpu_s
+        self._gc.end()
 
     def saw_lag(self, seconds: float) -> None:
         """How much later than asked the event loop woke a sleeper."""
@@ -75,6 +114,11 @@ class OwnSpeed:
         """How much later than it could have been a scheduled request was sent, waiting at a gate left out."""
         self._lateness_s.append(max(late_ns, 0) / 1e9)
 
+    def saw_backlog(self, kib: float | None) -> None:
+        """Bytes that the system had received for us and we had not read."""
+        if self._running and kib is not None:
+            self._backlogs_kib.append(kib)
+
     @property
     def loop_lag_p99_ms(self) -> float:
         return percentile(self._lags_s, 99) * 1e3
@@ -83,8 +127,16 @@ class OwnSpeed:
     def schedule_delay_p99_ms(self) -> float:
         return percentile(self._lateness_s, 99) * 1e3
 
+    @property
+    def gc_pause_max_ms(self) -> float:
+        return self._gc.longest_s * 1e3
 
-def percentile(values: list[float], percent: float) -> float:
+    @property
+    def backlog_p99_kib(self) -> float | None:
+        return percentile(self._backlogs_kib, 99) if self._backlogs_kib else None
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
     """Nearest-rank percentile, 0 if there are no values."""
     ordered = sorted(values)
     return ordered[max(math.ceil(len(ordered) * percent / 100) - 1, 0)] if ordered else 0.0

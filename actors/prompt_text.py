@@ -65,11 +65,6 @@ def block_text(block_id: int, characters: int) -> str:
     return mark + text_of("random_text", wanted - len(mark), mark)
 
 
-def passage(kind: str, number: int, characters: int, seed: str, *, room: int | None = None) -> str:
-    """The passage of one number of a series."""
-    return text_of(kind, characters, f"{seed} {number}")
-
-
 def cut_at_space(text: str, characters: int) -> str:
     """The beginning of a text, cut at a space or a line's end where one is in its second half."""
     if len(text) <= characters:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,11 @@ FLUSH_S = 0.5
 _MOST_WAITING = 256
 
 
+@dataclass(frozen=True, slots=True)
+class _Posted:
+    message: Any
+
+
 class RecordStream:
     """Takes records one by one, makes a batch of every 1000 or of half a second, spools it, and hands it out.
 
@@ -30,18 +35,24 @@ class RecordStream:
     def __init__(self, identity: dict[str, Any], spool: Path | None, *, most_waiting: int = _MOST_WAITING) -> None:
         self._identity = identity
         self._spool = spool
-        self._writer = SpoolWriter(spool, request_schema()) if spool else None
+        schema = request_schema()  # also loads pyarrow, which would else stop the running load at its first batch
+        self._writer = SpoolWriter(spool, schema) if spool else None
         self._most_waiting = most_waiting
         self._rows: list[RequestRecord] = []
         self._ready: asyncio.Queue[Any] = asyncio.Queue()
         self._flushed_at = time.monotonic()
         self._handed = 0
         self._spilled = False
+        self._broken = False
 
     def add(self, record: RequestRecord) -> None:
         self._rows.append(record)
         if len(self._rows) >= FLUSH_ROWS:
             self._flush()
+
+    def post(self, message: Any) -> None:
+        """Hand something that is no record to the reader, in turn with the batches; it is not spooled."""
+        self._ready.put_nowait(_Posted(message))
 
     def tick(self) -> None:
         """Called often: flushes what has waited long enough."""
@@ -51,19 +62,22 @@ class RecordStream:
     def close(self) -> None:
         """No more records; the reader's iteration ends after the last batch."""
         try:
-            if self._rows:
+            if self._rows and not self._broken:
                 self._flush()
-            if self._writer is not None:
+            if self._writer is not None and not self._broken:
                 self._writer.close()
         finally:
             self._writer = None
             self._ready.put_nowait(None)  # also if the spool's disk is full: the reader must not wait for ever
 
     async def batches(self) -> AsyncIterator[Any]:
-        """Every batch once, in order, until `close`."""
-        while (batch := await self._ready.get()) is not None:
+        """Every batch and every message once, in order, until `close`."""
+        while (item := await self._ready.get()) is not None:
+            if isinstance(item, _Posted):
+                yield item.message
+                continue
             self._handed += 1
-            yield batch
+            yield item
         if self._spilled and self._spool is not None:
             for batch in islice(read_spool(self._spool), self._handed, None):
                 yield batch
@@ -73,7 +87,9 @@ class RecordStream:
         self._rows.clear()
         self._flushed_at = time.monotonic()
         if self._writer is not None:
+            self._broken = True  # a spool that failed is not tried again at the end: its first error is the one to tell
             self._writer.append(batch)
+            self._broken = False
             self._spilled = self._spilled or self._ready.qsize() >= self._most_waiting
         if not self._spilled:
             self._ready.put_nowait(batch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,9 +29,11 @@ def listed_models(text: str | None) -> list[str]:
     return [str(name) for name in found if name]
 
 
-async def find_api(url: str, api: str, model: str | None, api_key: str | None) -> ServedApi:
+async def find_api(
+    url: str, api: str, model: str | None, api_key: str | None, more_headers: Mapping[str, str] | None = None
+) -> ServedApi:
     """Ask the server; ConnectionError with the reason if nothing answers, or if it speaks none of the APIs."""
-    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+    headers = ({"Authorization": f"Bearer {api_key}"} if api_key else {}) | dict(more_headers or {})
     timeout = aiohttp.ClientTimeout(total=20)
     async with aiohttp.ClientSession(headers=headers, timeout=timeout, trust_env=False) as session:
         try:

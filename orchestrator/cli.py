@@ -130,23 +130,37 @@ def clean(**options: Any) -> None:
 )  # fmt: skip
 @click.option("--model", help="Model name for the OpenAI APIs; default: the first that the server lists.")
 @click.option("--concurrency", type=click.IntRange(min=1), help="Closed loop: requests in flight (default 1).")
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Open loop: requests per second.")
+@click.option("--request-rate", type=float, metavar="R", help="Open loop: requests per second.")
 @click.option("--max-concurrency", type=click.IntRange(min=1), help="Open loop: most requests in flight.")
+@click.option(
+    "--arrival", type=click.Choice(["poisson", "constant", "gamma"]), help="Open loop: gaps (default poisson).",
+)  # fmt: skip
+@click.option("--burstiness", type=float, metavar="B", help="Shape of gamma gaps: 1 is Poisson, less is burstier.")
+@click.option("--ramp-s", type=float, default=0.0, help="Seconds in which the load grows from nothing.")
 @click.option("--requests", type=click.IntRange(min=1), help="Measured requests.")
-@click.option("--duration", type=click.FloatRange(min=0, min_open=True), help="Measured seconds (default 30).")
-@click.option("--warmup", type=click.FloatRange(min=0), default=2.0, show_default=True, help="Seconds not counted.")
-@click.option("--dataset", default="random_text", show_default=True, help="As in a scenario's workloads.")
+@click.option("--duration-s", type=float, help="Measured seconds (default 30, without --requests).")
+@click.option("--warmup-requests", type=click.IntRange(min=0), default=1, show_default=True, help="Not counted.")
+@click.option("--warmup-s", type=float, default=2.0, show_default=True, help="Seconds not counted.")
+@click.option("--dataset", default="random_text", show_default=True, metavar="FILE|KIND", help="As in a scenario.")
 @click.option("--input-tokens", type=click.IntRange(min=1), default=256, show_default=True)
 @click.option("--output-tokens", type=click.IntRange(min=1), default=256, show_default=True)
-@click.option("--temperature", type=click.FloatRange(min=0), default=0.0, show_default=True)
-@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=600.0, help="Seconds per request.")
+@click.option("--shared-prefix-tokens", type=click.IntRange(min=0), default=0, help="Of the input, the same for all.")
+@click.option("--temperature", type=float, default=0.0, show_default=True)
 @click.option("--slo", metavar="ttft_ms=..,tpot_ms=..", help="Limits per request, for goodput.")
+@click.option("--header", multiple=True, metavar="NAME=VALUE", help="Sent with every request; may be repeated.")
 @click.option("--api-key-env", metavar="VAR", help="Environment variable that holds the server's API key.")
-@click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True)
+@click.option("--processes", type=click.IntRange(1, 64), metavar="N", help="Share the load (default 1).")
+@click.option("--seed", type=click.IntRange(min=0), help="Repeat exactly these prompts; default: fresh ones.")
+@click.option("--timeout-s", type=float, default=600.0, show_default=True, help="Longest time without progress.")
+@click.option("--tokenizer", metavar="DIR", help="Counts the tokens of prompts; default: the server's count of one.")
+@click.option("--out", type=SCENARIO, metavar="DIR", help="Keep the requests (Parquet), the result and the client.")
+@click.option("--histogram", is_flag=True, help="Show TTFT, TPOT and E2E as histograms.")
+@click.option("--export-bench-serving", type=SCENARIO, metavar="FILE", help="Append a line as bench_serving writes it.")
 @click.option("--json", "as_json", is_flag=True, help="For machines.")
 def load(**options: Any) -> None:
     """Load one running endpoint (SGLang or OpenAI-compatible) and print the metrics."""
-    from orchestrator.load_command import LoadRequest, load_and_print
+    from orchestrator.load_command import load_and_print
+    from orchestrator.load_request import LoadRequest
 
     load_and_print(LoadRequest(**options), _console())
 

@@ -18,7 +18,8 @@ from typing import Any
 
 from actors.run_lease import dead_ray_folders
 from orchestrator.errors import BadInput, ClusterRefusal
-from orchestrator.host_match import GpuPlace, HostFacts, SlotPlace, place_slots
+from orchestrator.host_match import GpuPlace, HostFacts, SlotPlace, place_slots, spread_hosts
+from orchestrator.load_spread import process_bound
 from orchestrator.ray_slot import CALL_S, RaySlot
 from orchestrator.scenario import Slots
 from orchestrator.slot_port import SlotFacts
@@ -283,15 +284,22 @@ class Cluster:
 
         from actors.load_host import LoadHost
 
-        def new_load() -> Any:
-            options = {"num_cpus": 1, "max_concurrency": 32}
-            load = ray.remote(LoadHost).options(scheduling_strategy=self._inside(load_bundle), **options)
-            return load.remote(self._run_id, engine)
+        helpers = spread_hosts(place, self.hosts())
+
+        def new_load(member: int) -> tuple[Any, str]:
+            """The first has a CPU of the slot's own; others share what there is, on all hosts that can help."""
+            host, actor = helpers[member % len(helpers)], ray.remote(LoadHost)
+            self._nodes.add(host.node_id)
+            own = {"num_cpus": 1, "scheduling_strategy": self._inside(load_bundle)}
+            shared = {"num_cpus": 0, "label_selector": {"ray.io/node-id": host.node_id}}
+            placed = actor.options(max_concurrency=32, **(shared if member else own))
+            return placed.remote(self._run_id, engine), host.node_id
 
         gpu_ids = tuple(ray.get(actor.gpu_ids.remote(), timeout=CALL_S * 2))
         name = f"{place.host.hostname or place.host.address}/{place.number}"
-        facts = SlotFacts(name, place.host.hostname or place.host.address, gpu_ids)
-        return RaySlot(facts, actor, new_load, place.load_host.node_id, self._run_id)
+        processes = process_bound(sum(host.cpus for host in helpers))
+        facts = SlotFacts(name, place.host.hostname or place.host.address, gpu_ids, processes)
+        return RaySlot(facts, actor, new_load, self._run_id)
 
     def _inside(self, bundle: int) -> Any:
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy

@@ -48,18 +48,18 @@ class PointStream:
         write_parquet(table, self._paths.table("requests") / f"{self._name}.parquet")
         self._file.unlink()
 
-    def abandon(self) -> None:
-        """Keep what came of a point that did not end, outside the dataset."""
+    def abandon(self, mark: str = "") -> None:
+        """Keep what came of a point that does not count, outside the dataset; `mark` goes into the file's name."""
         self._spool.close()
-        _to_partial(self._paths, self._file)
+        _to_partial(self._paths, self._file, mark)
 
 
-def _to_partial(paths: RunPaths, file: Path) -> int:
+def _to_partial(paths: RunPaths, file: Path, mark: str = "") -> int:
     batches = list(read_spool(file))
     rows = sum(int(batch.num_rows) for batch in batches)
     if rows:
         table = pa.Table.from_batches(batches, schema=request_schema())
-        write_parquet(table, paths.partial / f"{file.stem}.parquet")
+        write_parquet(table, paths.partial / f"{file.stem}{mark}.parquet")
     file.unlink()
     return rows
 

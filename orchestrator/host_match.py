@@ -70,6 +70,17 @@ def place_slots(slots: Slots, hosts: list[HostFacts]) -> list[SlotPlace]:
     return places
 
 
+def spread_hosts(place: SlotPlace, hosts: list[HostFacts]) -> list[HostFacts]:
+    """Where load processes of a slot may go, its load host first.
+
+    A server that is loaded from its own host listens on loopback only; else all hosts without GPUs can help.
+    """
+    if place.load_host.node_id == place.host.node_id:
+        return [place.load_host]
+    others = [h for h in hosts if h.gpus == 0 and h.cpus >= 1 and h.node_id != place.load_host.node_id]
+    return [place.load_host, *others]
+
+
 def matches(host: HostFacts, slots: Slots) -> bool:
     """Whether a host has the labels and the accelerator that the scenario wants."""
     if slots.accelerator and host.labels.get(ACCELERATOR_LABEL) != slots.accelerator:

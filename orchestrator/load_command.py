@@ -1,152 +1,147 @@
-"""`specsweep load`: one running endpoint under one load, as a table or JSON."""
+"""`specsweep load`: one running endpoint under one load, as a table or JSON, and as a dataset if asked."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import math
-import os
-import urllib.parse
-from dataclasses import dataclass
+import secrets
+import signal
+import tempfile
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import ExitStack, aclosing, contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any
 
 from rich.console import Console
 
-from orchestrator.errors import BadInput, SpecsweepError
-from orchestrator.metrics import PointMetrics, summarise
-from orchestrator.point_view import print_point
-from orchestrator.trial import ClientReport, LoadLevel, PointSpec
-from orchestrator.workload_check import DATASETS
+from orchestrator.bench_serving import LoadArguments, bench_serving_line
+from orchestrator.errors import RunInterrupted, SpecsweepError
+from orchestrator.load_dataset import LoadDataset
+from orchestrator.load_document import LoadResult
+from orchestrator.load_progress import LoadProgress
+from orchestrator.load_request import LoadRequest, slo_limits
+from orchestrator.metrics import latency_values, summarise
+from orchestrator.point_table import columns_of
+from orchestrator.point_view import print_histograms, print_point
+from orchestrator.trial import ClientReport, Point, PointSpec
 
-Api = Literal["generate", "completions", "chat"]
-
-
-@dataclass(frozen=True)
-class LoadRequest:
-    """The arguments of `load`, parsed."""
-
-    url: str
-    api: str
-    model: str | None
-    concurrency: int | None
-    rate: float | None
-    max_concurrency: int | None
-    requests: int | None
-    duration: float | None
-    warmup: float
-    dataset: str
-    input_tokens: int
-    output_tokens: int
-    temperature: float
-    timeout: float
-    api_key_env: str | None
-    slo: str | None
-    seed: int
-    as_json: bool
+# As SGLang's own load tool calls them.
+_BACKENDS = {"generate": "sglang", "completions": "sglang-oai", "chat": "sglang-oai-chat"}
 
 
 def load_and_print(request: LoadRequest, console: Console) -> None:
-    """Load the endpoint and print what was measured; SpecsweepError if no request succeeded."""
-    _check(request)
-    metrics, client = asyncio.run(_measure(request))
-    document = load_document(request, metrics, client)
-    if request.as_json:
-        console.file.write(json.dumps(document, indent=1) + "\n")
-    else:
-        print_point(metrics, document, console)
+    """Load the endpoint, print what was measured, and keep it if asked.
+
+    SpecsweepError if no request succeeded, and RunInterrupted after Ctrl-C, both when all is printed.
+    """
+    import uvloop
+
+    request.check()
+    with ExitStack() as stack:
+        folder = request.out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="specsweep-load-")))
+        dataset = LoadDataset(folder)
+        with LoadProgress(Console(stderr=True)) as progress:
+            spec, client, faults = uvloop.run(_measure(request, dataset, progress))
+        dataset.flush()
+        columns = columns_of(dataset.table())
+        metrics = summarise(columns, level=spec.level, client=client, request_limits=slo_limits(request.slo))
+        result = LoadResult(request.url, spec, metrics, client, tuple(faults))
+        document = result.document()
+        dataset.describe("load.json", document)
+        dataset.describe("client.json", asdict(client))
+        if request.as_json:
+            console.file.write(json.dumps(document, indent=1, allow_nan=False) + "\n")
+        else:
+            print_point(document, console)
+            if request.histogram:
+                print_histograms(latency_values(columns, spec.level), console)
+        if request.export_bench_serving is not None:
+            _export(request.export_bench_serving, result, columns)
+    if client.stopped_by == "cancelled" and not faults:
+        raise RunInterrupted("the load was stopped; what was measured is told above")
+    if faults:
+        raise SpecsweepError("; ".join(faults))
     if not metrics.requests_ok:
         raise SpecsweepError(f"no request to {request.url} succeeded: {metrics.errors}")
 
 
-def _check(request: LoadRequest) -> None:
-    if request.concurrency is not None and request.rate is not None:
-        raise BadInput("give one of --concurrency (closed loop) and --rate (open loop)")
-    if request.requests is not None and request.duration is not None:
-        raise BadInput("give one of --requests and --duration")
-    if request.max_concurrency is not None and request.rate is None:
-        raise BadInput("--max-concurrency is for --rate; with --concurrency the level is the limit")
-    if not all(math.isfinite(x) for x in (request.duration or 0, request.rate or 0, request.warmup, request.timeout)):
-        raise BadInput("--duration, --rate, --warmup and --timeout are finite numbers")
-    parts = urllib.parse.urlsplit(request.url)
-    if parts.scheme not in {"http", "https"} or not parts.netloc:
-        raise BadInput(f"--url {request.url}: write http://HOST:PORT")
-    if request.dataset.startswith("file:"):
-        if not Path(request.dataset.removeprefix("file:")).is_file():
-            raise BadInput(f"--dataset {request.dataset}: no such file")
-    elif request.dataset not in DATASETS:
-        raise BadInput(f"--dataset {request.dataset}: allowed: {', '.join(DATASETS)}, file:PATH")
-    slo_limits(request.slo)
-    if request.api_key_env is not None and request.api_key_env not in os.environ:
-        raise BadInput(f"--api-key-env {request.api_key_env}: there is no such environment variable")
-
-
-async def _measure(request: LoadRequest) -> tuple[PointMetrics, ClientReport]:
-    from actors.loadgen import LoadGenerator, load_endpoint
+async def _measure(
+    request: LoadRequest, dataset: LoadDataset, progress: LoadProgress
+) -> tuple[PointSpec, ClientReport, list[str]]:
+    """Offer the load; what was offered, how the client did, and which of its processes were lost."""
     from actors.served_api import find_api
 
-    api_key = os.environ[request.api_key_env] if request.api_key_env else None
     url = request.url.rstrip("/")
     try:
-        endpoint = await find_api(url, request.api, request.model, api_key)
+        endpoint = await find_api(url, request.api, request.model, request.api_key, request.headers)
     except ConnectionError as error:
         raise SpecsweepError(f"--url {request.url}: {error}") from None
-    level = (
-        LoadLevel("rate", request.rate)
-        if request.rate is not None
-        else LoadLevel("concurrency", float(request.concurrency or 1))
+    seed = secrets.randbelow(2**31) if request.seed is None else request.seed
+    spec = request.spec(endpoint.api, endpoint.model, seed)
+    generator = _generator(request)
+    client: ClientReport | None = None
+    with _stopping(generator):
+        items: AsyncGenerator[Any] = generator.run(url, Point("load", "", "", 0, spec))
+        async with aclosing(items):
+            async for item in items:
+                if isinstance(item, ClientReport):
+                    client = item
+                else:
+                    dataset.append(item)
+                    progress.saw(item)
+    faults: list[str] = getattr(generator, "faults", [])
+    if client is None:
+        raise SpecsweepError(f"every load process was lost: {'; '.join(faults)}")
+    return spec, client, faults
+
+
+def _generator(request: LoadRequest) -> Any:
+    """This process itself, or children where more than one is asked for."""
+    from actors.load_pipe import LoadOptions
+    from actors.load_processes import LoadProcesses
+    from actors.loadgen import LoadGenerator
+
+    if (request.processes or 1) == 1:
+        return LoadGenerator(engine="attach", api_key=request.api_key, headers=tuple(request.headers.items()))
+    assert request.processes is not None
+    options = LoadOptions(engine="attach", api_key=request.api_key, headers=tuple(request.headers.items()))
+    return LoadProcesses(request.processes, options)
+
+
+@contextmanager
+def _stopping(generator: Any) -> Iterator[None]:
+    """The first Ctrl-C or SIGTERM ends the load in order, the second one at once."""
+    loop = asyncio.get_running_loop()
+    signals = (signal.SIGINT, signal.SIGTERM)
+
+    def stop() -> None:
+        release()
+        generator.stop()
+
+    def release() -> None:
+        for number in signals:
+            loop.remove_signal_handler(number)
+
+    with suppress(ValueError, RuntimeError):  # not in the main thread: whoever runs us stops us in another way
+        for number in signals:
+            loop.add_signal_handler(number, stop)
+    try:
+        yield
+    finally:
+        release()
+
+
+def _export(file: Path, result: LoadResult, columns: dict[str, Any]) -> None:
+    """Append a line as SGLang's own load tool writes it."""
+    spec = result.spec
+    given = LoadArguments(
+        backend=_BACKENDS[spec.api],
+        dataset=spec.dataset,
+        input_tokens=spec.input_tokens,
+        output_tokens=spec.output_tokens,
+        max_concurrency=spec.max_concurrency if spec.level.open_loop else int(spec.level.value),
     )
-    spec = PointSpec(
-        workload="load",
-        level=level,
-        api=cast(Api, endpoint.api),
-        dataset=request.dataset,
-        input_tokens=request.input_tokens,
-        output_tokens=request.output_tokens,
-        warmup_s=request.warmup,
-        warmup_requests=1,
-        duration_s=None if request.requests is not None else (request.duration or 30.0),
-        requests=request.requests,
-        temperature=request.temperature,
-        ignore_eos=True,
-        request_timeout_s=request.timeout,
-        max_concurrency=request.max_concurrency,
-        model=endpoint.model,
-        seed=request.seed,
-    )
-    records, client = await load_endpoint(url, spec, generator=LoadGenerator(engine="attach", api_key=api_key))
-    return summarise(records, level=level, client=client, request_limits=slo_limits(request.slo)), client
-
-
-def slo_limits(text: str | None) -> dict[str, float] | None:
-    """`ttft_ms=500,tpot_ms=20` -> limits per request; BadInput for anything else."""
-    if text is None:
-        return None
-    limits = {}
-    for part in text.split(","):
-        name, _, value = part.partition("=")
-        try:
-            limits[name.strip()] = float(value)
-        except ValueError:
-            raise BadInput(f"--slo {text}: write e.g. ttft_ms=500,tpot_ms=20") from None
-    if unknown := set(limits) - {"ttft_ms", "tpot_ms", "e2e_ms"}:
-        raise BadInput(f"--slo {text}: {', '.join(sorted(unknown))} is not one of ttft_ms, tpot_ms, e2e_ms")
-    return limits
-
-
-def load_document(request: LoadRequest, metrics: PointMetrics, client: ClientReport) -> dict[str, Any]:
-    """What `--json` prints: null where a thing could not be measured, never 0."""
-    return {
-        "url": request.url,
-        **metrics.plain(),
-        "duration_s": client.duration_s,
-        "client": {
-            "cpu_s": client.cpu_s,
-            "cpu_share": client.cpu_s / client.duration_s / max(client.processes, 1) if client.duration_s else None,
-            "loop_lag_ms_p99": client.loop_lag_p99_ms,
-            "processes": client.processes,
-            "gc_pause_ms_max": client.gc_pause_max_ms,
-            "backlog_kib_p99": client.backlog_p99_kib,
-        },
-        "valid": metrics.valid,
-    }
+    line = bench_serving_line(columns, level=spec.level, client=result.client, given=given)
+    with file.open("a", encoding="utf-8") as handle:
+        handle.write(json.dumps(line, allow_nan=False) + "\n")

@@ -221,3 +221,10 @@ def _total(values: Floats) -> int | None:
 
 def _total_if_all(values: Floats) -> int | None:
     return int(values.sum()) if len(values) and not np.isnan(values).any() else None
+
+
+def latency_values(source: Mapping[str, Any], level: LoadLevel) -> dict[str, Floats]:
+    """TTFT, TPOT and E2E of every OK request, in ms, NaN where undefined; from columns as `summarise` takes them."""
+    columns = RequestColumns.of(source)
+    ok = columns.has_status(RequestStatus.OK)
+    return {name: values[ok] for name, values in _latencies(columns, ok, level).items()}

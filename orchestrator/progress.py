@@ -22,7 +22,16 @@ from orchestrator.recovery import Again, NoMove, Repair, repair_text
 from orchestrator.resolved_settings import setting_changes
 from orchestrator.server_start import ServerReady, StartProgress
 from orchestrator.trial import Trial
-from orchestrator.trial_run import BatchArrived, Happening, PointBegan, PointEnded, TrialBegan, TrialEnded, TrialSpared
+from orchestrator.trial_run import (
+    BatchArrived,
+    Happening,
+    PointBegan,
+    PointEnded,
+    PointRepeated,
+    TrialBegan,
+    TrialEnded,
+    TrialSpared,
+)
 
 MOST_EVIDENCE = 240
 
@@ -36,6 +45,7 @@ class _SlotView:
     point_since: float = 0.0
     free_gib: float | None = None
     asked: dict[str, Any] = field(default_factory=dict)
+    told: list[str] = field(default_factory=list)  # notes of the running trial
 
 
 @dataclass
@@ -73,11 +83,11 @@ class Progress:
     def saw(self, slot: str, happening: Happening) -> None:
         view = self._views[slot]
         notes: tuple[str, ...] = getattr(happening, "notes", ())
-        for note in notes:
+        for note in (n for n in notes if n not in view.told):
             self._say(slot, f"{view.config}: {note}")
         match happening:
             case TrialBegan(trial, attempt, _):
-                view.config, view.tokens = self._label(trial), 0
+                view.config, view.tokens, view.told = self._label(trial), 0, []
                 view.asked = trial.config.as_dict()
                 self._doing(view, f"starting{f' (attempt {attempt})' if attempt > 1 else ''}")
             case StartProgress():
@@ -96,12 +106,17 @@ class Progress:
             case PointEnded(point, _, report, _):
                 self._counts.points += 1
                 self._say(slot, f"{view.config}: {point.spec.workload} {point.spec.level}: {report.requests} requests")
-            case TrialEnded() | TrialSpared():
+            case TrialEnded() | TrialSpared() | PointRepeated():
                 self._saw_end(slot, view, happening)
             case _:
                 pass
 
-    def _saw_end(self, slot: str, view: _SlotView, happening: TrialEnded | TrialSpared) -> None:
+    def _saw_end(self, slot: str, view: _SlotView, happening: TrialEnded | TrialSpared | PointRepeated) -> None:
+        if isinstance(happening, PointRepeated):
+            view.tokens, view.point_since = 0, self._clock()
+            view.told.append(happening.note)
+            self._say(slot, f"{view.config}: {happening.note}")
+            return
         if isinstance(happening, TrialEnded):
             self._trial_ended(slot, view, happening)
             return

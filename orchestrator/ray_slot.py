@@ -1,15 +1,17 @@
-"""A slot behind Ray: a slot actor and its load actor, as the sweep wants them."""
+"""A slot behind Ray: a slot actor and its load actors, as the sweep wants them."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from orchestrator.ray_ensemble import RayEnsemble
 from orchestrator.server_start import GPU_RETURN_S, LaunchSpec, LoadSeen, ServerDied, StartEvent
 from orchestrator.slot_port import SlotFacts, SlotLost, StopFacts, TrialBroken
-from orchestrator.trial import Point, PointSpec
+from orchestrator.trial import Point, PointSpec, Shard
 
 CALL_S = 30.0
 # A server that may hang is asked for a token, twice.
@@ -25,14 +27,17 @@ def longest_silence_s(spec: PointSpec) -> float:
 
 
 class RaySlot:
-    """A SlotPort over a slot actor and its load actor."""
+    """A SlotPort over a slot actor and its load actors.
 
-    def __init__(self, facts: SlotFacts, slot: Any, new_load: Callable[[], Any], load_node: str, run_id: str) -> None:
+    `new_load` makes the load actor of a member, and tells the host that it is on; the first one lives from the
+    beginning, others from when a point needs them.
+    """
+
+    def __init__(self, facts: SlotFacts, slot: Any, new_load: Callable[[int], tuple[Any, str]], run_id: str) -> None:
         self.facts = facts
         self._slot = slot
         self._new_load = new_load
-        self._load_node = load_node
-        self._load = new_load()
+        self._loads = [new_load(0)]
         self._run_id = run_id
         self._grace_s = 30.0
         self._aside_s = 0.0
@@ -47,10 +52,11 @@ class RaySlot:
         stream = self._slot.launch.options(num_returns="streaming").remote(spec)
         yield from self._items(stream, spec.start_timeout_s + spec.stop_grace_s + spec.aside_s + GPU_RETURN_S + CALL_S)
 
-    def run_point(self, url: str, point: Point, attempt: int) -> Iterator[Any]:
-        stream = self._load.run_point.options(num_returns="streaming", _generator_backpressure_num_objects=64).remote(
-            url, point, attempt, self._api_key
-        )
+    def run_point(self, url: str, point: Point, attempt: int, processes: int = 1) -> Iterator[Any]:
+        if processes > 1:
+            yield from self._run_together(url, point, attempt, processes)
+            return
+        stream = self._stream(0, url, point, attempt, None)
         quiet_s = longest_silence_s(point.spec)
         taken = 0
         try:
@@ -58,25 +64,48 @@ class RaySlot:
                 taken += 1
                 yield item
         except SlotLost as error:
-            yield from self._from_spool(point, attempt, taken)
-            self._replace_load()
+            yield from self._from_spool(point, attempt, 0, taken)
+            self._replace_load(0)
             raise TrialBroken(f"the load actor was lost: {error}") from error
-        self._load.forget.remote(point.point_id, attempt)
+        self._loads[0][0].forget.remote(point.point_id, attempt)
 
-    def _replace_load(self) -> None:
+    def _run_together(self, url: str, point: Point, attempt: int, processes: int) -> Iterator[Any]:
+        while len(self._loads) < processes:
+            self._loads.append(self._new_load(len(self._loads)))
+        origin = time.time_ns()
+        streams = [self._stream(i, url, point, attempt, Shard(i, processes, origin)) for i in range(processes)]
+        ensemble = RayEnsemble([actor for actor, _ in self._loads[:processes]], streams)
+        yield from ensemble.items(point.spec)
+        for member in ensemble.lost:
+            yield from self._from_spool(point, attempt, member, ensemble.taken[member])
+            self._replace_load(member)
+        if ensemble.lost:
+            member, why = next(iter(ensemble.lost.items()))
+            raise TrialBroken(f"load actor {member + 1} of {processes} was lost: {self.facts.name}: {why}")
+        for member in range(processes):
+            self._loads[member][0].forget.remote(point.point_id, attempt, member)
+
+    def _stream(self, member: int, url: str, point: Point, attempt: int, shard: Shard | None) -> Any:
+        method = self._loads[member][0].run_point
+        return method.options(num_returns="streaming", _generator_backpressure_num_objects=64).remote(
+            url, point, attempt, self._api_key, shard
+        )
+
+    def _replace_load(self, member: int) -> None:
         import ray
 
-        ray.kill(self._load)  # it may live, but silent
-        self._load = self._new_load()
+        ray.kill(self._loads[member][0])  # it may live, but silent
+        self._loads[member] = self._new_load(member)
 
-    def _from_spool(self, point: Point, attempt: int, taken: int) -> Iterator[Any]:
+    def _from_spool(self, point: Point, attempt: int, member: int, taken: int) -> Iterator[Any]:
         """What the load actor yielded but we had not read when it died, from the spool on its host."""
         import ray
 
         from actors.load_host import spooled_batches
 
-        task = ray.remote(spooled_batches).options(num_cpus=0, label_selector={"ray.io/node-id": self._load_node})
-        call = task.remote(self._run_id, point.point_id, attempt, taken)
+        node = {"ray.io/node-id": self._loads[member][1]}
+        task = ray.remote(spooled_batches).options(num_cpus=0, label_selector=node)
+        call = task.remote(self._run_id, point.point_id, attempt, taken, member)
         with contextlib.suppress(ray.exceptions.RayError):
             yield from ray.get(call, timeout=CALL_S)
 
@@ -113,7 +142,8 @@ class RaySlot:
         return found
 
     def interrupt(self) -> None:
-        self._load.interrupt.remote()
+        for actor, _ in list(self._loads):
+            actor.interrupt.remote()
         self._slot.interrupt.remote(self._grace_s)
 
     def stop(self) -> StopFacts:

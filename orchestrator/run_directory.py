@@ -133,11 +133,11 @@ class RunDirectory:
         self.state.done_points[point_id] = attempt
         self._journal.append("point_done", point_id=point_id, attempt=attempt, **facts)
 
-    def abandon_point(self, point: Point) -> None:
-        """The point did not end; what came of it is kept in `partial/`."""
+    def abandon_point(self, point: Point, mark: str = "") -> None:
+        """The point did not end, or is measured again; what came of it is kept in `partial/`."""
         stream = self._streams.pop(point.point_id, None)
         if stream is not None:
-            stream.abandon()
+            stream.abandon(mark)
 
     def end_trial(
         self,

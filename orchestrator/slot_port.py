@@ -12,11 +12,15 @@ from orchestrator.trial import Point
 
 @dataclass(frozen=True, slots=True)
 class SlotFacts:
-    """Where a slot is. `gpu_ids` are indices on its host; empty for servers on CPU."""
+    """Where a slot is. `gpu_ids` are indices on its host; empty for servers on CPU.
+
+    `load_processes`: how many may offer the load of one point.
+    """
 
     name: str
     host: str
     gpu_ids: tuple[str, ...]
+    load_processes: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +55,8 @@ class SlotPort(Protocol):
     def launch(self, spec: LaunchSpec) -> Iterator[StartEvent]:
         """Start a server; the last event is ServerReady or ServerDied."""
 
-    def run_point(self, url: str, point: Point, attempt: int) -> Iterator[Any]:
-        """Load the server: Arrow record batches, at last one ClientReport."""
+    def run_point(self, url: str, point: Point, attempt: int, processes: int = 1) -> Iterator[Any]:
+        """Load the server, with so many processes: Arrow record batches, at last one ClientReport."""
 
     def died(self, load: LoadSeen) -> ServerDied | None:
         """Whether the server that was ready has ended since, or hangs, and why. `load` is what its load saw of it."""

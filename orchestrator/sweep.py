@@ -10,6 +10,7 @@ from typing import Protocol
 
 from orchestrator.foresight import Foresight, PredictedDeath
 from orchestrator.lineages import Recovery
+from orchestrator.load_spread import LoadSpread
 from orchestrator.outcome import Infeasible, Outcome
 from orchestrator.planner import Plan
 from orchestrator.recovery import Again
@@ -25,6 +26,7 @@ from orchestrator.trial_run import (
     Happening,
     PointBroke,
     PointEnded,
+    PointRepeated,
     SlotEnded,
     TrialBegan,
     TrialEnded,
@@ -66,6 +68,7 @@ class Sweep:
         self._launch_spec = launch_spec
         self._watcher = watcher
         self._foresight = foresight
+        self._spreads = [LoadSpread(slot.facts.load_processes) for slot in slots]
         self._trials = TrialQueue(plan, [slot.facts.host for slot in slots])
         self._happenings: queue.Queue[tuple[int, Happening]] = queue.Queue(maxsize=256)
         self._cancelled = threading.Event()
@@ -149,7 +152,9 @@ class Sweep:
         starts = self._starts[trial.trial_id] = self._starts.get(trial.trial_id, 0) + 1
         attempt = self._earlier.get(trial.trial_id, 0) + starts
         foreseen = self._foresight.death_of(trial, attempt) if self._foresight else None
-        return foreseen or TrialRun(self._slots[i], trial, attempt, self._launch_spec(trial), self._cancelled)
+        if foreseen is not None:
+            return foreseen
+        return TrialRun(self._slots[i], trial, attempt, self._launch_spec(trial), self._cancelled, self._spreads[i])
 
     def _decide(self, ended: TrialEnded) -> TrialEnded:
         """What follows is decided before the end is told, so that the journal has both or neither."""
@@ -191,6 +196,8 @@ class Sweep:
                 self._run.end_point(point, attempt, report, place_of(slot, began_at))
             case PointBroke(point):
                 self._run.abandon_point(point)
+            case PointRepeated(point):
+                self._run.abandon_point(point, mark="-client-too-slow")
             case TrialEnded():
                 self._end_trial(i, happening)
             case _:

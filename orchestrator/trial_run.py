@@ -12,6 +12,7 @@ import zstandard
 
 from orchestrator.failed_start import FailedStart, read_failed_start
 from orchestrator.lineages import Recovery
+from orchestrator.load_spread import Again, LoadSpread
 from orchestrator.outcome import (
     Cancelled,
     Diagnosis,
@@ -23,13 +24,16 @@ from orchestrator.outcome import (
     Phase,
     outcome_from_diagnosis,
 )
+from orchestrator.point_answers import PointAnswers
 from orchestrator.provenance import utc_now
-from orchestrator.server_start import LaunchSpec, LoadSeen, ServerDied, ServerReady, StartProgress
+from orchestrator.server_start import LaunchSpec, ServerDied, ServerReady, StartProgress
 from orchestrator.slot_port import SlotLost, SlotPort, TrialBroken
 from orchestrator.trial import ClientReport, Point, Trial
 
 # A start is told in the first part of a log; what a long load wrote is not read for its numbers.
 LOG_HEAD_BYTES = 4 << 20
+# Prompts depend on the repeat; no plan has as many.
+_OTHER_PROMPTS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,19 @@ class PointBroke:
 
 
 @dataclass(frozen=True, slots=True)
+class PointRepeated:
+    """The point is measured again at once, with more load processes; what came of it so far does not count."""
+
+    point: Point
+    again: Again
+
+    @property
+    def note(self) -> str:
+        """For the table of trials."""
+        return f"{self.point.spec.workload} {self.point.spec.level}: {self.again.text}"
+
+
+@dataclass(frozen=True, slots=True)
 class TrialEnded:
     """The server is stopped and its log is here. `notes` tell what went wrong in the end, and cost nothing.
 
@@ -114,53 +131,27 @@ Happening = (
     | BatchArrived
     | PointEnded
     | PointBroke
+    | PointRepeated
     | TrialEnded
     | TrialSpared
     | SlotEnded
 )
 
 
-class _Answers:
-    """Whether any measured request of a point succeeded, and what the first failure said."""
-
-    def __init__(self) -> None:
-        self._ok = 0
-        self._failed = 0
-        self._first: str | None = None
-
-    def count(self, batch: Any) -> None:
-        columns = (batch.column(name).to_pylist() for name in ("warmup", "status", "http_status", "error"))
-        for warmup, status, http_status, error in zip(*columns, strict=True):
-            if status in {"ok", "empty", "cancelled"}:
-                self._ok += not warmup and status == "ok"
-            else:
-                self._failed += not warmup
-                self._first = self._first or f"{status} {http_status or ''} {error or ''}"[:300]
-
-    def load(self, point: Point, report: ClientReport | None) -> LoadSeen:
-        """What is told to whoever judges the server. A load gives up after as long as one request may take."""
-        hung = report is not None and report.stopped_by == "hung"
-        return LoadSeen(self._ok > 0, point.spec.request_timeout_s if hung else None)
-
-    def verdict(self, point: Point) -> Failed | None:
-        """A point without a single success is not a measurement of the config."""
-        if self._ok or not self._failed:
-            return None
-        told = f"none of {self._failed} requests at {point.spec.workload} {point.spec.level} succeeded: {self._first}"
-        return Failed(Diagnosis(Label.CLIENT_ERRORS, Phase.SERVING, " ".join(told.split())))
-
-
 class TrialRun:
     """Drives one slot through one trial.
 
     Afterwards `lost` tells that the slot cannot be used any more, `refused` that it says so itself and why, and `rest`
-    is what a second attempt would have to do, if the trial broke.
+    is what a second attempt would have to do, if the trial broke. `spread` is what the slot's loads needed so far.
     """
 
     def __init__(
-        self, slot: SlotPort, trial: Trial, attempt: int, spec: LaunchSpec, cancelled: threading.Event
-    ) -> None:
+        self, slot: SlotPort, trial: Trial, attempt: int, spec: LaunchSpec, cancelled: threading.Event,
+        spread: LoadSpread | None = None,
+    ) -> None:  # fmt: skip
         self._slot = slot
+        self._spread = spread or LoadSpread(slot.facts.load_processes)
+        self._repeated: list[str] = []
         self._trial = trial
         self._attempt = attempt
         self._spec = spec
@@ -183,6 +174,7 @@ class TrialRun:
         except TrialBroken as error:
             outcome = Failed(Diagnosis(Label.UNKNOWN, Phase.LAUNCH, str(error)))
         log, notes = self._clean_up()
+        notes = (*self._repeated, *notes)
         if self._cancelled.is_set() and not isinstance(outcome, Measured):
             outcome = Cancelled("the run was stopped")
         if isinstance(outcome, Failed):
@@ -223,13 +215,38 @@ class TrialRun:
         return Measured(len(self._trial.points))
 
     def _run_point(self, url: str, point: Point) -> Generator[Happening, None, Outcome | None]:
-        """Returns None if the point was measured, else the outcome that ends the trial."""
+        """Returns None if the point was measured, else the outcome that ends the trial.
+
+        A point whose client was the bottleneck is measured once more.
+        """
         began_at = utc_now()
         yield PointBegan(point)
+        outcome, report = yield from self._load(url, point, self._spread.processes_for(point.spec))
+        again = self._spread.again(point.spec, report) if outcome is None and report is not None else None
+        if again is not None and report is not None:
+            repeated = PointRepeated(point, again)
+            self._repeated.append(repeated.note)
+            yield repeated
+            began_at = utc_now()
+            outcome, report = yield from self._load(url, point, again.processes, warm=report.cache_flushed is not True)
+            if report is not None:
+                self._spread.repeated(report)
+        if outcome is None and report is not None:
+            self._measured.add(point.point_id)
+            yield PointEnded(point, self._attempt, report, began_at)
+        else:
+            yield PointBroke(point)
+        return outcome
+
+    def _load(
+        self, url: str, point: Point, processes: int, *, warm: bool = False
+    ) -> Generator[Happening, None, tuple[Outcome | None, ClientReport | None]]:
+        """Offer the load of a point once. `warm`: the server may have kept the point's prompts, so others are sent."""
         report: ClientReport | None = None
-        seen = _Answers()
+        seen = PointAnswers()
+        sent = replace(point, repeat=point.repeat + _OTHER_PROMPTS) if warm else point
         try:
-            for item in self._slot.run_point(url, point, self._attempt):
+            for item in self._slot.run_point(url, sent, self._attempt, processes):
                 if isinstance(item, ClientReport):
                     report = item
                 else:
@@ -240,15 +257,8 @@ class TrialRun:
             yield PointBroke(point)
             raise
         except TrialBroken as error:
-            yield PointBroke(point)
-            return Failed(Diagnosis(Label.UNKNOWN, Phase.SERVING, str(error)))
-        outcome = self._judge(point, report, died) or seen.verdict(point)
-        if outcome is None and report is not None:
-            self._measured.add(point.point_id)
-            yield PointEnded(point, self._attempt, report, began_at)
-        else:
-            yield PointBroke(point)
-        return outcome
+            return Failed(Diagnosis(Label.UNKNOWN, Phase.SERVING, str(error))), None
+        return self._judge(point, report, died) or seen.verdict(point), report
 
     def _judge(self, point: Point, report: ClientReport | None, died: ServerDied | None) -> Outcome | None:
         if died is not None:

@@ -25,7 +25,8 @@ CORE = {
     "pool_budget", "quantization", "weight_budget",
     "command_template", "config_env", "config_label", "dialect", "draw_check", "errors", "extra_body", "faked_check",
     "diagnosis_page", "failed_lineage", "failed_start", "faked_results", "gpu_arch", "host_match", "launch_check",
-    "limits", "lineages", "metric_names", "metrics", "model_fault", "options", "outcome", "phase_budget", "planner",
+    "limits", "lineages", "load_document", "load_histogram", "load_spread",
+    "metric_names", "metrics", "model_fault", "options", "outcome", "phase_budget", "planner",
     "point_metrics", "point_validity", "ranking", "records", "recovery", "recovery_moves", "remedies",
     "request_columns", "resolved_settings", "rule_terms", "run_configs", "run_repairs", "scenario", "scenario_check",
     "scenario_engine", "server_start", "settings",
@@ -78,7 +79,12 @@ def test_what_is_decided_about_a_server_does_no_io_and_knows_no_clock(name: str)
 def test_ray_is_known_at_the_edges_only() -> None:
     knowing = {m.relative_to(ROOT).as_posix() for m in MODULES if "ray" in roots(imports(m))}
 
-    assert knowing == {"orchestrator/cluster.py", "orchestrator/ray_slot.py", "actors/slot_actor.py"}
+    assert knowing == {
+        "orchestrator/cluster.py",
+        "orchestrator/ray_slot.py",
+        "orchestrator/ray_ensemble.py",
+        "actors/slot_actor.py",
+    }
 
 
 def test_only_the_cluster_module_creates_actors() -> None:

@@ -245,10 +245,10 @@ def test_without_limits_of_its_own_the_generator_waits_for_the_request_timeout(
 
     class Seen(PointLoad):
         def __init__(
-            self, point: Point, client: StreamClient, stream: RecordStream, hang_s: float, drain_s: float
+            self, point: Point, client: StreamClient, stream: RecordStream, hang_s: float, drain_s: float, *more: Any
         ) -> None:
             limits.append((hang_s, drain_s))
-            super().__init__(point, client, stream, hang_s, drain_s)
+            super().__init__(point, client, stream, hang_s, drain_s, *more)
 
     monkeypatch.setattr("actors.loadgen.PointLoad", Seen)
     for generator in (LoadGenerator(), LoadGenerator(hang_timeout_s=7, drain_timeout_s=8)):

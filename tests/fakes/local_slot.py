@@ -44,7 +44,7 @@ class LocalSlot:
     def launch(self, spec: LaunchSpec) -> Iterator[StartEvent]:
         yield from self._each(self._host.launch(spec))
 
-    def run_point(self, url: str, point: Point, attempt: int) -> Iterator[Any]:
+    def run_point(self, url: str, point: Point, attempt: int, processes: int = 1) -> Iterator[Any]:
         yield from self._each(self._load.run_point(url, point, attempt))
 
     def died(self, load: LoadSeen) -> ServerDied | None:

@@ -101,7 +101,7 @@ class FakeSlot:
         phases = (PhaseFact(Phase.WEIGHTS, 0.0, 0.1, 30.5), PhaseFact(Phase.READY, 0.1))
         yield ServerReady(spec.trial_id, "http://127.0.0.1:1", 1, 0.2, phases, self._account(spec))
 
-    def run_point(self, url: str, point: Point, attempt: int) -> Iterator[Any]:
+    def run_point(self, url: str, point: Point, attempt: int, processes: int = 1) -> Iterator[Any]:
         self.measured.append(point.point_id)
         self._last = point.trial_id
         self.on_point(point)

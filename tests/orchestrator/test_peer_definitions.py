@@ -8,6 +8,7 @@ the client's figure; where it does not, the difference is stated here and in doc
 from __future__ import annotations
 
 import json
+import statistics
 from itertools import accumulate
 from pathlib import Path
 from typing import Any

@@ -201,7 +201,7 @@ def test_a_point_without_a_single_success_fails_its_trial_with_what_the_server_s
     scenario = small_scenario(sweep={"configs": [{"speculative_num_steps": 2}]})
     run = RunDirectory.create(tmp_path / "run", scenario)
     slot = FakeSlot("a")
-    slot.run_point = lambda url, point, attempt: iter([failing_batch(point), report(point, 5)])  # type: ignore[method-assign]
+    slot.run_point = lambda url, point, attempt, processes=1: iter([failing_batch(point), report(point, 5)])  # type: ignore[method-assign]
     _, result = sweep_on(run, scenario, [slot])
     run.close(complete=result.complete)
 

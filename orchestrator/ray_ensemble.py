@@ -1,0 +1,92 @@
+"""Several load actors that offer one point together: their streams as one, and what they are told."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from actors.load_ensemble import Ensemble, FlightTimes, Order
+from actors.load_member import MESSAGES, End
+from orchestrator.trial import ClientReport, PointSpec
+
+# From the last member's word that it is ready to the first request: more than the driver needs to tell all of them.
+_LEAD_NS = 1_000_000_000
+# A member says something twice a second while its actor lives, whatever its server does.
+_QUIET_S = 60.0
+_FETCH_S = 30.0
+
+
+class RayEnsemble:
+    """`actors` and, by `streams`, what each of them yields at one point. `lost` has the members that are gone, and why.
+
+    Afterwards `taken` says how many batches each member's stream gave: the rest is in its spool.
+    """
+
+    def __init__(self, actors: list[Any], streams: list[Any]) -> None:
+        self._actors = actors
+        self._streams = dict(enumerate(streams))
+        self._heard_s = dict.fromkeys(self._streams, time.monotonic())
+        self._rules = Ensemble(len(actors), clock=time.time_ns, lead_ns=_LEAD_NS)
+        self._flights = FlightTimes()
+        self.taken = dict.fromkeys(self._streams, 0)
+        self.lost: dict[int, str] = {}
+
+    def items(self, spec: PointSpec) -> Iterator[Any]:
+        """Batches of all members as they come, at last one ClientReport unless all members are lost."""
+        while self._streams:
+            for member in self._ready():
+                item = self._take(member)
+                if isinstance(item, ClientReport):
+                    self._carry_out(self._rules.reported(member, item))
+                elif isinstance(item, MESSAGES):
+                    self._carry_out(self._rules.told(member, item))
+                elif item is not None:
+                    self.taken[member] += 1
+                    self._flights.saw(item)
+                    yield item
+        report = self._rules.report(spec, self._flights.peak)
+        if report is not None:
+            yield report
+
+    def _ready(self) -> list[int]:
+        """Members whose streams have something, or end. Those that were silent for too long are lost."""
+        import ray
+
+        streams = list(self._streams.items())
+        ready, _ = ray.wait([stream for _, stream in streams], num_returns=1, timeout=1.0, fetch_local=False)
+        now = time.monotonic()
+        found = [member for member, stream in streams if any(stream is other for other in ready)]
+        self._heard_s |= dict.fromkeys(found, now)
+        for member, _ in streams:
+            if now - self._heard_s[member] > _QUIET_S:
+                self._lose(member, f"no sign of life for {_QUIET_S:g} s")
+        return [member for member in found if member in self._streams]
+
+    def _take(self, member: int) -> Any:
+        """The next item of a stream that has one; None if it is through or lost."""
+        import ray
+
+        try:
+            return ray.get(next(self._streams[member]), timeout=_FETCH_S)
+        except StopIteration:
+            del self._streams[member]
+        except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError) as error:
+            self._lose(member, next(iter(str(error).strip().splitlines()), type(error).__name__))
+        except ray.exceptions.RayTaskError as error:
+            self._lose(member, f"{type(error.cause).__name__}: {error.cause}")
+        return None
+
+    def _lose(self, member: int, why: str) -> None:
+        del self._streams[member]
+        self.lost[member] = why
+        self._carry_out(self._rules.lost(member, why))
+
+    def _carry_out(self, orders: list[Order]) -> None:
+        for order in orders:
+            for member in order.members:
+                actor = self._actors[member]
+                if isinstance(order.what, End):
+                    actor.interrupt.remote(order.what.why)
+                else:
+                    actor.release.remote(order.what.place, order.what.value)
