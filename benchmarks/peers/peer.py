@@ -191,14 +191,16 @@ def all_peers() -> list[Peer]:
     """Every peer, the cheapest to start first."""
     from benchmarks.peers import readings
 
-    cpu = {"PYTHONPATH": str(ROOT / "tests/sglang_cpu")}
-    one_set = {"GUIDELLM__MAX_WORKER_PROCESSES": "{workers}"}
+    # The name of a model is no reason to look for it in the network, and to try again for a minute.
+    offline = {"HF_HUB_OFFLINE": "1"}
+    cpu = {"PYTHONPATH": str(ROOT / "tests/sglang_cpu"), **offline}
+    one_set = {"GUIDELLM__MAX_WORKER_PROCESSES": "{workers}", **offline}
     return [
         Peer("sglang-rust", "0.5.23", "sglang/bin/python", _rust_words, readings.read_sglang),
         Peer("inference-perf", "0.7.0", "inference-perf/bin/inference-perf", _inference_perf_words,
              readings.read_inference_perf),
         Peer("aiperf", "0.13.0", "aiperf/bin/aiperf", _aiperf_words, readings.read_aiperf),
         Peer("sglang-python", "0.5.23", "sglang/bin/python", _python_words, readings.read_sglang, cpu),
-        Peer("vllm", "0.32.0", "vllm/bin/vllm", _vllm_words, readings.read_vllm),
+        Peer("vllm", "0.32.0", "vllm/bin/vllm", _vllm_words, readings.read_vllm, offline),
         Peer("guidellm", "0.8.1", "guidellm/bin/guidellm", _guidellm_words, readings.read_guidellm, one_set),
     ]  # fmt: skip

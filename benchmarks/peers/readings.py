@@ -16,8 +16,8 @@ def _load(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def _scalars(found: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in found.items() if isinstance(value, int | float | str)}
+def _numbers(found: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in found.items() if isinstance(value, int | float)}
 
 
 def _like_sglang(found: dict[str, Any], latency: list[float] | None, failed: int) -> Reading:
@@ -44,7 +44,7 @@ def _like_sglang(found: dict[str, Any], latency: list[float] | None, failed: int
         itl_ms=[gap * 1e3 for good, between in zip(ok, gaps, strict=True) if good for gap in between],
         throughput_tok_s=found["output_throughput"],
         answers=answers,
-        summary=_scalars(found),
+        summary=_numbers(found),
     )
 
 

@@ -145,3 +145,28 @@ def test_we_count_every_refused_cut_and_broken_answer_as_failed(case: str) -> No
 
     assert found["truth"]["statuses"] == {"cut": 4, "error": 4, "ok": 28, "refused": 4}
     assert (found["completed"], found["failed"]) == (28, 12)
+
+
+@pytest.mark.parametrize(
+    ("client", "case", "completed"),
+    [
+        ("sglang-python", "failures", 28),
+        ("sglang-python", "chat-failures", 32),
+        ("sglang-rust", "failures", 32),
+        ("sglang-rust", "chat-failures", 32),
+        ("vllm", "failures", 32),
+        ("vllm", "chat-failures", 32),
+        ("aiperf", "failures", 32),
+        ("aiperf", "chat-failures", 32),
+        ("guidellm", "failures", 28),
+        ("guidellm", "chat-failures", 28),
+        ("inference-perf", "failures", 32),
+        ("inference-perf", "chat-failures", 32),
+    ],
+)
+def test_who_takes_an_error_inside_a_stream_for_a_whole_answer(client: str, case: str, completed: int) -> None:
+    """28 of 40 answers were whole, 4 more ended with an error object: whoever completed 32 did not see it."""
+    found = said(client, case)
+
+    assert found["truth"]["ok"] == 28
+    assert (found["completed"], found["failed"]) == (completed, 40 - completed)
