@@ -36,10 +36,13 @@ class PointState:
 
 
 UNKNOWN = PointState("unknown")
+_LIMIT = {False: "the server's capacity", True: "what max_concurrency lets through"}
 
 
-def judge_state(columns: RequestColumns, ok: Flags, window: Window | None, level: LoadLevel) -> PointState:
-    """Whether the point's numbers are those of a steady state."""
+def judge_state(
+    columns: RequestColumns, ok: Flags, window: Window | None, level: LoadLevel, *, gated: bool = False
+) -> PointState:
+    """Whether the point's numbers are those of a steady state. `gated`: requests waited for max_concurrency."""
     if window is None or not ok.any() or level.kind == "trace":
         return UNKNOWN
     if level.open_loop:
@@ -51,7 +54,7 @@ def judge_state(columns: RequestColumns, ok: Flags, window: Window | None, level
                 "saturated",
                 reason=f"saturated at {level}: within {behind.seconds:.0f} s the requests in flight grew from "
                 f"{before:.0f} to {after:.0f} and their latency from {early:.3g} to {late:.3g} s; latencies would only "
-                f"say how long was measured, the throughput is the server's capacity: offer a lower rate",
+                f"say how long was measured, the throughput is {_LIMIT[gated]}: offer a lower rate",
             )
     return _settled(columns, ok, window, level)
 

@@ -158,8 +158,8 @@ def _lateness(facts: Facts, median_ttft_ms: float | None) -> list[str]:
     shortfall = rate_shortfall(facts.columns, facts.level)
     if shortfall is not None and shortfall > VOID_SHORTFALL and not _gated(facts):
         found.append(
-            f"the client did not offer {facts.level}: its sends took {shortfall:.1%} longer than was due, at most "
-            f"{VOID_SHORTFALL:.0%} allowed: {MORE_PROCESSES}"
+            f"the client did not offer {facts.level}: its sends came {shortfall:.1%} short of the rate that was due, "
+            f"at most {VOID_SHORTFALL:.0%} allowed: {MORE_PROCESSES}"
         )
     return found
 
@@ -209,7 +209,7 @@ def _short_rate(facts: Facts) -> list[str]:
     shortfall = rate_shortfall(facts.columns, facts.level)
     if shortfall is None or (shortfall > VOID_SHORTFALL and not _gated(facts)):
         return []
-    return [f"the rate of {facts.level} was not quite offered: sends took {shortfall:.1%} longer than was due"]
+    return [f"the rate of {facts.level} was not quite offered: sends came {shortfall:.1%} short of it"]
 
 
 def _doubts(facts: Facts) -> list[str]:
