@@ -182,7 +182,7 @@ def test_secrets_are_in_no_record_even_if_the_server_repeats_them() -> None:
         whole(echo, b"401 Unauthorized", b"application/json"),
         whole(b"data: " + echo + b"\n\n" + DONE),
     ]
-    given = {"api_key": "sk-verysecret", "headers": (("X-Tenant", "blue-secret-7"),)}
+    given: dict[str, Any] = {"api_key": "sk-verysecret", "headers": (("X-Tenant", "blue-secret-7"),)}
     records, _ = asked(lambda n: [answers[n]], 2, **given)
     assert [r.error for r in records] == ["bad token *** for tenant ***"] * 2
 
