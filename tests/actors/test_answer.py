@@ -178,3 +178,12 @@ def test_an_event_that_is_not_json_is_a_fault() -> None:
 def test_a_cut_stream_still_tells_about_its_request() -> None:
     answer = read(native("a", 1), native("aa", 2, num_retractions=3), native=True)
     assert (answer.complete, answer.retractions, answer.output_tokens) == (False, 3, 2)
+
+
+def test_the_wait_in_the_queue_is_told_in_milliseconds() -> None:
+    captured = read(body_of("0.5.23-base/generate_stream.txt"), native=True)
+    assert captured.queue_ms == pytest.approx(0.5648940000355651)
+    cut = read(native("a", 1, queue_time=0.25), native("aa", 2, queue_time=0.25), native=True)
+    assert cut.queue_ms == 250.0
+    for told in ({}, {"queue_time": None}, {"queue_time": -1.0}, {"queue_time": "0.2"}):
+        assert read(native("a", 1, LENGTH, **told), native=True).queue_ms is None

@@ -41,11 +41,13 @@ def test_without_token_ids_the_text_tells_whether_it_is_whole() -> None:
 
 
 def test_the_text_of_a_chat_is_its_content() -> None:
-    events = [
-        chat({"role": "assistant", "content": ""}), chat({"reasoning_content": "hm"}, tokens=1), chat({"content": None}, tokens=2),
-        chat({"content": "Hel"}, tokens=3), chat({"tool_calls": [{"function": {"name": "f"}}]}), chat({"content": "lo"}, tokens=4),
-        chat({}, finish="stop"), trailing_usage(4), DONE,
+    call: dict[str, object] = {"tool_calls": [{"function": {"name": "f"}}]}
+    deltas: list[dict[str, object]] = [
+        {"role": "assistant", "content": ""}, {"reasoning_content": "hm"}, {"content": None}, {"content": "Hel"}, call,
+        {"content": "lo"},
     ]  # fmt: skip
+    events = [chat(delta, tokens=i) for i, delta in enumerate(deltas)]
+    events += [chat({}, finish="stop"), trailing_usage(6), DONE]
     assert text_of(*events, native=False) == "Hello"
 
 

@@ -64,7 +64,7 @@ def test_every_limit_of_ours_is_told_as_ours(number: int, monkeypatch: pytest.Mo
 
     record: RequestRecord = run(go())
     assert (record.status, record.http_status) == (RequestStatus.CLIENT_LIMIT, None)
-    assert record.error == limit_text(OSError(number, ""))
+    assert record.error is not None
     assert record.error.startswith(f"{errno.errorcode[number]}: the load host has no ")
 
 

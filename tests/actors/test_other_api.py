@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -105,6 +105,35 @@ def test_no_key_that_is_sent_can_be_overridden(api: Any) -> None:
 
     assert owned_keys(body) == sorted(body)
     assert {"n", "echo"} <= OWNED
+
+
+def test_a_conversation_is_sent_message_by_message() -> None:
+    @dataclass(frozen=True)
+    class Turn:
+        text: str | None = None
+        input_ids: tuple[int, ...] | None = None
+        digest: str = "h"
+        messages: tuple[tuple[str, str], ...] | None = (("user", "Hi"), ("assistant", "Hello"), ("user", "Bye"))
+
+    asked: Any = Turn()
+    body = request_body(spec(api="chat"), Request(0, False, 0, asked, 3), "m")
+
+    assert body["messages"] == [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "Hello"},
+        {"role": "user", "content": "Bye"},
+    ]
+
+
+def test_half_a_character_in_a_prompt_is_sent_as_it_is() -> None:
+    async def go() -> list[dict[str, Any]]:
+        server = ScriptedEndpoint(lambda n, body: Script([(0.0, chat({"content": "x"}, tokens=3, finish="stop"))]))
+        async with server, StreamClient(server.url, spec(api="chat")) as client:
+            await client.send(client.flight(Request(0, False, 0, Prompt("\ud83d!", None, "h"), 3)))
+            return server.bodies
+
+    (body,) = run(go())
+    assert body["messages"] == [{"role": "user", "content": "\ud83d!"}]
 
 
 @pytest.mark.parametrize(
