@@ -16,14 +16,24 @@ from orchestrator.trial import Point, PointSpec, Shard
 CALL_S = 30.0
 # A server that may hang is asked for a token, twice.
 DIED_S = 90.0
+# Nobody has read the trace here; recorded traffic pauses no longer than this.
+TRACE_PAUSE_S = 24 * 3600.0
 
 
 def longest_silence_s(spec: PointSpec) -> float:
-    """A point in which no request ends sends nothing: warm-up, window, and two requests that take their limit."""
+    """A point in which no request ends sends nothing: warm-up, window, and two requests that take their limit.
+
+    A window given in requests may be silent for as long as it lasts in an open loop, and as users think in sessions.
+    """
     window_s = spec.duration_s or 0.0
     if spec.requests is not None and spec.level.kind == "rate":
-        window_s = spec.requests / spec.level.value
-    return spec.warmup_s + window_s + spec.request_timeout_s * 2 + CALL_S
+        slowest = min((share for _, share in spec.arrival.steps), default=1.0)
+        window_s = spec.requests / spec.level.value / min(slowest, 1.0) + spec.arrival.ramp_s
+    if spec.requests is not None and spec.level.kind == "trace":
+        window_s = window_s or TRACE_PAUSE_S / spec.level.value
+    thinking_s = max((kind.session.gap_s.most for kind in spec.mix if kind.session is not None), default=0.0)
+    thinking_s = 0.0 if spec.duration_s else thinking_s * 3
+    return spec.warmup_s + spec.arrival.ramp_s + window_s + thinking_s + spec.request_timeout_s * 2 + CALL_S
 
 
 class RaySlot:

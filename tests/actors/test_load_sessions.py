@@ -13,6 +13,7 @@ from actors.loadgen import load_endpoint
 from orchestrator.records import RequestRecord, RequestStatus
 from orchestrator.traffic import Draw, Session, Traffic
 from orchestrator.trial import ClientReport, LoadLevel
+from tests.actors.emulator.running import READY, emulator
 from tests.actors.load_specs import run, spec
 from tests.fakes.scripted_endpoint import DONE, Script, ScriptedEndpoint, chat, native
 
@@ -155,6 +156,22 @@ def test_a_recorded_conversation_is_asked_again_with_the_servers_answers(tmp_pat
     assert [(r.session_index, r.turn) for r in records] == [(0, 0), (0, 1), (1, 0), (1, 1)]
     said = [(m["role"], m["content"].rpartition(". ")[2]) for m in server.bodies[1]["messages"]]
     assert said == [("user", "Hi"), ("assistant", "answer 0"), ("user", "More")]
+
+
+def test_a_server_with_a_prefix_cache_finds_all_that_was_said_before(tmp_path: Path) -> None:
+    talk = talking(4, output_tokens=Draw(mean=40))
+    with emulator(tmp_path, "--model-path m", speedup=1000.0) as running:
+        running.wait_for(READY)
+        url = f"http://127.0.0.1:{running.port}"
+        records, _ = run(load_endpoint(url, spec(requests=8, traffic=talk, warmup_requests=1)))
+
+    turns = sorted((r for r in records if not r.warmup), key=lambda r: r.request_index)
+    assert {(r.status, r.error) for r in turns} == {(RequestStatus.OK, None)}
+    assert [r.turn for r in turns] == [0, 1, 2, 3] * 2
+    for before, after in pairwise(turns):
+        shared = after.cached_tokens or 0
+        assert shared < 4 if after.turn == 0 else shared >= (before.prompt_tokens or 0) - 2
+    assert all((r.prompt_tokens or 0) > 0.8 * (r.asked_input_tokens or 0) for r in turns)
 
 
 @pytest.mark.parametrize("status", [RequestStatus.OK, RequestStatus.TRUNCATED])

@@ -38,7 +38,8 @@ def test_a_point_whose_client_was_the_bottleneck_is_measured_again_with_twice_as
     assert again is not None
     assert (again.processes, again.had) == (2, 1)
     assert again.text == (
-        "the client was the bottleneck with 1 load process (CPU of each load process 99 %, at most 95 allowed): measured again with 2; "
+        "the client was the bottleneck with 1 load process (CPU of each load process 99 %, at most 95 allowed): "
+        "measured again with 2; "
         "the first measurement is in partial/"
     )
 
@@ -146,7 +147,7 @@ def test_a_sweep_measures_the_point_again_keeps_the_first_rows_aside_and_tells(t
     assert all(name.endswith("-1-client-too-slow.parquet") for name in aside)
     (trial,) = dataset.read_rows(paths, "trials")
     assert len(trial["notes"]) == len(aside)
-    assert "chat C=64: the client was the bottleneck with 1 load process (100% of a CPU): measured again with 2" in str(
+    assert "chat C=64: the client was the bottleneck with 1 load process (CPU of each load process 100 %, at most 95 allowed): measured again with 2" in str(
         trial["notes"]
     )
 
