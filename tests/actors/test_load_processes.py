@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any, ClassVar
@@ -64,6 +64,14 @@ def load(
     return records, report, server, faults
 
 
+def offered_alone(asked: PointSpec, probe: RequestRecord) -> tuple[list[str], Sequence[int]]:
+    """Prompts and due times of the measured requests of one process that met this probe."""
+    source = PromptSource(asked)
+    source.calibrate(source.prompt(probe.request_index, warmup=True), probe.prompt_tokens)
+    prompts = [source.prompt(i).digest for i in range(asked.requests or 0)]
+    return prompts, measured_phase(asked, source.salt).offsets
+
+
 def test_three_processes_offer_the_load_of_one() -> None:
     asked = spec(level=LoadLevel("rate", 30.0), requests=60, warmup_requests=5, input_tokens=50)
     seen: list[str] = []
@@ -80,15 +88,12 @@ def test_three_processes_offer_the_load_of_one() -> None:
     measured = {r.request_index: r for r in records if not r.warmup}
     assert sorted(measured) == list(range(60)) == sorted(r.request_index for r in records if not r.warmup)
     # one probe by the first member, and what it learned is known to all: prompts are those of a process alone
-    alone = PromptSource(asked)
-    probe = next(r for r in records if r.warmup and r.requested_output_tokens == 1)
-    alone.calibrate(alone.prompt(probe.request_index, warmup=True), probe.prompt_tokens)
-    assert [measured[i].prompt_hash for i in range(60)] == [alone.prompt(i).digest for i in range(60)]
+    (probe,) = [r for r in records if r.warmup and r.requested_output_tokens == 1]
+    prompts, planned = offered_alone(asked, probe)
+    assert [measured[i].prompt_hash for i in range(60)] == prompts
     # due times are those of one schedule, counted from one origin
-    planned = measured_phase(asked, alone.salt).offsets
     starts = [measured[i].scheduled_ns - planned[i] for i in range(60)]
     assert max(starts) - min(starts) < 50_000_000  # three readings of one host's clocks
-    assert sum(r.requested_output_tokens == 1 for r in records if r.warmup) == 1
     last_warm = max(r.end_ns for r in records if r.warmup)
     assert min(r.sent_ns for r in measured.values()) > last_warm
     assert FlushSeen.open_at_flush == [0]  # once, when the warm-up of all had ended
