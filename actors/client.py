@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
 from types import SimpleNamespace, TracebackType
 from typing import Any, Self
 
@@ -39,7 +38,7 @@ class StreamClient:
     """
 
     def __init__(
-        self, url: str, spec: PointSpec, *, api_key: str | None = None, headers: Mapping[str, str] | None = None
+        self, url: str, spec: PointSpec, *, api_key: str | None = None, headers: tuple[tuple[str, str], ...] = ()
     ) -> None:
         self._base = url.rstrip("/")
         self._url = self._base + PATHS[spec.api]
@@ -50,7 +49,7 @@ class StreamClient:
         self._headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
         if api_key:
             self._headers["Authorization"] = f"Bearer {api_key}"
-        self._headers |= headers or {}
+        self._headers |= dict(headers)
         self.progress_ns = time.monotonic_ns()
         self.reconnects = 0
         self._reuses = True

@@ -39,7 +39,7 @@ async def _serve() -> None:
         engine=options.engine,
         attempt=options.attempt,
         api_key=options.api_key,
-        headers=dict(options.headers),
+        headers=options.headers,
         hang_timeout_s=options.hang_timeout_s,
         drain_timeout_s=options.drain_timeout_s,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ class LoadGenerator:
         attempt: int = 1,
         spool_path: Path | None = None,
         api_key: str | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: tuple[tuple[str, str], ...] = (),
         hang_timeout_s: float | None = None,
         drain_timeout_s: float | None = None,
     ) -> None:
