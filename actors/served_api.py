@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,10 +29,10 @@ def listed_models(text: str | None) -> list[str]:
 
 
 async def find_api(
-    url: str, api: str, model: str | None, api_key: str | None, more_headers: Mapping[str, str] | None = None
+    url: str, api: str, model: str | None, api_key: str | None, more_headers: tuple[tuple[str, str], ...] = ()
 ) -> ServedApi:
     """Ask the server; ConnectionError with the reason if nothing answers, or if it speaks none of the APIs."""
-    headers = ({"Authorization": f"Bearer {api_key}"} if api_key else {}) | dict(more_headers or {})
+    headers = ({"Authorization": f"Bearer {api_key}"} if api_key else {}) | dict(more_headers)
     timeout = aiohttp.ClientTimeout(total=20)
     async with aiohttp.ClientSession(headers=headers, timeout=timeout, trust_env=False) as session:
         try:

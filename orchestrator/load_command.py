@@ -105,7 +105,7 @@ def _generator(request: LoadRequest) -> Any:
     if (request.processes or 1) == 1:
         return LoadGenerator(engine="attach", api_key=request.api_key, headers=tuple(request.headers.items()))
     assert request.processes is not None
-    options = LoadOptions(engine="attach", api_key=request.api_key, headers=tuple(request.headers.items()))
+    options = LoadOptions(engine="attach", api_key=request.api_key, headers=request.headers)
     return LoadProcesses(request.processes, options)
 
 

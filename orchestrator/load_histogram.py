@@ -39,7 +39,5 @@ def _edges(low: float, high: float, count: int) -> npt.NDArray[np.float64]:
     if low == high:
         return np.array([low, high])
     if low > 0 and high / low > _WIDE:
-        edges = np.geomspace(low, high, lines + 1)
-        edges[0], edges[-1] = low, high  # exactly: rounding must not lose the ends
-        return edges
+        return np.geomspace(low, high, lines + 1)
     return np.linspace(low, high, lines + 1)

@@ -65,17 +65,17 @@ class LoadRequest:
         return LoadLevel("concurrency", float(self.concurrency or 1))
 
     @property
-    def headers(self) -> dict[str, str]:
+    def headers(self) -> tuple[tuple[str, str], ...]:
         """BadInput for one that is not K=V; its value is not told."""
-        found = {}
+        found = []
         for number, text in enumerate(self.header, 1):
             match = _HEADER.fullmatch(text)
             if match is None:
                 raise BadInput(f"--header number {number}: write NAME=VALUE, with a name that HTTP allows")
             if match[1].lower() in _OWN_HEADERS:
                 raise BadInput(f"--header {match[1]}=...: is set by the client itself")
-            found[match[1]] = match[2].strip()
-        return found
+            found.append((match[1], match[2].strip()))
+        return tuple(found)
 
     @property
     def api_key(self) -> str | None:

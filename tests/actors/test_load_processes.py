@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import Callable
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import psutil
 import pytest
+from aiohttp import web
 
 from actors.load_member import Arrived, Beat, End, Place, Release, Silent
 from actors.load_phase import measured_phase
@@ -29,6 +30,16 @@ def children() -> list[psutil.Process]:
     return [c for c in psutil.Process().children() if "actors.load_process" in " ".join(c.cmdline())]
 
 
+class FlushSeen(ScriptedEndpoint):
+    """Keeps how many answers were under way when it was asked to flush."""
+
+    open_at_flush: ClassVar[list[int]] = []
+
+    async def _flush(self, request: web.Request) -> web.Response:
+        self.open_at_flush.append(self._open)
+        return await super()._flush(request)
+
+
 def load(
     count: int, asked: PointSpec, script: Callable[[int, dict[str, Any]], Script], see: Callable[[int], object] = id,
     options: LoadOptions = SECRETS,
@@ -37,7 +48,7 @@ def load(
 
     async def go() -> Any:
         processes, records, report = LoadProcesses(count, options), [], None
-        server = ScriptedEndpoint(script)
+        server = FlushSeen(script)
         async with server, aclosing(processes.run(server.url, Point("p1", "t1", "c1", 0, asked))) as items:
             number = 0
             async for item in items:
@@ -53,14 +64,23 @@ def load(
     return records, report, server, faults
 
 
+def offered_alone(asked: PointSpec, probe: RequestRecord) -> tuple[list[str], list[int]]:
+    """Hashes of the prompts of the measured requests, and when they are due, of one process alone."""
+    alone = RequestSource(asked)
+    alone.calibrate([probe.prompt_tokens])
+    due = [start.due_ns for start in measured_phase(alone, Shard()).starts]
+    return [alone.script(i, "measured").ask().prompt.digest for i in range(len(due))], due
+
+
 def test_three_processes_offer_the_load_of_one() -> None:
-    asked = spec(level=LoadLevel("rate", 60.0), requests=60, warmup_requests=5, input_tokens=50)
+    asked = spec(level=LoadLevel("rate", 30.0), requests=60, warmup_requests=5, input_tokens=50)
     seen: list[str] = []
 
     def look(number: int) -> None:
         seen.extend(" ".join(c.cmdline()) for c in children())
 
-    records, report, server, faults = load(3, asked, lambda n, body: native_answer(2), look)
+    FlushSeen.open_at_flush.clear()
+    records, report, server, faults = load(3, asked, lambda n, body: native_answer(2, pause_s=0.1), look)
 
     assert faults == []
     assert report is not None
@@ -68,20 +88,15 @@ def test_three_processes_offer_the_load_of_one() -> None:
     measured = {r.request_index: r for r in records if not r.warmup}
     assert sorted(measured) == list(range(60)) == sorted(r.request_index for r in records if not r.warmup)
     # one probe by the first member, and what it learned is known to all: prompts are those of a process alone
-    alone = RequestSource(asked)
-    probe = next(r for r in records if r.warmup and r.requested_output_tokens == 1)
-    alone.calibrate([probe.prompt_tokens])
-    assert [measured[i].prompt_hash for i in range(60)] == [
-        alone.script(i, "measured").ask().prompt.digest for i in range(60)
-    ]
+    (probe,) = [r for r in records if r.warmup and r.requested_output_tokens == 1]
+    prompts, planned = offered_alone(asked, probe)
+    assert [measured[i].prompt_hash for i in range(60)] == prompts
     # due times are those of one schedule, counted from one origin
-    planned = measured_phase(alone, Shard()).starts
-    starts = [measured[i].scheduled_ns - planned[i].due_ns for i in range(60)]
+    starts = [measured[i].scheduled_ns - planned[i] for i in range(60)]
     assert max(starts) - min(starts) < 50_000_000  # three readings of one host's clocks
-    assert sum(r.requested_output_tokens == 1 for r in records if r.warmup) == 1
     last_warm = max(r.end_ns for r in records if r.warmup)
     assert min(r.sent_ns for r in measured.values()) > last_warm
-    assert server.calls.count("/flush_cache") == 1
+    assert FlushSeen.open_at_flush == [0]  # once, when the warm-up of all had ended
     assert server.calls.count("/metrics") == 2
     assert {headers["Authorization"] for headers in server.headers} == {"Bearer sk-never-shown"}
     assert {headers["X-Tenant"] for headers in server.headers} == {"tenant-never-shown"}

@@ -147,8 +147,9 @@ def test_a_sweep_measures_the_point_again_keeps_the_first_rows_aside_and_tells(t
     assert all(name.endswith("-1-client-too-slow.parquet") for name in aside)
     (trial,) = dataset.read_rows(paths, "trials")
     assert len(trial["notes"]) == len(aside)
-    assert "chat C=64: the client was the bottleneck with 1 load process (CPU of each load process 100 %, at most 95 allowed): measured again with 2" in str(
-        trial["notes"]
+    assert (
+        "chat C=64: the client was the bottleneck with 1 load process (CPU of each load process 100 %, at most 95 allowed): measured again with 2"
+        in str(trial["notes"])
     )
 
 
