@@ -18,7 +18,7 @@ from typing import Any
 
 from actors.run_lease import dead_ray_folders
 from orchestrator.errors import BadInput, ClusterRefusal
-from orchestrator.host_match import GpuPlace, HostFacts, SlotPlace, place_slots, spread_hosts
+from orchestrator.host_match import GpuPlace, HostFacts, SlotPlace, bundle_of, place_slots, spread_hosts
 from orchestrator.load_spread import process_bound
 from orchestrator.ray_slot import CALL_S, RaySlot
 from orchestrator.scenario import Slots
@@ -195,7 +195,7 @@ class Cluster:
         from ray.util.placement_group import placement_group
 
         places = place_slots(slots, self.hosts())
-        bundles = [_bundle(slots) for _ in places] + [{"CPU": 1.0} for _ in places]
+        bundles = [bundle_of(slots) for _ in places] + [{"CPU": 1.0} for _ in places]
         nodes = [p.host.node_id for p in places] + [p.load_host.node_id for p in places]
         self._group = placement_group(
             bundles, strategy="PACK", bundle_label_selector=[{"ray.io/node-id": node} for node in nodes]
@@ -325,10 +325,3 @@ class Cluster:
             with contextlib.suppress(ray.exceptions.RayError, ValueError):
                 ray.util.remove_placement_group(self._group)
         ray.shutdown()
-
-
-def _bundle(slots: Slots) -> dict[str, float]:
-    bundle = {"CPU": slots.cpus or 0.001}
-    if slots.gpus:
-        bundle["GPU"] = float(slots.gpus)
-    return bundle

@@ -120,3 +120,11 @@ def _refusal(slots: Slots, hosts: list[HostFacts], matching: list[HostFacts], fo
         lines.append(f"  {host.hostname or host.address}: {host.gpus} GPUs{kind}, {host.cpus:g} CPUs ({fits})")
     lines.append("Lower slots.gpus or slots.count, change slots.labels, or add hosts (`specsweep hosts` lists them).")
     return "\n".join(lines)
+
+
+def bundle_of(slots: Slots) -> dict[str, float]:
+    """What a slot takes of Ray's resources."""
+    bundle = {"CPU": slots.cpus or 0.001}
+    if slots.gpus:
+        bundle["GPU"] = float(slots.gpus)
+    return bundle

@@ -103,7 +103,7 @@ def _generator(request: LoadRequest) -> Any:
     from actors.loadgen import LoadGenerator
 
     if (request.processes or 1) == 1:
-        return LoadGenerator(engine="attach", api_key=request.api_key, headers=tuple(request.headers.items()))
+        return LoadGenerator(engine="attach", api_key=request.api_key, headers=request.headers)
     assert request.processes is not None
     options = LoadOptions(engine="attach", api_key=request.api_key, headers=request.headers)
     return LoadProcesses(request.processes, options)
