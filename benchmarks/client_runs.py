@@ -17,6 +17,7 @@ from benchmarks.peers.peer import NOT_INSTALLED, Kept, Peer, Reading, Work, all_
 from benchmarks.stream_script import Script
 
 RAW, OURS = "raw reader", "specsweep"
+TIME_UP = "not measured: the time of the benchmark was up"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,8 @@ class ClientRuns:
                 environment=client.peer.whole_environment(work) if client.peer else None,
             )
             truth = self._server.truth()
+            if child.code is None and self._time_left_s() <= 1.0:
+                return Outcome(child, truth, None, trouble=TIME_UP, sent=work.requests)
             return _outcome(client, work, child, truth)
 
 
