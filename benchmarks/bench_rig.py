@@ -133,7 +133,8 @@ def run_child(
     child = subprocess.Popen(
         words,
         cwd=cwd or ROOT,
-        env=dict(environment) if environment is not None else None,
+        # Without a buffer Python loses what a pipe does not take at once.
+        env={k: v for k, v in (environment or os.environ).items() if k != "PYTHONUNBUFFERED"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

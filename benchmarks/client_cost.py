@@ -63,7 +63,9 @@ class Book:
             self.cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
 
     def has(self, client: Client, cell: str) -> bool:
-        return cell in self.cells.get(client.name, {})
+        """A cell whose run broke or was stopped is measured once more by `--resume`."""
+        found = self.cells.get(client.name, {}).get(cell)
+        return found is not None and not found.get("trouble")
 
     def put(self, client: Client, cell: str, value: dict[str, Any]) -> None:
         self.cells.setdefault(client.name, {})[cell] = value

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.client_runs import RAW, Client
+from benchmarks.client_runs import RAW, TIME_UP, Client
 
 Cells = Mapping[str, Mapping[str, Any]]
 
@@ -87,7 +87,11 @@ def _ttft(cells: Mapping[str, Any]) -> str:
 
 
 def _ladder(cells: Mapping[str, Any]) -> str:
-    rungs = {int(cell.split()[1]): value for cell, value in cells.items() if cell.startswith("ladder")}
+    rungs = {
+        int(cell.split()[1]): value
+        for cell, value in cells.items()
+        if cell.startswith("ladder") and value.get("trouble") != TIME_UP
+    }
     passed = max((rung for rung, value in rungs.items() if value["ok"]), default=0)
     broken = min((rung for rung, value in rungs.items() if not value["ok"]), default=None)
     if broken is None:

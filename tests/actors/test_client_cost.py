@@ -50,6 +50,12 @@ def test_first_tokens_are_compared_in_order_of_length_where_it_does_not() -> Non
     assert (errors, paired) == ([1.0, 10.0], "by rank")
 
 
+def test_a_prompt_that_was_sent_twice_is_two_requests() -> None:
+    errors, _ = outcome([130.0, 101.0], (), told("a", 120), told("a", 100)).ttft_errors_ms()
+
+    assert errors == [1.0, 10.0]
+
+
 def test_a_client_that_reports_another_number_of_first_tokens_is_not_compared() -> None:
     errors, why = outcome([101.0, 130.0], (), told("a", 120), told("b", 100, "error")).ttft_errors_ms()
 
