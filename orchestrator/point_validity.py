@@ -125,23 +125,21 @@ def _server_faults(client: ClientReport) -> list[str]:
 
 def client_faults(client: ClientReport) -> list[str]:
     """What of the client was more than CLIENT_LIMITS allow, with figure, limit and remedy."""
+    return [f"the client was the bottleneck: {told}: {MORE_PROCESSES}" for told in client_excess(client).values()]
+
+
+def client_excess(client: ClientReport) -> dict[str, str]:
+    """The figures that are above CLIENT_LIMITS, by their names there."""
     seen = {"loop_lag": client.loop_lag_p99_ms, "gc_pause": client.gc_pause_max_ms}
     if client.duration_s >= _SHORTEST_CPU_WINDOW_S:
         seen["cpu"] = 100 * client.cpu_s / client.duration_s / max(client.processes, 1)
     if client.backlog_p99_kib is not None:
         seen["backlog"] = client.backlog_p99_kib / max(client.peak_concurrency, 1)
-    return [
-        f"the client was the bottleneck: {limit.what} {seen[name]:.0f} {limit.unit}, at most {limit.most:.0f} allowed: "
-        f"{MORE_PROCESSES}"
+    return {
+        name: f"{limit.what} {seen[name]:.0f} {limit.unit}, at most {limit.most:.0f} allowed"
         for name, limit in CLIENT_LIMITS.items()
         if name in seen and seen[name] > limit.most
-    ]
-
-
-def client_was_bottleneck(client: ClientReport, median_ttft_ms: float | None = None) -> bool:
-    """Whether more load processes are worth a try. Lateness of sends counts if the median TTFT is known."""
-    late = median_ttft_ms is not None and client.schedule_delay_p99_ms > _delay_allowed_ms(median_ttft_ms)
-    return late or bool(client_faults(client))
+    }
 
 
 def _delay_allowed_ms(median_ttft_ms: float | None) -> float:
