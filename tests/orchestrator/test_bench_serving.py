@@ -31,7 +31,8 @@ SGLANG_SAYS = {
     "concurrency": 0.9771790705931713, "max_concurrent_requests": 4,
 }  # fmt: skip
 NOT_KNOWN = {
-    "tag", "request_rate", "sharegpt_output_len", "random_input_len", "random_output_len", "random_range_ratio", "server_info",
+    "tag", "request_rate", "sharegpt_output_len", "random_input_len", "random_output_len", "random_range_ratio",
+    "server_info",
     "total_input_vision_tokens", "total_output_tokens_retokenized", "accept_length", "max_output_tokens_per_s",
 }  # fmt: skip
 
