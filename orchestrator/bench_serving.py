@@ -2,7 +2,8 @@
 
 Exported is what bench_serving would have said of the same requests, by its own definitions: everything divided by the
 whole time from first send to last end, latencies from the send, TPOT = (latency - TTFT) / (tokens - 1). What differs
-from our metrics of that name is thus different in the line as well. Null is what cannot be known from our records.
+from our metrics of that name is thus different in the line as well. Null is what cannot be known from our records, and
+the rate of a closed loop, which bench_serving writes as Infinity: that is no JSON.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def bench_serving_line(
         "tag": given.tag,
         "backend": given.backend,
         "dataset_name": given.dataset,
-        "request_rate": level.value if level.kind == "rate" else "trace" if level.kind == "trace" else math.inf,
+        "request_rate": level.value if level.kind == "rate" else "trace" if level.kind == "trace" else None,
         "max_concurrency": given.max_concurrency if level.open_loop else int(level.value),
         "sharegpt_output_len": None,
         "random_input_len": given.input_tokens,

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from orchestrator.acceptance import accept_length, accept_rate, share
-from orchestrator.audit import lengths, unique_prompt_share
+from orchestrator.audit import Lengths, lengths, unique_prompt_share
 from orchestrator.distribution import Distribution, distribution, low_tail
 from orchestrator.metric_names import METRICS, Metric
 from orchestrator.point_metrics import UNSTEADY, PointMetrics, TrafficMetrics
@@ -82,11 +82,7 @@ def summarise(
         accept_rate=accept_rate(columns, ok, client),
         unique_prompt_share=unique_prompt_share(columns),
         **_token_counts(columns, ok),
-        output_tokens_mean=audit.output_mean,
-        output_tokens_share=audit.output_share,
-        prompt_tokens_mean=audit.prompt_mean,
-        prompt_tokens_asked_mean=audit.prompt_asked_mean,
-        prompt_tokens_error_p95=audit.prompt_error_p95,
+        **_lengths(audit),
         **_unsteady(columns, ok, good, latencies, window, level, known=state.name != "saturated"),
         peak_concurrency=peak_concurrency(columns),
         requested_rate_rps=level.value if level.kind == "rate" else None,
@@ -99,6 +95,16 @@ def summarise(
         void_reasons=void_reasons(facts, _median(latencies["ttft_ms"][ok])),
         warnings=warnings(facts),
     )
+
+
+def _lengths(audit: Lengths) -> dict[str, Any]:
+    return {
+        "output_tokens_mean": audit.output_mean,
+        "output_tokens_share": audit.output_share,
+        "prompt_tokens_mean": audit.prompt_mean,
+        "prompt_tokens_asked_mean": audit.prompt_asked_mean,
+        "prompt_tokens_error_p95": audit.prompt_error_p95,
+    }
 
 
 def _requests(counted: Mapping[str, int], failed: int) -> dict[str, Any]:

@@ -84,7 +84,7 @@ def _judged(found: list[tuple[str, Settling, float]], window: Window) -> PointSt
             "not_settled",
             max(cut_s for _, _, cut_s in found),
             f"not settled: {' and '.join(moving)} changed until the end of the {window.seconds:.3g} s; "
-            f"give a longer warm-up (measure.warmup_s) and at least {4 * window.seconds:.2g} s",
+            f"give a longer warm-up (measure.warmup_s) and at least {4 * window.seconds:.3g} s",
             void=True,
         )
     real = [entry for entry in found if entry[1].kind == "beginning"]
@@ -94,8 +94,8 @@ def _judged(found: list[tuple[str, Settling, float]], window: Window) -> PointSt
     return PointState(
         "not_settled",
         cut_s,
-        f"the first {cut_s:.2g} s were not settled: they move the mean {what} by {series.shift:.1%}; give "
-        f"measure.warmup_s {cut_s:.2g} s more, or a window of at least {10 * cut_s:.2g} s",
+        f"the first {cut_s:.3g} s were not settled: they move the mean {what} by {series.shift:.1%}; give "
+        f"measure.warmup_s {cut_s:.3g} s more, or a window of at least {10 * cut_s:.3g} s",
     )
 
 
