@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import resource
 from pathlib import Path
@@ -12,11 +13,12 @@ _CLIENT_LIMITS = frozenset({errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, err
 def raise_file_limit() -> None:
     """Open files as many as the system lets this process: each stream is one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        except (OSError, ValueError):
-            return  # a hard limit above what the kernel allows; the soft one stays
+    for most in (hard, int(_setting("fs/nr_open", "0"))):  # a hard limit above the kernel's own cannot be had
+        if soft == hard or 0 < most <= soft:
+            return
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+            return
 
 
 def is_client_limit(error: BaseException) -> bool:
@@ -55,9 +57,9 @@ def _account(number: int) -> str:
     )
 
 
-def _setting(name: str) -> str:
+def _setting(name: str, unknown: str = "unknown") -> str:
     """Present value of a kernel setting, numbers apart by one space."""
     try:
         return " ".join(Path("/proc/sys", name).read_text(encoding="ascii").split())
     except OSError:
-        return "unknown"
+        return unknown

@@ -109,6 +109,7 @@ class ConnectionPool:
             await self._loop.sock_connect(given, address)
             await self._open_transport(connection, given)
         except BaseException:
+            connection.close()  # a transport may have it already
             given.close()
             raise
         if connection.fd >= 0:

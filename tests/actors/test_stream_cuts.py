@@ -21,6 +21,7 @@ NOISE = st.sampled_from([b"", b": ping\n\n", b"event: x\nid: 7\nretry: 5\n\n", b
 @st.composite
 def streams(draw: st.DrawFn) -> tuple[bool, bytes]:
     """(whether of `/generate`, a stream of some tokens with whatever may stand between)."""
+    in_lines = draw(st.booleans())
     is_native = draw(st.booleans())
     texts = draw(st.lists(TEXTS, min_size=1, max_size=5))
     parts, count = [], 0
@@ -36,7 +37,9 @@ def streams(draw: st.DrawFn) -> tuple[bool, bytes]:
     if not is_native:
         parts.append(draw(st.sampled_from([b"", trailing_usage(count)])))
     parts.append(draw(st.sampled_from([b"", DONE, DONE[:-1], DONE[:-2], frame({"error": {"message": "no"}})])))
-    return is_native, draw(st.sampled_from([b"", b"\xef\xbb\xbf"])) + b"".join(parts)
+    if in_lines:  # JSON over two lines of data
+        parts = [part.replace(b"data: {", b"data: {\ndata: ", 1) for part in parts]
+    return is_native, b"".join(parts)
 
 
 def read(reads: list[bytes], *, native: bool) -> tuple[Any, ...]:
@@ -55,8 +58,12 @@ def read(reads: list[bytes], *, native: bool) -> tuple[Any, ...]:
 def test_every_cut_and_every_line_end_says_the_same(stream: tuple[bool, bytes], data: st.DataObject) -> None:
     is_native, whole = stream
     expected = read([whole], native=is_native)
-    ends = data.draw(st.sampled_from([b"\n", b"\r\n", b"\r"]))
-    other = whole.replace(b"\n", ends)
+    events = whole.split(b"\n\n")
+    ends = data.draw(st.lists(st.sampled_from([b"\n", b"\r\n", b"\r"]), min_size=len(events), max_size=len(events)))
+    rewritten = [event.replace(b"\n", end) + end * 2 for event, end in zip(events, ends, strict=True)]
+    other = data.draw(st.sampled_from([b"", b"\xef\xbb\xbf"])) + b"".join(
+        [*rewritten[:-1], rewritten[-1].removesuffix(ends[-1] * 2)]
+    )
     cuts = data.draw(st.lists(st.integers(0, len(other)), max_size=8))
     bounds = [0, *sorted(cuts), len(other)]
     assert read([other[a:b] for a, b in pairwise(bounds)], native=is_native) == expected
@@ -84,6 +91,7 @@ def test_an_event_is_given_with_the_read_that_ends_it() -> None:
         assert events.feed(b"data: a" + ends) == [b"a"], ends
         assert events.feed(b"\n"[: ends == b"\r\n\r"] + b"data: b" + ends) == [b"b"], ends
         assert events.finish() == []
+    assert EventSplitter().feed(b"data: a\r\rdata: b\n\n") == [b"a", b"b"]
 
 
 def test_comments_and_fields_alone_are_not_the_inside_of_an_event() -> None:
