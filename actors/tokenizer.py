@@ -93,11 +93,14 @@ class PromptTokens:
         if wanted < 1:
             return least
         text, ends = self._made(make, wanted)
+        below = least if len(ends) > wanted else text
         for end in _near(ends, wanted):
-            if end >= len(least) and len(self._ids(text[:end])) == wanted:
+            found = len(self._ids(text[:end])) if end >= len(least) else 0
+            if found == wanted:
                 return text[:end]
-        nearest = text[: ends[min(wanted, len(ends)) - 1]] if ends else text
-        return self._padded(nearest, wanted) if len(nearest) >= len(least) else least
+            if found < wanted and end > len(below):
+                below = text[:end]
+        return self._padded(below, wanted)
 
     def _made(self, make: Callable[[int], str], wanted: int) -> tuple[str, list[int]]:
         """A text of `wanted` tokens or more, if `make` makes any, and where each of its tokens ends, in characters."""
@@ -113,7 +116,7 @@ class PromptTokens:
         return text, ends
 
     def _padded(self, text: str, wanted: int) -> str:
-        """The text with a filler behind it, which no text of a usual tokenizer needs; the nearest if that fails."""
+        """The text with a filler behind it, for letters of several tokens each, and for what `make` makes no longer."""
         padded = text
         for _ in range(_TRIES):
             missing = wanted - len(self._ids(padded))

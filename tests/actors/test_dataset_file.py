@@ -3,6 +3,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -178,7 +179,7 @@ ROLES = "user, human, assistant, gpt, chatgpt, bing, bard, model, system, develo
         (b"ok\n\xff\xfe", ":2: is not UTF-8 text: invalid start byte at byte 1 of the line"),
         (b'[\n"\xe9"]', ":2: is not UTF-8 text: invalid continuation byte"),
         ("a".encode("utf-16"), ": is UTF-16 text; save it as UTF-8"),
-        (gzip.compress(b"hello\n" * 9)[:-9], ": cannot be read on this host: Compressed file ended before the end-of-stream marker was reached"),
+        (gzip.compress(b"hello\n" * 9, mtime=0)[:-9], ": cannot be read on this host: Compressed file ended before the end-of-stream marker was reached"),
         (zstandard.compress(b"hello\n" * 9)[:-3], ": cannot be read on this host: the zstd stream ends in the middle"),
     ],
 )  # fmt: skip
@@ -240,6 +241,17 @@ def test_requests_are_put_in_order_of_time_and_failed_ones_left_out_and_both_is_
         f"{path}: 1 of 4 requests without input or output are left out",
         f"{path}: 1 of 3 requests are earlier than the one before; put in order of time",
     ]
+
+
+def test_times_without_a_zone_are_utc_wherever_they_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path, f"{AZURE}2023-11-05 00:30:00,1,1\n2023-11-05 02:30:00,1,1\n2023-11-05 04:30:00+01:00,1,1")
+    with monkeypatch.context() as there:
+        there.setenv("TZ", "America/New_York")  # the clock went back that night
+        time.tzset()
+        found = read_trace(path)
+    time.tzset()
+
+    assert [request.due_s for request in found] == [0, 7200, 10800]
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:

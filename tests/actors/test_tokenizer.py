@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
+from collections import Counter
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -48,7 +50,19 @@ def lower_case() -> Tokenizer:
     return made
 
 
-MADE: dict[str, Callable[[], Tokenizer]] = {f.__name__: f for f in (byte_level, with_bos, lower_case)}
+def by_likelihood() -> Tokenizer:
+    """As that of T5: the likeliest pieces of a whole word, which are others if the word is cut."""
+    text = corpus("random_text")[:20_000].replace(" ", "▁")
+    pieces = Counter(text[i : i + length] for length in range(2, 6) for i in range(len(text) - length))
+    scored = [(piece, math.log(count)) for piece, count in pieces.most_common(800)]
+    letters = [(letter, -5.0) for letter in sorted({*text, *map(chr, range(33, 127))})]
+    made = Tokenizer(models.Unigram([("<unk>", 0.0), ("</s>", 0.0), *letters, *scored], unk_id=0))
+    made.pre_tokenizer = pre_tokenizers.Metaspace()
+    made.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
+    return made
+
+
+MADE: dict[str, Callable[[], Tokenizer]] = {f.__name__: f for f in (byte_level, with_bos, lower_case, by_likelihood)}
 
 
 def train(tokenizer: Tokenizer, trainer: Any) -> None:
@@ -121,6 +135,14 @@ def test_a_text_that_comes_to_an_end_is_filled_up(folders: dict[str, Path]) -> N
 
     assert text.startswith("The end. a a a")
     assert served(folders["byte_level"], text) == 50
+
+
+def test_letters_of_several_tokens_each_are_met_by_a_filler(folders: dict[str, Path]) -> None:
+    tokens = PromptTokens(str(folders["byte_level"]), "random_text")
+    text = tokens.fit(lambda n: "漢" * n, 100)
+
+    assert text == "漢" * 33 + " a"  # three bytes each
+    assert served(folders["byte_level"], text) == 100
 
 
 def test_a_part_of_a_prompt_has_no_special_tokens(folders: dict[str, Path]) -> None:
