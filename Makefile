@@ -30,17 +30,20 @@ demo-llamacpp: $(RUNTIME)
 	PYTHON=$(PYTHON) tests/llamacpp/install.sh .llamacpp
 	$(BIN)/specsweep run scenarios/llamacpp-smollm2.yaml --address local
 
-# Whole runs, and schedules that a second test beside them would disturb.
-ALONE := tests/integration tests/actors/test_loadgen.py
+# What compares speeds with figures or keeps a schedule: a test beside it would disturb it.
+ALONE := tests/integration/test_demo.py tests/actors/test_loadgen.py
+# Whole runs wait more than they compute, and so do unit tests with servers: more of them than there are cores.
+BESIDE := -m 'not real' $(addprefix --ignore ,$(ALONE)) --dist loadfile
 
 test: $(DEV)
-	$(BIN)/python -m pytest -m 'not real' $(addprefix --ignore ,$(ALONE)) -n 2 --dist loadfile
+	$(BIN)/python -m pytest $(BESIDE) --ignore tests/integration -n 3
+	$(BIN)/python -m pytest $(BESIDE) tests/integration -n 2
 	$(BIN)/python -m pytest -m 'not real' $(ALONE)
 
 test-real: $(DEV)
 	PYTHON=$(PYTHON) tests/sglang_cpu/install.sh .sglang-cpu
 	PYTHON=$(PYTHON) tests/dialects/install.sh .sglang-dialects
-	$(BIN)/python -m pytest -m real --timeout 1500
+	$(BIN)/python -m pytest -m real --timeout 1500 tests/contract tests/dialects tests/real
 
 test-llamacpp: $(DEV)
 	PYTHON=$(PYTHON) tests/llamacpp/install.sh .llamacpp

@@ -1,8 +1,7 @@
-"""A driver to be killed: runs or resumes a sweep on fake slots. `python -m tests.fakes.killable_sweep DIR`."""
+"""A driver to be killed: `main` runs or resumes a sweep on fake slots."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 from orchestrator.journal import finished_work
@@ -43,7 +42,3 @@ def main(root: Path) -> None:
     plan = make_plan(SCENARIO, 2, finished_work(run.state), run.lineages.stand_ins)
     result = Sweep(plan, slots, run, lambda t: launch_spec(SCENARIO, "run", t), Silent()).run()
     run.close(complete=result.complete)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

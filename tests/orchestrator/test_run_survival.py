@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import random
-import signal
-import subprocess
-import sys
 import time
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -21,6 +20,7 @@ from orchestrator.run_command import scenario_to_resume
 from orchestrator.run_directory import RunDirectory
 from orchestrator.run_ranking import rank_run
 from orchestrator.sweep_space import expand
+from tests.fakes import killable_sweep
 from tests.fakes.killable_sweep import SCENARIO as KILLABLE
 from tests.fakes.slot import FakeSlot
 from tests.orchestrator.scenarios import small_scenario
@@ -37,15 +37,26 @@ def test_a_second_driver_on_the_same_run_is_refused(tmp_path: Path) -> None:
         RunDirectory.create(tmp_path / "run", small_scenario())
 
 
+# Drivers are forked from a process that has the imports behind it; Python's start would take most of the time.
+_DRIVERS = multiprocessing.get_context("forkserver")
+_DRIVERS.set_forkserver_preload(["tests.fakes.killable_sweep"])
+
+
+def started_driver(root: Path) -> ForkServerProcess:
+    driver = _DRIVERS.Process(target=killable_sweep.main, args=(root,))
+    driver.start()
+    return driver
+
+
 def killed_driver(root: Path, after_s: float) -> None:
     """Start the driver, and SIGKILL it some time after it has begun to measure."""
-    driver = subprocess.Popen([sys.executable, "-m", "tests.fakes.killable_sweep", str(root)])
+    driver = started_driver(root)
     deadline = time.monotonic() + 60
-    while not (root / "stream").exists() and driver.poll() is None and time.monotonic() < deadline:
+    while not (root / "stream").exists() and driver.is_alive() and time.monotonic() < deadline:
         time.sleep(0.002)
     time.sleep(after_s)
-    driver.send_signal(signal.SIGKILL)
-    driver.wait()
+    driver.kill()
+    driver.join()
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -56,9 +67,10 @@ def test_killed_at_any_moment_a_run_is_finished_by_resume_without_lost_or_double
     rng = random.Random(seed)
     for _ in range(2):
         killed_driver(root, rng.uniform(0, 0.5))
-    finished = subprocess.run([sys.executable, "-m", "tests.fakes.killable_sweep", str(root)], check=False)
+    finished = started_driver(root)
+    finished.join()
 
-    assert finished.returncode == 0
+    assert finished.exitcode == 0
     paths = RunPaths(root)
     planned = {p.point_id for t in make_plan(KILLABLE, 1).trials for p in t.points}
     died = {p.point_id for t in make_plan(KILLABLE, 1).trials if t.config.speculation_depth == 9 for p in t.points}
