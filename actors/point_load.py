@@ -101,6 +101,8 @@ class PointLoad:
             return "hung"
         if self.stopping:
             return "cancelled"
+        if self._spec.duration_s is None:  # a trace may have fewer than were asked for
+            return "requests"
         all_sent = self._spec.requests is not None and self._offer.requests >= self._spec.requests
         return "requests" if all_sent else "duration"
 
