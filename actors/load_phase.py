@@ -6,7 +6,7 @@ their count. Where there are fewer slots than shards, the shards beyond them sen
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left
 from dataclasses import dataclass
 
 from actors.arrival import RateCurve, due_times, slot_starts, trace_times
@@ -165,11 +165,11 @@ def profile_phase(source: RequestSource, duration_s: float, shard: Shard) -> Pha
 
 
 def due_within(source: RequestSource, seconds: float) -> int:
-    """How many requests an open loop sends in so many seconds."""
+    """How many requests of an open loop are due in so many seconds."""
     spec = source.spec
     if spec.level.kind == "trace":
         due = trace_times(source.trace_due_s, spec.level.value)
-        return bisect_right(due, seconds * 1e9)
+        return bisect_left(due, seconds * 1e9)
     return round(RateCurve(spec.level.value, spec.arrival).requests_within(seconds))
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from actors.loadgen import load_endpoint
 from orchestrator.records import RequestRecord, RequestStatus
-from orchestrator.traffic import Draw, Session, Traffic
+from orchestrator.traffic import Arrival, Draw, Session, Traffic
 from orchestrator.trial import ClientReport, LoadLevel
 from tests.actors.emulator.running import READY, emulator
 from tests.actors.load_specs import run, spec
@@ -187,3 +187,29 @@ def test_kinds_of_a_mix_are_told_apart_in_the_records(status: RequestStatus) -> 
     assert {r.requested_output_tokens for r in records if r.traffic == "other"} == {2}
     assert {r.status for r in records} == {status}
     assert len(records) == 20
+
+
+def test_users_who_would_begin_later_in_the_ramp_than_the_load_lasts_never_do() -> None:
+    ramp = Arrival(ramp_s=3600.0)
+    records, report, server = load(
+        ScriptedEndpoint(answer), level=LoadLevel("concurrency", 3), requests=5, arrival=ramp
+    )
+
+    assert [r.request_index for r in records] == [0, 1, 2, 3, 4]
+    assert (server.peak_open, report.peak_concurrency) == (1, 1)
+
+
+def test_a_trace_is_replayed_at_its_times_with_its_lengths(tmp_path: Path) -> None:
+    rows = [(0, 20, 3), (100, 30, 5), (300, 25, 4)]
+    file = tmp_path / "trace.jsonl"
+    keys = ("timestamp", "input_length", "output_length")
+    file.write_text("\n".join(json.dumps(dict(zip(keys, row, strict=True))) for row in rows))
+    records, report, server = load(
+        ScriptedEndpoint(answer), level=LoadLevel("trace", 2.0), dataset=f"file:{file}", requests=100
+    )
+
+    assert [r.scheduled_ns - records[0].scheduled_ns for r in records] == [0, 50_000_000, 150_000_000]
+    assert [r.requested_output_tokens for r in records] == [3, 5, 4]
+    assert [r.asked_input_tokens for r in records] == [20, 30, 25]
+    assert [body["sampling_params"]["max_new_tokens"] for body in server.bodies] == [3, 5, 4]
+    assert (report.requests, report.stopped_by) == (3, "requests")
