@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from actors.load_phase import measured_phase
 from actors.loadgen import load_endpoint
+from actors.request_source import RequestSource
 from orchestrator.records import RequestRecord, RequestStatus
 from orchestrator.traffic import Arrival, Draw, Session, Traffic
-from orchestrator.trial import ClientReport, LoadLevel
+from orchestrator.trial import ClientReport, LoadLevel, Shard
 from tests.actors.emulator.running import READY, emulator
 from tests.actors.load_specs import run, spec
 from tests.fakes.scripted_endpoint import DONE, Script, ScriptedEndpoint, chat, native
@@ -123,14 +125,13 @@ def test_a_failed_turn_ends_its_session_and_another_takes_its_place() -> None:
 
 def test_in_an_open_loop_sessions_begin_when_due_whatever_became_of_others() -> None:
     slow = Script([(0.3, native("x", 5, {"type": "length"})), (0, DONE)])
-    records, _, server = load(
-        ScriptedEndpoint(lambda n, body: slow), level=LoadLevel("rate", 60.0), requests=12, traffic=talking(2)
-    )
+    given: dict[str, Any] = {"level": LoadLevel("rate", 60.0), "requests": 12, "traffic": talking(2)}
+    records, _, _ = load(ScriptedEndpoint(lambda n, body: slow), **given)
 
     starts = [r.scheduled_ns for r in records if r.turn == 0]
+    planned = [start.due_ns for start in measured_phase(RequestSource(spec(**given)), Shard()).starts]
+    assert [at - starts[0] for at in starts] == [at - planned[0] for at in planned]
     assert len(starts) == 6
-    assert starts == sorted(starts)
-    assert server.peak_open == 6
     assert [r.scheduled_ns for r in records if r.turn == 1] == [r.end_ns for r in records if r.turn == 0]
 
 
@@ -211,5 +212,5 @@ def test_a_trace_is_replayed_at_its_times_with_its_lengths(tmp_path: Path) -> No
     assert [r.scheduled_ns - records[0].scheduled_ns for r in records] == [0, 50_000_000, 150_000_000]
     assert [r.requested_output_tokens for r in records] == [3, 5, 4]
     assert [r.asked_input_tokens for r in records] == [20, 30, 25]
-    assert [body["sampling_params"]["max_new_tokens"] for body in server.bodies] == [3, 5, 4]
+    assert sorted(body["sampling_params"]["max_new_tokens"] for body in server.bodies) == [3, 4, 5]
     assert (report.requests, report.stopped_by) == (3, "requests")
