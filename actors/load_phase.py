@@ -6,7 +6,7 @@ their count. Where there are fewer slots than shards, the shards beyond them sen
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left
 from dataclasses import dataclass
 
 from actors.arrival import RateCurve, due_times, slot_starts, trace_times
@@ -26,13 +26,15 @@ class Start:
 class Phase:
     """Warm-up or measured load. `closed_ns` is when sending ended, 0 while it goes on; times on the monotonic clock.
 
-    `starts` are the sessions of an open loop, `slots` when the slots of a closed one begin. `room` is how many requests
-    may be in flight at once, None without a limit.
+    `starts` are the sessions of an open loop, which has `scheduled` requests in all shards; `slots` when the slots of a
+    closed one begin. `room` is how many requests may be in flight at once, None without a limit. A warm-up wants both
+    `requests` and `seconds`.
     """
 
     def __init__(
-        self, source: RequestSource, stage: str, shard: Shard, *, requests: int | None, seconds: float | None
-    ) -> None:
+        self, source: RequestSource, stage: str, shard: Shard, *, requests: int | None, seconds: float | None,
+        scheduled: int = 0,
+    ) -> None:  # fmt: skip
         self._source = source
         self.stage = stage
         self.warmup = stage != "measured"
@@ -50,17 +52,17 @@ class Phase:
         if self._shard is None:
             self._bound, self._seconds = 0, 0.0
         else:
-            self._share(self._shard)
+            self._share(self._shard, scheduled)
 
-    def _share(self, shard: Shard) -> None:
+    def _share(self, shard: Shard, scheduled: int) -> None:
         spec = self._source.spec
         if self.open_loop:
             total = spec.max_concurrency
             self.room = None if total is None else len(range(shard.index, total, shard.count))
-            self.starts = schedule(self._source, self.stage, self._bound or 0)[shard.index :: shard.count]
+            self.starts = schedule(self._source, self.stage, scheduled)[shard.index :: shard.count]
             self._sessions = len(self.starts)
-            if self.warmup:
-                self._bound = sum(start.turns for start in self.starts)
+            if self._bound is not None:
+                self._bound = len(range(shard.index, self._bound, shard.count))
             return
         self.slots = slot_starts(spec.arrival.ramp_s, int(spec.level.value))[shard.index :: shard.count]
         self.room = len(self.slots)
@@ -147,34 +149,32 @@ class Phase:
 def warmup_phase(source: RequestSource, shard: Shard) -> Phase:
     """At the point's own load level; may be empty."""
     spec = source.spec
-    requests = spec.warmup_requests
-    if spec.level.open_loop:
-        requests = max(requests, due_within(source, spec.warmup_s))
-    return Phase(source, "warmup", shard, requests=requests, seconds=spec.warmup_s)
+    due = max(spec.warmup_requests, due_within(source, spec.warmup_s)) if spec.level.open_loop else 0
+    return Phase(source, "warmup", shard, requests=spec.warmup_requests, seconds=spec.warmup_s, scheduled=due)
 
 
 def measured_phase(source: RequestSource, shard: Shard) -> Phase:
     """What counts."""
     spec = source.spec
-    requests = spec.requests
+    bounds = [] if spec.requests is None else [spec.requests]
     if spec.level.open_loop and spec.duration_s is not None:
-        due = max(due_within(source, spec.duration_s), 1)
-        requests = due if requests is None else min(requests, due)
-    return Phase(source, "measured", shard, requests=requests, seconds=spec.duration_s)
+        bounds.append(max(due_within(source, spec.duration_s), 1))
+    due = min(bounds, default=0)
+    return Phase(source, "measured", shard, requests=spec.requests, seconds=spec.duration_s, scheduled=due)
 
 
 def profile_phase(source: RequestSource, duration_s: float, shard: Shard) -> Phase:
     """Load at the point's own level that is traced, and so does not count."""
-    requests = max(due_within(source, duration_s), 1) if source.spec.level.open_loop else 1
-    return Phase(source, "profile", shard, requests=requests, seconds=duration_s)
+    due = max(due_within(source, duration_s), 1) if source.spec.level.open_loop else 0
+    return Phase(source, "profile", shard, requests=1, seconds=duration_s, scheduled=due)
 
 
 def due_within(source: RequestSource, seconds: float) -> int:
-    """How many requests an open loop sends in so many seconds."""
+    """How many requests of an open loop are due in so many seconds."""
     spec = source.spec
     if spec.level.kind == "trace":
         due = trace_times(source.trace_due_s, spec.level.value)
-        return bisect_right(due, seconds * 1e9)
+        return bisect_left(due, seconds * 1e9)
     return round(RateCurve(spec.level.value, spec.arrival).requests_within(seconds))
 
 

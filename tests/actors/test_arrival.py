@@ -98,7 +98,7 @@ def arrivals(draw: Any) -> Arrival:
     return Arrival(kind, burstiness, draw(st.sampled_from([0.0, 0.7, 30.0])), tuple(steps))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(arrivals(), st.floats(0.1, 500), st.integers(1, 60))
 def test_times_rise_and_their_count_is_that_of_the_rate_summed_over_time(
     arrival: Arrival, rate: float, count: int

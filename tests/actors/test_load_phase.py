@@ -58,7 +58,7 @@ def points(draw: Any) -> PointSpec:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(points(), st.integers(1, 6))
 def test_the_shards_of_a_load_send_together_exactly_what_one_process_sends(point: PointSpec, count: int) -> None:
     whole = sent_by(point, ALONE)
@@ -69,7 +69,7 @@ def test_the_shards_of_a_load_send_together_exactly_what_one_process_sends(point
     assert [index for index, _, _ in sorted(whole)] == list(range(len(whole)))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(points(), st.integers(1, 6))
 def test_shards_share_slots_and_limits_without_rest(point: PointSpec, count: int) -> None:
     source = RequestSource(point)
@@ -136,6 +136,20 @@ def test_a_closed_warm_up_has_both_its_requests_and_its_seconds() -> None:
     slow = warmup_phase(source, ALONE)
     slow.begin(0)
     assert [slow.take(2 * S) is not None for _ in range(4)] == [True, True, True, False]
+
+
+def test_an_open_warm_up_does_not_wait_for_the_ends_of_long_sessions() -> None:
+    talk = Session("chat", Draw(mean=5), Draw(), Draw(mean=1))
+    kinds = (Traffic("talk", 1.0, "code", Draw(mean=9), Draw(mean=3), session=talk),)
+    source = RequestSource(spec(level=LoadLevel("rate", 10.0), warmup_s=1.0, warmup_requests=3, traffic=kinds))
+    phase = warmup_phase(source, ALONE)
+    phase.begin(0)
+    assert [start.turns for start in phase.starts] == [5, 5]
+    assert phase.take(S // 2)
+    assert phase.take(S)
+    assert phase.take_turn(2 * S)  # the third request
+    assert not phase.take_turn(2 * S)
+    assert phase.over(2 * S)
 
 
 def test_an_open_loop_with_sessions_offers_requests_at_its_rate_on_the_whole() -> None:

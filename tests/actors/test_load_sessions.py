@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from actors.load_phase import measured_phase
 from actors.loadgen import load_endpoint
+from actors.request_source import RequestSource
 from orchestrator.records import RequestRecord, RequestStatus
-from orchestrator.traffic import Draw, Session, Traffic
-from orchestrator.trial import ClientReport, LoadLevel
+from orchestrator.traffic import Arrival, Draw, Session, Traffic
+from orchestrator.trial import ClientReport, LoadLevel, Shard
 from tests.actors.emulator.running import READY, emulator
 from tests.actors.load_specs import run, spec
 from tests.fakes.scripted_endpoint import DONE, Script, ScriptedEndpoint, chat, native
@@ -123,14 +125,13 @@ def test_a_failed_turn_ends_its_session_and_another_takes_its_place() -> None:
 
 def test_in_an_open_loop_sessions_begin_when_due_whatever_became_of_others() -> None:
     slow = Script([(0.3, native("x", 5, {"type": "length"})), (0, DONE)])
-    records, _, server = load(
-        ScriptedEndpoint(lambda n, body: slow), level=LoadLevel("rate", 60.0), requests=12, traffic=talking(2)
-    )
+    given: dict[str, Any] = {"level": LoadLevel("rate", 60.0), "requests": 12, "traffic": talking(2)}
+    records, _, _ = load(ScriptedEndpoint(lambda n, body: slow), **given)
 
     starts = [r.scheduled_ns for r in records if r.turn == 0]
+    planned = [start.due_ns for start in measured_phase(RequestSource(spec(**given)), Shard()).starts]
+    assert [at - starts[0] for at in starts] == [at - planned[0] for at in planned]
     assert len(starts) == 6
-    assert starts == sorted(starts)
-    assert server.peak_open == 6
     assert [r.scheduled_ns for r in records if r.turn == 1] == [r.end_ns for r in records if r.turn == 0]
 
 
@@ -187,3 +188,29 @@ def test_kinds_of_a_mix_are_told_apart_in_the_records(status: RequestStatus) -> 
     assert {r.requested_output_tokens for r in records if r.traffic == "other"} == {2}
     assert {r.status for r in records} == {status}
     assert len(records) == 20
+
+
+def test_users_who_would_begin_later_in_the_ramp_than_the_load_lasts_never_do() -> None:
+    ramp = Arrival(ramp_s=3600.0)
+    records, report, server = load(
+        ScriptedEndpoint(answer), level=LoadLevel("concurrency", 3), requests=5, arrival=ramp
+    )
+
+    assert [r.request_index for r in records] == [0, 1, 2, 3, 4]
+    assert (server.peak_open, report.peak_concurrency) == (1, 1)
+
+
+def test_a_trace_is_replayed_at_its_times_with_its_lengths(tmp_path: Path) -> None:
+    rows = [(0, 20, 3), (100, 30, 5), (300, 25, 4)]
+    file = tmp_path / "trace.jsonl"
+    keys = ("timestamp", "input_length", "output_length")
+    file.write_text("\n".join(json.dumps(dict(zip(keys, row, strict=True))) for row in rows))
+    records, report, server = load(
+        ScriptedEndpoint(answer), level=LoadLevel("trace", 2.0), dataset=f"file:{file}", requests=100
+    )
+
+    assert [r.scheduled_ns - records[0].scheduled_ns for r in records] == [0, 50_000_000, 150_000_000]
+    assert [r.requested_output_tokens for r in records] == [3, 5, 4]
+    assert [r.asked_input_tokens for r in records] == [20, 30, 25]
+    assert sorted(body["sampling_params"]["max_new_tokens"] for body in server.bodies) == [3, 4, 5]
+    assert (report.requests, report.stopped_by) == (3, "requests")
