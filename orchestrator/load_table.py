@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from orchestrator.load_histogram import histogram
 
-_STATISTICS = ("mean", "p50", "p90", "p95", "p99", "max")
 # Told in the first lines or by other names.
 _LEFT_OUT = {"requests_total", "requests_ok", "requests_failed", "url", "valid", "seed"}
 
@@ -21,14 +21,15 @@ def print_load(document: dict[str, Any], console: Console) -> None:
     console.print(f"{failed} of {document['requests_total']} requests failed{told}", style="red" if failed else None)
     console.print(f"{document['requests_ok']} of {document['requests_total']} requests ok")
     for reason in document["void_reasons"]:
-        console.print(f"void: {reason}", style="red", soft_wrap=True)
+        console.print(escape(f"void: {reason}"), style="red", soft_wrap=True)
     for warning in document["warnings"]:
-        console.print(f"note: {warning}", style="yellow", soft_wrap=True)
+        console.print(escape(f"note: {warning}"), style="yellow", soft_wrap=True)
     for name, value in document.items():
         if isinstance(value, int | float) and not isinstance(value, bool) and name not in _LEFT_OUT:
             console.print(f"{name:28} {_number(value)}")
     console.print(f"{'seed':28} {document['seed']}")
-    console.print(_distributions(document))
+    for table in _distributions(document):
+        console.print(table)
     client = document["client"]
     console.print(
         f"client: {client['processes']} process(es), {_percent(client['cpu_share'])} of a CPU each, "
@@ -36,14 +37,19 @@ def print_load(document: dict[str, Any], console: Console) -> None:
     )
 
 
-def _distributions(document: dict[str, Any]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for name in ("", *_STATISTICS, "n"):
-        table.add_column(name, justify="right" if name else "left")
+def _distributions(document: dict[str, Any]) -> list[Table]:
+    """One table for all that have the same statistics."""
+    tables: dict[tuple[str, ...], Table] = {}
     for name, value in document.items():
-        if isinstance(value, dict) and "p50" in value:
-            table.add_row(name, *(_number(value[key]) for key in _STATISTICS), str(value["n"]))
-    return table
+        if not isinstance(value, dict) or not {"n", "mean"} <= set(value):
+            continue
+        statistics = tuple(key for key in value if key != "n")
+        if statistics not in tables:
+            tables[statistics] = table = Table(box=None, pad_edge=False)
+            for head in ("", *statistics, "n"):
+                table.add_column(head, justify="right" if head else "left")
+        tables[statistics].add_row(name, *(_number(value[key]) for key in statistics), str(value["n"]))
+    return list(tables.values())
 
 
 def print_histograms(latencies: dict[str, Any], console: Console) -> None:
