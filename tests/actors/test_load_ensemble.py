@@ -93,10 +93,10 @@ def test_silence_is_forgotten_when_bytes_come() -> None:
 def test_reports_are_added_up_and_of_delays_the_worst_counts() -> None:
     first = replace(REPORT, verify_calls_delta=7.0, cache_flushed=True, gated_requests=1, backlog_p99_kib=2.0)
     second = replace(REPORT, duration_s=2.5, cpu_s=0.7, loop_lag_p99_ms=1.0, schedule_delay_p99_ms=9.0, requests=11,
-                     gated_requests=2, reconnects=3, gc_pause_max_ms=6.0)  # fmt: skip
+                     gated_requests=2, reconnects=3, gc_pause_max_ms=6.0, backlog_p99_kib=3.0)  # fmt: skip
     assert merge_reports([first, second], spec(requests=None), peak=8) == ClientReport(
         "p1", 2.5, 1.2, 3.0, 9.0, 8, 21, "duration", verify_calls_delta=7.0, cache_flushed=True, gated_requests=3,
-        reconnects=3, processes=2, gc_pause_max_ms=6.0, backlog_p99_kib=2.0,
+        reconnects=3, processes=2, gc_pause_max_ms=6.0, backlog_p99_kib=5.0,
     )  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from orchestrator.cli import main
 from tests.actors.emulator.running import READY, emulator
 from tests.fakes.scripted_endpoint import DONE, Script, ScriptedEndpoint, native, native_answer
 from tests.fakes.served_script import served
+from tests.integration.programs import start, wait_until
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -237,6 +239,32 @@ def test_the_dataset_is_kept_whole_and_holds_no_secret(tmp_path: Path, monkeypat
     assert told["client"]["processes"] == json.loads((out / "client.json").read_text())["processes"] == 2
     kept = b"".join(file.read_bytes() for file in out.iterdir()) + said.output.encode() + repr(rows).encode()
     assert b"never-shown" not in kept
+
+
+def test_ctrl_c_ends_all_processes_of_a_load_and_what_was_measured_is_told() -> None:
+    with served(ScriptedEndpoint(lambda n, body: native_answer(3, pause_s=0.01))) as server:
+        driver = start(
+            "load",
+            "--url",
+            server.url,
+            *QUICK,
+            "--duration-s",
+            "600",
+            "--concurrency",
+            "4",
+            "--processes",
+            "2",
+            "--json",
+        )
+        wait_until(lambda: len(server.bodies) > 20, "requests come", 60)
+        driver.send_signal(signal.SIGINT)
+        printed, complained = driver.communicate(timeout=60)
+
+    assert driver.returncode == 130, complained
+    told = json.loads(printed)
+    assert (told["stopped_by"], told["client"]["processes"], told["requests_failed"]) == ("cancelled", 2, 0)
+    assert told["requests_ok"] > 10
+    assert "the load was stopped; what was measured is told above" in complained
 
 
 NOWHERE = ["--url", "http://127.0.0.1:1"]

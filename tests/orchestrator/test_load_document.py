@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +13,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from orchestrator.load_dataset import LoadDataset
 from orchestrator.load_document import LoadResult
 from orchestrator.load_histogram import histogram
+from orchestrator.point_view import print_point
 from orchestrator.metrics import summarise
 from orchestrator.point_table import columns_of
 from orchestrator.trial import ClientReport, LoadLevel
@@ -82,5 +85,15 @@ def test_records_are_written_in_parts_and_read_as_one(tmp_path: Path, monkeypatc
     dataset.flush()
     assert sorted(file.name for file in dataset.folder.iterdir()) == ["requests-0001.parquet", "requests-0002.parquet"]
     assert dataset.table().equals(pa.Table.from_batches(batches))
-    assert len(columns_of(LoadDataset(tmp_path / "empty").table())["status"]) == 0
+    assert len(columns_of(LoadDataset(tmp_path / "empty").table())["sent_ns"]) == 0
     assert np.isfinite(columns_of(dataset.table())["sent_ns"]).all()
+
+
+def test_brackets_in_what_a_server_said_are_shown_as_they_are() -> None:
+    told = result(CLIENT).document() | {"void_reasons": ["failed: [/INST] is no token"], "warnings": ["[red]"]}
+    console = Console(file=StringIO(), width=200)
+    print_point(told, console)
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "void: failed: [/INST] is no token\n" in shown
+    assert "note: [red]\n" in shown
+    assert "ttft_ms" in shown

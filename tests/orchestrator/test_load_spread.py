@@ -67,7 +67,9 @@ def test_later_points_of_at_least_that_load_begin_with_what_it_needed() -> None:
     ],
 )
 def test_what_makes_a_client_the_bottleneck(changes: dict[str, Any], told: str | None) -> None:
-    assert client_fault(replace(GOOD, **changes)) == told
+    fault = client_fault(replace(GOOD, **changes))
+    assert (fault is None) == (told is None)
+    assert (told or "") in (fault or "")
 
 
 def test_processes_that_wait_for_the_host_although_their_cpus_have_time_are_not_doubled_for_ever() -> None:
