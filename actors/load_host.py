@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,8 @@ from actors.loadgen import LoadGenerator
 from actors.run_lease import LeaseHolder, scratch_dir
 from actors.spool import read_spool
 from orchestrator.trial import Point, Shard
+
+BEAT_S = 10.0
 
 
 class LoadHost:
@@ -28,7 +32,8 @@ class LoadHost:
     ) -> AsyncIterator[Any]:
         """Arrow record batches of request records, at last one ClientReport.
 
-        With a shard only that part of the load, and messages to the coordinator of all parts in between.
+        With a shard only that part of the load, and messages to the coordinator of all parts in between. None where
+        there was nothing to say for `BEAT_S`: a request may take any time as long as it progresses.
         """
         self._claim.hold()
         spool = spool_file(self._run_id, point.point_id, attempt, shard.index if shard else 0)
@@ -39,11 +44,11 @@ class LoadHost:
             attempt=attempt,
             spool_path=spool,
             api_key=api_key,
-            drain_timeout_s=point.spec.request_timeout_s,
         )
         try:
-            async for item in load.run(url, point, shard):
-                yield item
+            async with aclosing(load.run(url, point, shard)) as items:
+                async for item in _with_beats(items):
+                    yield item
         finally:
             self._running = None
 
@@ -60,6 +65,24 @@ class LoadHost:
     async def forget(self, point_id: str, attempt: int, member: int = 0) -> None:
         """The driver has the whole point: the spool is not needed."""
         spool_file(self._run_id, point_id, attempt, member).unlink(missing_ok=True)
+
+
+async def _with_beats(items: AsyncGenerator[Any]) -> AsyncIterator[Any]:
+    following = asyncio.ensure_future(anext(items))
+    try:
+        while True:
+            done, _ = await asyncio.wait({following}, timeout=BEAT_S)
+            if not done:
+                yield None
+                continue
+            try:
+                yield following.result()
+            except StopAsyncIteration:
+                return
+            following = asyncio.ensure_future(anext(items))
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
 
 
 def spool_file(run_id: str, point_id: str, attempt: int, member: int = 0) -> Path:

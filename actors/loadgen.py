@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
@@ -15,6 +16,9 @@ from actors.record_batch import RecordStream, records_of
 from orchestrator.records import RequestRecord
 from orchestrator.trial import ClientReport, Point, PointSpec, Shard
 
+# For answers that began inside the window of a timed load; without them latencies would be those of short answers.
+DRAIN_S = 600.0
+
 
 class LoadGenerator:
     """Runs points, one at a time. `run_id`, `engine` and `attempt` go into every record, every batch into the spool.
@@ -22,7 +26,8 @@ class LoadGenerator:
     `api_key` and `headers` go with every request and nowhere else.
 
     `hang_timeout_s`: without a byte from any request for so long, the point ends as "hung". `drain_timeout_s`: how long
-    requests may take after the last was sent. Both are the request timeout of the point where not given.
+    requests may take after the last was sent. Where not given, the former is the request timeout of the point, and the
+    latter has no end if the load is counted in requests, else it is DRAIN_S or the request timeout if that is longer.
     """
 
     def __init__(  # noqa: PLR0913 - what goes into records, to the server, and when it ends: all of them have defaults
@@ -57,7 +62,7 @@ class LoadGenerator:
         stream = RecordStream(self._identity | identity, self._spool_path)
         limit_s = point.spec.request_timeout_s
         hang_s = limit_s if self._hang_timeout_s is None else self._hang_timeout_s
-        drain_s = limit_s if self._drain_timeout_s is None else self._drain_timeout_s
+        drain_s = _longest_drain_s(point.spec) if self._drain_timeout_s is None else self._drain_timeout_s
         member = self._member = LoadMember(shard, stream.post if shard else None)
         async with StreamClient(url, point.spec, api_key=self._api_key, headers=self._headers) as client:
             self._load = load = PointLoad(point, client, stream, hang_s, drain_s, member)
@@ -86,6 +91,11 @@ class LoadGenerator:
         load = self._load
         if load is not None:
             load.stopping = why
+
+
+def _longest_drain_s(spec: PointSpec) -> float:
+    """A load that is counted in requests waits for all that progress; one that is timed ends some time."""
+    return math.inf if spec.duration_s is None else max(DRAIN_S, spec.request_timeout_s)
 
 
 async def load_endpoint(

@@ -132,6 +132,7 @@ def clean(**options: Any) -> None:
 @click.option("--concurrency", type=click.IntRange(min=1), help="Closed loop: requests in flight (default 1).")
 @click.option("--request-rate", type=float, metavar="R", help="Open loop: requests per second.")
 @click.option("--max-concurrency", type=click.IntRange(min=1), help="Open loop: most requests in flight.")
+@click.option("--trace-speed", type=float, metavar="X", help="Open loop: replay a trace X times as fast.")
 @click.option(
     "--arrival", type=click.Choice(["poisson", "constant", "gamma"]), help="Open loop: gaps (default poisson).",
 )  # fmt: skip
@@ -139,8 +140,8 @@ def clean(**options: Any) -> None:
 @click.option("--ramp-s", type=float, default=0.0, help="Seconds in which the load grows from nothing.")
 @click.option("--requests", type=click.IntRange(min=1), help="Measured requests.")
 @click.option("--duration-s", type=float, help="Measured seconds (default 30, without --requests).")
-@click.option("--warmup-requests", type=click.IntRange(min=0), default=1, show_default=True, help="Not counted.")
-@click.option("--warmup-s", type=float, default=2.0, show_default=True, help="Seconds not counted.")
+@click.option("--warmup-requests", type=click.IntRange(min=0), help="Not counted (default: one a slot and 2 s).")
+@click.option("--warmup-s", type=float, help="Or: seconds of load that are not counted.")
 @click.option("--dataset", default="random_text", show_default=True, metavar="FILE|KIND", help="As in a scenario.")
 @click.option("--input-tokens", type=click.IntRange(min=1), default=256, show_default=True)
 @click.option("--output-tokens", type=click.IntRange(min=1), default=256, show_default=True)

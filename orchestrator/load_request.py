@@ -6,6 +6,7 @@ import math
 import os
 import re
 import urllib.parse
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
@@ -17,6 +18,7 @@ from orchestrator.workload_check import DATASETS
 
 Api = Literal["generate", "completions", "chat"]
 DEFAULT_DURATION_S = 30.0
+DEFAULT_WARMUP_S = 2.0
 MOST_PROCESSES = 64
 # A field name of HTTP; its value may hold no line break.
 _HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+)=([^\r\n\0]*)")
@@ -26,7 +28,11 @@ _OWN_HEADERS = {"content-type", "content-length", "accept-encoding", "transfer-e
 
 @dataclass(frozen=True)
 class LoadRequest:
-    """The arguments of `load`, parsed. `processes` None: one, and told if it was too few. `seed` None: a fresh one."""
+    """The arguments of `load`, parsed.
+
+    `processes` None: one, and told if it was too few. `seed` None: a fresh one. `warmup_requests` and `warmup_s` None:
+    what the other asks for, or if neither does a request for every slot and two seconds.
+    """
 
     url: str
     api: str = "auto"
@@ -34,13 +40,14 @@ class LoadRequest:
     concurrency: int | None = None
     request_rate: float | None = None
     max_concurrency: int | None = None
+    trace_speed: float | None = None
     arrival: str | None = None
     burstiness: float | None = None
     ramp_s: float = 0.0
     requests: int | None = None
     duration_s: float | None = None
-    warmup_requests: int = 1
-    warmup_s: float = 2.0
+    warmup_requests: int | None = None
+    warmup_s: float | None = None
     dataset: str = "random_text"
     input_tokens: int = 256
     output_tokens: int = 256
@@ -62,6 +69,8 @@ class LoadRequest:
     def level(self) -> LoadLevel:
         if self.request_rate is not None:
             return LoadLevel("rate", self.request_rate)
+        if self.trace_speed is not None:
+            return LoadLevel("trace", self.trace_speed)
         return LoadLevel("concurrency", float(self.concurrency or 1))
 
     @property
@@ -83,7 +92,10 @@ class LoadRequest:
 
     def spec(self, api: str, model: str, seed: int) -> PointSpec:
         """The load, in the words of a server that speaks `api`."""
-        timed = self.requests is None
+        requests = self.requests
+        if self.trace_speed is not None and requests is None and self.duration_s is None:
+            requests = len(self._recorded)
+        timed = requests is None
         return PointSpec(
             workload="load",
             level=self.level,
@@ -91,10 +103,10 @@ class LoadRequest:
             dataset=self._dataset,
             input_tokens=self.input_tokens,
             output_tokens=self.output_tokens,
-            warmup_s=self.warmup_s,
-            warmup_requests=self.warmup_requests,
+            warmup_s=self._warmup[1],
+            warmup_requests=self._warmup[0],
             duration_s=(self.duration_s or DEFAULT_DURATION_S) if timed else self.duration_s,
-            requests=self.requests,
+            requests=requests,
             temperature=self.temperature,
             ignore_eos=True,
             request_timeout_s=self.timeout_s,
@@ -107,6 +119,14 @@ class LoadRequest:
         )
 
     @property
+    def _recorded(self) -> Sequence[object]:
+        """What the dataset file holds: requests of a trace, or conversations; BadInput with file and line."""
+        from actors.dataset_file import read_conversations, read_trace
+
+        read = read_conversations if self.trace_speed is None else read_trace
+        return read(Path(self.dataset.removeprefix("file:")))
+
+    @property
     def _dataset(self) -> str:
         """A kind, or `file:PATH`, with the whole path: load processes may have another working directory."""
         name = self.dataset.removeprefix("file:")
@@ -115,8 +135,16 @@ class LoadRequest:
         return f"file:{Path(name).absolute()}"
 
     @property
+    def _warmup(self) -> tuple[int, float]:
+        """(requests, seconds)"""
+        if self.warmup_requests is None and self.warmup_s is None:
+            return self.concurrency or 1, DEFAULT_WARMUP_S
+        return self.warmup_requests or 0, self.warmup_s or 0.0
+
+    @property
     def _arrival(self) -> Arrival:
-        kind = cast(Literal["poisson", "constant", "gamma"], self.arrival or "poisson")
+        usual = "poisson" if self.trace_speed is None else "trace"
+        kind = cast(Literal["poisson", "constant", "gamma", "trace"], self.arrival or usual)
         burstiness = 1.0 if self.burstiness is None else self.burstiness
         return Arrival(kind, burstiness=burstiness, ramp_s=self.ramp_s)
 
@@ -132,13 +160,13 @@ class LoadRequest:
 
     def _check_numbers(self) -> None:
         numbers = {
-            "--request-rate": self.request_rate, "--duration-s": self.duration_s, "--timeout-s": self.timeout_s,
-            "--burstiness": self.burstiness,
+            "--request-rate": self.request_rate, "--trace-speed": self.trace_speed, "--duration-s": self.duration_s,
+            "--timeout-s": self.timeout_s, "--burstiness": self.burstiness,
         }  # fmt: skip
         for name, number in numbers.items():
             if number is not None and not (math.isfinite(number) and number > 0):
                 raise BadInput(f"{name} {number:g}: give a finite number above 0")
-        for name, number in {"--warmup-s": self.warmup_s, "--ramp-s": self.ramp_s,
+        for name, number in {"--warmup-s": self.warmup_s or 0.0, "--ramp-s": self.ramp_s,
                              "--temperature": self.temperature}.items():  # fmt: skip
             if not (math.isfinite(number) and number >= 0):
                 raise BadInput(f"{name} {number:g}: give a finite number, at least 0")
@@ -146,7 +174,9 @@ class LoadRequest:
     def _check_shape(self) -> None:
         if self.concurrency is not None and self.request_rate is not None:
             raise BadInput("give one of --concurrency (closed loop) and --request-rate (open loop)")
-        if self.max_concurrency is not None and self.request_rate is None:
+        if self.trace_speed is not None:
+            self._check_trace()
+        elif self.max_concurrency is not None and self.request_rate is None:
             raise BadInput("--max-concurrency is for --request-rate; with --concurrency the level is the limit")
         if self.arrival is not None and self.request_rate is None:
             raise BadInput("--arrival is for --request-rate; in a closed loop a request is due when a slot falls free")
@@ -156,6 +186,14 @@ class LoadRequest:
             level = self.max_concurrency if self.request_rate is not None else self.concurrency or 1
             if level is not None and self.processes > level:
                 raise BadInput(f"--processes {self.processes}: {level} requests in flight keep at most {level} busy")
+
+    def _check_trace(self) -> None:
+        if self.concurrency is not None or self.request_rate is not None or self.arrival is not None:
+            raise BadInput("--trace-speed replays recorded times: give no --concurrency, --request-rate or --arrival")
+        if self.ramp_s:
+            raise BadInput("--ramp-s: a trace is replayed as it was recorded")
+        if self.dataset in DATASETS:
+            raise BadInput(f"--trace-speed: --dataset {self.dataset} has no times; give the file of a trace")
 
     def _check_names(self) -> None:
         parts = urllib.parse.urlsplit(self.url)
@@ -171,6 +209,8 @@ class LoadRequest:
             if self.dataset.startswith("file:") or "/" in self.dataset:
                 raise BadInput(f"--dataset {self.dataset}: no such file")
             raise BadInput(f"--dataset {self.dataset}: allowed: {', '.join(DATASETS)}, or a file")
+        if self.dataset not in DATASETS:
+            _ = self._recorded
         if self.tokenizer is not None and not Path(self.tokenizer).is_dir():
             raise BadInput(f"--tokenizer {self.tokenizer}: no such folder")
         if self.out is not None and self.out.exists() and (not self.out.is_dir() or any(self.out.iterdir())):

@@ -11,29 +11,13 @@ from typing import Any
 from orchestrator.ray_ensemble import RayEnsemble
 from orchestrator.server_start import GPU_RETURN_S, LaunchSpec, LoadSeen, ServerDied, StartEvent
 from orchestrator.slot_port import SlotFacts, SlotLost, StopFacts, TrialBroken
-from orchestrator.trial import Point, PointSpec, Shard
+from orchestrator.trial import Point, Shard
 
 CALL_S = 30.0
 # A server that may hang is asked for a token, twice.
 DIED_S = 90.0
-# Nobody has read the trace here; recorded traffic pauses no longer than this.
-TRACE_PAUSE_S = 24 * 3600.0
-
-
-def longest_silence_s(spec: PointSpec) -> float:
-    """A point in which no request ends sends nothing: warm-up, window, and two requests that take their limit.
-
-    A window given in requests may be silent for as long as it lasts in an open loop, and as users think in sessions.
-    """
-    window_s = spec.duration_s or 0.0
-    if spec.requests is not None and spec.level.kind == "rate":
-        slowest = min((share for _, share in spec.arrival.steps), default=1.0)
-        window_s = spec.requests / spec.level.value / min(slowest, 1.0) + spec.arrival.ramp_s
-    if spec.requests is not None and spec.level.kind == "trace":
-        window_s = window_s or TRACE_PAUSE_S / spec.level.value
-    thinking_s = max((kind.session.gap_s.most for kind in spec.mix if kind.session is not None), default=0.0)
-    thinking_s = 0.0 if spec.duration_s else thinking_s * 3
-    return spec.warmup_s + spec.arrival.ramp_s + window_s + thinking_s + spec.request_timeout_s * 2 + CALL_S
+# A load actor says something every ten seconds while it lives, whatever its server does.
+QUIET_S = 60.0
 
 
 class RaySlot:
@@ -67,12 +51,12 @@ class RaySlot:
             yield from self._run_together(url, point, attempt, processes)
             return
         stream = self._stream(0, url, point, attempt, None)
-        quiet_s = longest_silence_s(point.spec)
         taken = 0
         try:
-            for item in self._items(stream, quiet_s):
-                taken += 1
-                yield item
+            for item in self._items(stream, QUIET_S):
+                if item is not None:
+                    taken += 1
+                    yield item
         except SlotLost as error:
             yield from self._from_spool(point, attempt, 0, taken)
             self._replace_load(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from contextlib import aclosing
 from pathlib import Path
@@ -238,7 +239,7 @@ def test_a_point_whose_warm_up_hung_says_so() -> None:
     )
 
 
-def test_without_limits_of_its_own_the_generator_waits_for_the_request_timeout(
+def test_without_limits_of_its_own_a_load_counted_in_requests_waits_for_all_that_progress_and_a_timed_one_for_a_while(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     limits = []
@@ -251,9 +252,15 @@ def test_without_limits_of_its_own_the_generator_waits_for_the_request_timeout(
             super().__init__(point, client, stream, hang_s, drain_s, *more)
 
     monkeypatch.setattr("actors.loadgen.PointLoad", Seen)
-    for generator in (LoadGenerator(), LoadGenerator(hang_timeout_s=7, drain_timeout_s=8)):
-        load(ScriptedEndpoint(lambda n, body: native_answer(1)), generator, **closed(1, 1, request_timeout_s=600.0))
-    assert limits == [(600.0, 600.0), (7, 8)]
+    timed: dict[str, Any] = {"duration_s": 0.01, "requests": None}
+    for generator, more in (
+        (LoadGenerator(), {"request_timeout_s": 900.0}),
+        (LoadGenerator(), {"request_timeout_s": 30.0, **timed}),
+        (LoadGenerator(), {"request_timeout_s": 900.0, **timed}),
+        (LoadGenerator(hang_timeout_s=7, drain_timeout_s=8), timed),
+    ):
+        load(ScriptedEndpoint(lambda n, body: native_answer(1)), generator, **(closed(1, 1) | more))
+    assert limits == [(900.0, math.inf), (30.0, 600.0), (900.0, 900.0), (7, 8)]
 
 
 def test_a_silent_server_is_hung_by_the_first_requests_that_time_out() -> None:

@@ -18,9 +18,9 @@ from rich.console import Console
 from orchestrator.load_dataset import LoadDataset
 from orchestrator.load_document import LoadResult
 from orchestrator.load_histogram import histogram
-from orchestrator.point_view import print_point
 from orchestrator.metrics import summarise
 from orchestrator.point_table import columns_of
+from orchestrator.point_view import print_point
 from orchestrator.trial import ClientReport, LoadLevel
 from tests.actors.load_specs import point, spec
 from tests.fakes.slot import request_batch

@@ -9,7 +9,6 @@ import pytest
 from orchestrator.limits import parse_limit
 from orchestrator.planner import DRAIN_S, make_plan, point_specs, start_estimate_s
 from orchestrator.ranking import level_of
-from orchestrator.ray_slot import CALL_S, longest_silence_s
 from orchestrator.scenario import At
 from orchestrator.traffic import POISSON, Arrival, Draw, Session, Traffic
 from orchestrator.trial import LoadLevel, PointSpec
@@ -138,15 +137,3 @@ def test_the_estimate_of_time_knows_users_who_think_ramps_steps_and_traces() -> 
     assert seconds(rates=[2], arrival={"steps": [[10, 1], [5, 2], [9, 0.5]]}) == 10 + 5 + (60 - 20) * 2
     assert seconds(rates=[2], session={"turns": 4, "gap_s": 8}) == 60 + 15 + 24
     assert seconds(dataset="file:t", trace=[2]) == 60
-
-
-def test_a_point_may_be_silent_as_long_as_its_load_may_be() -> None:
-    def silence(**keys: Any) -> float:
-        (spec,) = specs(measure={"requests": 120, "warmup_s": 0}, **keys)
-        return longest_silence_s(spec) - 2 * spec.request_timeout_s - CALL_S
-
-    assert silence(concurrency=[1]) == 0
-    assert silence(rates=[2]) == 60
-    assert silence(rates=[2], arrival={"steps": [[9, 0.1], [9, 2]]}) == 600
-    assert silence(concurrency=[1], session={"turns": 3, "gap_s": 50}) == 150
-    assert silence(dataset="file:t", trace=[1.0]) == 24 * 3600
