@@ -69,9 +69,9 @@ def _mean(values: Floats) -> float | None:
 
 def unique_prompt_share(columns: RequestColumns) -> float | None:
     """Different prompts / requests; None where prompts have no hash."""
-    if not len(columns) or columns.prompts.are("").any():
+    if not len(columns) or (columns.prompts < 0).any():
         return None
-    return len(np.unique(columns.prompts.codes)) / len(columns)
+    return len(np.unique(columns.prompts)) / len(columns)
 
 
 def missing_records(columns: RequestColumns, client: ClientReport | None) -> str | None:

@@ -114,9 +114,11 @@ def columns_of(table: Any) -> dict[str, Any]:
     columns: dict[str, Any] = {name: _numbers(whole.column(name)) for name in _NUMBERS if name in there}
     columns["warmup"] = whole.column("warmup").to_numpy()
     columns["error"] = _Texts(whole.column("error"))
-    for name in ("status", "prompt_hash", "traffic"):
+    for name in ("status", "traffic"):
         if name in there:
             columns[name] = _coded(whole.column(name))
+    if "prompt_hash" in there:
+        columns["prompt_hash"] = _numbered(whole.column("prompt_hash"))
     for name in ("chunk_ns", "chunk_tokens"):
         columns[name] = _flat(whole.column(name))
     return columns
@@ -144,6 +146,14 @@ def _coded(column: Any) -> tuple[Any, list[str]]:
         return np.zeros(0, dtype=np.int64), []
     chunk = encoded.chunk(0) if hasattr(encoded, "chunk") else encoded
     return chunk.indices.to_numpy(), chunk.dictionary.to_pylist()
+
+
+def _numbered(column: Any) -> Any:
+    """A number for each different text, -1 for a missing or empty one; the texts themselves are many."""
+    import pyarrow.compute as pc
+
+    texts = pc.if_else(pc.equal(column, ""), None, column).combine_chunks()
+    return texts.dictionary_encode().indices.fill_null(-1).to_numpy(zero_copy_only=False)
 
 
 def _flat(column: Any) -> tuple[Any, Any]:

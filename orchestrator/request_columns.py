@@ -65,12 +65,13 @@ class RequestColumns:
     """Measured requests only (no warm-up). Numbers are float64 with NaN for None: nanoseconds of a point fit exactly.
 
     Chunks are flat: request i has `chunk_counts[i]` of them, `chunk_ns` and `chunk_tokens` hold those of all requests
-    in turn. `prompts` are hashes. `warmup_fault` says how the last warm-up request to end badly did so, "" if none did.
+    in turn. Requests with the same number in `prompts` had the same prompt, -1 is unknown. `warmup_fault` says how the
+    last warm-up request to end badly did so, "" if none did.
     """
 
     status: Words
     traffic: Words
-    prompts: Words
+    prompts: Integers
     scheduled_ns: Floats
     sent_ns: Floats
     first_token_ns: Floats
@@ -94,9 +95,10 @@ class RequestColumns:
     def of(cls, source: Mapping[str, Any] | Sequence[RequestRecord]) -> Self:
         """From records, or from columns named like the fields of RequestRecord.
 
-        Columns are lists or arrays, those of texts also pairs as `Words.of` takes them. `chunk_ns` and `chunk_tokens`
-        are a list of lists, or, much faster for many requests, a pair (flat values, offsets) as Arrow keeps them. A
-        column `error` is used if there is one; those that earlier releases did not write may be missing.
+        Columns are lists or arrays, those of texts also pairs as `Words.of` takes them; `prompt_hash` may be numbers as
+        in `prompts`. `chunk_ns` and `chunk_tokens` are a list of lists, or, much faster for many requests, a pair (flat
+        values, offsets) as Arrow keeps them. A column `error` is used if there is one; those that earlier releases did
+        not write may be missing.
         """
         if not isinstance(source, Mapping):
             names = (*_NUMBERS, *_LATER_NUMBERS, "warmup", "status", "error", "chunk_ns", "chunk_tokens", "prompt_hash",
@@ -116,7 +118,7 @@ class RequestColumns:
         return cls(
             status=status.among(measured),
             traffic=Words.of(source.get("traffic", empty)).among(measured),
-            prompts=Words.of(source.get("prompt_hash", empty)).among(measured),
+            prompts=_prompts(source.get("prompt_hash"), len(measured))[measured],
             chunk_counts=counts[measured],
             chunk_ns=chunk_ns,
             chunk_tokens=chunk_tokens,
@@ -155,6 +157,16 @@ class RequestColumns:
     def at_once(self) -> Flags:
         """Which requests showed all their tokens at one time: no interval of decoding was seen."""
         return (self.chunk_counts <= 1) | (self.end_ns <= self.first_token_ns)
+
+
+def _prompts(values: Any, count: int) -> Integers:
+    """A number for each prompt, -1 for those without a hash."""
+    if values is None:
+        return np.full(count, -1)
+    if isinstance(values, np.ndarray) and values.dtype.kind in "iu":
+        return values.astype(np.int64)
+    known: dict[str, int] = {"": -1}
+    return np.array([known.setdefault(value or "", len(known)) for value in values], dtype=np.int64)
 
 
 def _last_fault(source: Mapping[str, Any], status: Words, warmup: Flags) -> str:

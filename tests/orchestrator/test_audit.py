@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from orchestrator.metrics import summarise
 from orchestrator.percentile_support import thin_percentiles
-from orchestrator.point_table import MeasuredPoint
+from orchestrator.point_table import MeasuredPoint, columns_of
 from orchestrator.point_validity import client_excess
 from orchestrator.ranking import PointValue, rank
 from orchestrator.records import RequestRecord, RequestStatus
 from orchestrator.scenario import Objective, Scenario
+from orchestrator.schemas import request_schema
 from orchestrator.trial import LoadLevel
 from tests.orchestrator.literal_records import C1, client_of, failed, request
 
@@ -176,3 +178,20 @@ def test_a_slow_beginning_is_a_warning_with_its_seconds_and_endless_motion_is_vo
     even = summarise(chain([100 * x for x in noise]), level=C1)
     assert (even.state, even.warnings, even.void_reasons) == ("settled", (), ())
     assert summarise(chain([100.0] * 199), level=LoadLevel("concurrency", 1)).state == "unknown"
+
+
+def test_a_table_of_requests_gives_what_its_records_give() -> None:
+    records = [
+        replace(r, prompt_hash="ab"[i % 2], traffic="xy"[i % 2], queue_ms=float(i)) for i, r in enumerate(every(8))
+    ]
+    records.append(replace(request(0, [1.0]), warmup=True, prompt_hash="warm"))
+    identity = {"run_id": "r", "trial_id": "t", "point_id": "p", "config_id": "c", "engine": "e", "attempt": 1}
+    rows = [identity | asdict(r) for r in records]
+    table = pa.Table.from_pylist(rows, schema=request_schema())
+    assert summarise(columns_of(table), level=C1) == summarise(records, level=C1)
+    older = table.drop_columns(["traffic", "session_index", "turn", "asked_input_tokens", "queue_ms"])
+    metrics = summarise(columns_of(older), level=C1)
+    assert (metrics.unique_prompt_share, metrics.queue_ms, metrics.by_traffic) == (0.25, None, {})
+    without = pa.Table.from_pylist([row | {"prompt_hash": ""} for row in rows], schema=request_schema())
+    assert summarise(columns_of(without), level=C1).unique_prompt_share is None
+    assert summarise(columns_of(table.slice(0, 0)), level=C1).requests_total == 0
