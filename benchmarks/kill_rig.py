@@ -143,10 +143,13 @@ def pipes(process: psutil.Process) -> set[str]:
 
 
 class KillRig:
-    """`start` a head (with a job server, without GPUs) and a node with GPUs; `kill_raylet` and `revive` the node."""
+    """`start` a head (without GPUs, with a server for `jobs`) and a node with GPUs; `revive` the node if it was killed.
 
-    def __init__(self, folder: Path, gpus: int, ledger: Path | None = None) -> None:
-        self._folder, self._ledger = folder, ledger
+    The job server is a dozen processes, which take longer to come up than all else.
+    """
+
+    def __init__(self, folder: Path, gpus: int, ledger: Path | None = None, *, with_jobs: bool = True) -> None:
+        self._folder, self._ledger, self._with_jobs = folder, ledger, with_jobs
         self.gpus = gpus
         # A path of its own, since Ray makes sockets below it, whose names may have 107 characters.
         self._ray_folder = tempfile.mkdtemp(prefix="specsweep-rig-")
@@ -166,12 +169,14 @@ class KillRig:
     def start(self) -> None:
         """Head and node; returns when both have registered."""
         self._head = self._ray(
-            "head", "--head", f"--port={self._port}", "--num-gpus=0", "--num-cpus=8", "--include-dashboard=true",
-            "--dashboard-host=127.0.0.1", f"--dashboard-port={self._jobs}", f"--ray-client-server-port={free_port()}",
+            "head", "--head", f"--port={self._port}", "--num-gpus=0", "--num-cpus=8",
+            f"--include-dashboard={str(self._with_jobs).lower()}", "--dashboard-host=127.0.0.1",
+            f"--dashboard-port={self._jobs}", f"--ray-client-server-port={free_port()}",
         )  # fmt: skip
         self._wait_until_started(self._head, "head")
         self.revive()
-        _wait_for_port(self._jobs)
+        if self._with_jobs:
+            _wait_for_port(self._jobs)
 
     def revive(self) -> None:
         """A new node with GPUs, if there is none."""

@@ -1,4 +1,4 @@
-"""What whole runs share: a small scenario, and one Ray cluster a worker for those whose cluster outlives the driver."""
+"""What whole runs share: a small scenario, emulated GPUs, and a Ray cluster that outlives its drivers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from actors.gpu_ledger import GpuLedger
 from benchmarks.kill_rig import KillRig
-from tests.integration.programs import QUICK
+from tests.integration.programs import QUICK, started_rig
 
 
 @pytest.fixture(scope="session")
@@ -29,9 +29,5 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> GpuLedger:
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory, ledger: GpuLedger) -> Iterator[KillRig]:
     """A head and a node with two GPUs that outlive their drivers, as a real cluster does."""
-    rig = KillRig(tmp_path_factory.mktemp("cluster"), 2, ledger.folder)
-    try:
-        rig.start()
+    with started_rig(tmp_path_factory.mktemp("cluster"), ledger, with_jobs=False) as rig:
         yield rig
-    finally:
-        rig.end()

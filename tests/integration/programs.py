@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow.dataset as ds
 
+from actors.gpu_ledger import GpuLedger
+from benchmarks.kill_rig import KillRig
 from orchestrator.journal import read_events
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -97,3 +100,14 @@ def assert_whole(root: Path) -> None:
     assert sorted(e["point_id"] for e in events(root, "point_done")) == sorted({r["point_id"] for r in rows})
     ranked = json.loads((root / "ranking.json").read_text())
     assert len(ranked["objectives"]["fast"]["ranking"]) == 4
+
+
+@contextlib.contextmanager
+def started_rig(folder: Path, ledger: GpuLedger, *, with_jobs: bool) -> Iterator[KillRig]:
+    """A head and a node with two GPUs of the ledger, up."""
+    rig = KillRig(folder, 2, ledger.folder, with_jobs=with_jobs)
+    try:
+        rig.start()
+        yield rig
+    finally:
+        rig.end()

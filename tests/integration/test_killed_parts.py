@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,16 @@ import pytest
 from actors.gpu_ledger import GpuLedger
 from benchmarks.kill_rig import KillRig
 from benchmarks.random_kills import ENDING, Killer
-from tests.integration.programs import assert_whole, events, marked_processes, start, wait_until
+from tests.integration.programs import assert_whole, events, marked_processes, start, started_rig, wait_until
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(400)]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory, ledger: GpuLedger) -> Iterator[KillRig]:
+    """As the one of all others, with a server for jobs: one of the kills is `ray job stop`."""
+    with started_rig(tmp_path_factory.mktemp("cluster"), ledger, with_jobs=True) as rig:
+        yield rig
 
 
 @pytest.mark.parametrize("actor", ["LoadHost", "SlotActor"])
