@@ -72,7 +72,7 @@ class PromptSource:
         self._kind = text_kind(traffic.dataset)
         self._salt = f"{salt}-{traffic.name}"
         self._room = room
-        # By two random bytes: ten times as fast as a draw for each id.
+        # By two random bytes each: cheaper than a draw for each id.
         self._id_of = [token_ids[i * len(token_ids) >> 16] for i in range(1 << 16)] if self.sends_ids else []
         self._prefixes: dict[int, Said] = {}
         self._block = lru_cache(4096)(self._make_block)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from orchestrator.draw_check import check_draw
 from orchestrator.errors import BadInput
 from orchestrator.extra_body import owned_keys
 from orchestrator.options import nearest
@@ -11,7 +12,7 @@ from orchestrator.scenario import Scenario, Workload
 from orchestrator.scenario_traffic import ArrivalKeys, Distribution, MixEntry, SessionKeys
 from orchestrator.sweep_check import Fault
 from orchestrator.traffic import Traffic, check_arrival
-from orchestrator.workload_traffic import arrival_keys, arrival_of, kinds_of, load_levels
+from orchestrator.workload_traffic import arrival_keys, arrival_of, draw_of, kinds_of, load_levels
 
 DATASETS = ("random_text", "code", "repetitive", "random_ids")
 
@@ -100,6 +101,10 @@ def _check_drawn(path: _Path, value: float | Distribution | None, least: float) 
         return (*path, "low"), f"is {low:g}; allowed: from {least:g}"
     if high is not None and high < (least if low is None else low):
         return (*path, "high"), f"is {high:g}, which is below the smallest, {least if low is None else low:g}"
+    try:
+        check_draw(draw_of(value, least), given[0])
+    except BadInput as fault:
+        return path, str(fault).removeprefix(f"{given[0]}: ")
     return None
 
 

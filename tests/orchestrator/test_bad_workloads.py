@@ -22,6 +22,7 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"input_tokens": {"exponential": {"mean": 3}, "uniform": {"low": 1, "high": 2}}}, "input_tokens", "wants exactly one of"),
     ({"input_tokens": {"normal": {"mean": 3}}}, "input_tokens.normal.std", "is missing"),
     ({"input_tokens": {"normal": {"mean": 3, "std": -1}}}, "input_tokens.normal.std", "input should be greater than or equal to 0, not -1"),
+    ({"input_tokens": {"normal": {"mean": 300, "std": 9, "high": 90}}}, "input_tokens.normal", "mean 300 is above high 90, to which every draw is clipped"),
     ({"output_tokens": {"uniform": {"low": 0, "high": 9}}}, "output_tokens.uniform.low", "is 0; allowed: from 1"),
     ({"output_tokens": {"uniform": {"low": 9, "high": 3}}}, "output_tokens.uniform.high", "is 3, which is below the smallest, 9"),
     ({"output_tokens": {"histogram": [[0, 1]]}}, "output_tokens.histogram[0]", "has the value 0; allowed: from 1"),
