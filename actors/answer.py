@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from actors.answer_text import AnswerText, parse_frame
+from actors.answer_text import AnswerText, choices_of, parse_frame
 
 DONE = b"[DONE]"
 _COUNT = b'"completion_tokens":'
@@ -155,7 +155,7 @@ class Answer:
             self._read_finish(meta.get("finish_reason"))
             self._read_native(meta)
             return
-        for choice in frame.get("choices") or ():
+        for choice in choices_of(frame):
             self._read_finish(_mapping(choice).get("finish_reason"))
         usage = _mapping(frame.get("usage"))
         details = _mapping(usage.get("prompt_tokens_details"))
@@ -229,7 +229,7 @@ def _count(frame: Mapping[str, Any], *, native: bool) -> int | None:
 
 
 def _has_text(frame: Mapping[str, Any]) -> bool:
-    for choice in frame.get("choices") or ():
+    for choice in choices_of(frame):
         facts = _mapping(choice)
         delta = _mapping(facts.get("delta"))
         if facts.get("text") or any(delta.get(k) for k in ("content", "reasoning_content", "reasoning", "tool_calls")):

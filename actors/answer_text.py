@@ -64,6 +64,12 @@ def parse_frame(payload: bytes) -> dict[str, Any] | None:
     return frame if isinstance(frame, dict) else None
 
 
+def choices_of(frame: Mapping[str, Any]) -> list[Any]:
+    """The choices of an OpenAI frame; none if what stands there is no list."""
+    choices = frame.get("choices")
+    return choices if isinstance(choices, list) else []
+
+
 def _parse_leniently(payload: bytes) -> Any:
     """Half a surrogate pair (an emoji split over two deltas) is refused by orjson, not by the standard library."""
     try:
@@ -87,7 +93,7 @@ def _shown(frame: Mapping[str, Any] | None, *, native: bool) -> str:
         return ""
     if native:
         return str(frame.get("text") or "")
-    for choice in frame.get("choices") or ():
+    for choice in choices_of(frame):
         if isinstance(choice, dict) and not choice.get("index"):
             delta = choice.get("delta")
             return str(choice.get("text") or (delta.get("content") if isinstance(delta, dict) else None) or "")

@@ -187,3 +187,12 @@ def test_the_wait_in_the_queue_is_told_in_milliseconds() -> None:
     assert cut.queue_ms == 250.0
     for told in ({}, {"queue_time": None}, {"queue_time": -1.0}, {"queue_time": "0.2"}):
         assert read(native("a", 1, LENGTH, **told), native=True).queue_ms is None
+
+
+@pytest.mark.parametrize("odd", [5, "x", {"a": 1}, [5, None], True])
+def test_frames_of_another_shape_are_no_tokens_and_no_crash(odd: object) -> None:
+    frames = [frame({"choices": odd, "usage": odd}), chat({"content": "a"}), chat({}, finish="stop")]
+    answer = read(*frames, native=False)
+    assert (answer.chunk_ns, answer.error, answer.finish_reason) == ([2], None, "stop")
+    told = read(frame({"text": odd, "meta_info": odd, "output_ids": odd}), native("a", 1, LENGTH), native=True)
+    assert (told.output_tokens, told.finish_reason) == (1, "length")
