@@ -66,12 +66,12 @@ def block_text(block_id: int, characters: int) -> str:
 
 
 def cut_at_space(text: str, characters: int) -> str:
-    """The beginning of a text, cut at a space or a line's end where one is in its second half."""
+    """The beginning of a text, cut at a space or a line's end if one is in its last twelfth."""
     if len(text) <= characters:
         return text
     end = max(characters, 1)
     space = max(text.rfind(" ", 0, end + 1), text.rfind("\n", 0, end + 1))
-    return text[: space if space > end // 2 else end]
+    return text[: space if space >= end - end // 12 else end]
 
 
 def _from_start(kind: str, start: int, wanted: int) -> str:
