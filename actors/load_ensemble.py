@@ -151,7 +151,7 @@ def merge_reports(reports: list[ClientReport], spec: PointSpec, peak: int) -> Cl
     What only member 0 asks the server stays as it said.
     """
     requests = sum(r.requests for r in reports)
-    all_sent = spec.requests is not None and requests >= spec.requests
+    all_sent = spec.duration_s is None or (spec.requests is not None and requests >= spec.requests)
     backlogs = [r.backlog_p99_kib for r in reports if r.backlog_p99_kib is not None]
     return replace(
         reports[0],
