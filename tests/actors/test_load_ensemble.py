@@ -94,7 +94,7 @@ def test_reports_are_added_up_and_of_delays_the_worst_counts() -> None:
     first = replace(REPORT, verify_calls_delta=7.0, cache_flushed=True, gated_requests=1, backlog_p99_kib=2.0)
     second = replace(REPORT, duration_s=2.5, cpu_s=0.7, loop_lag_p99_ms=1.0, schedule_delay_p99_ms=9.0, requests=11,
                      gated_requests=2, reconnects=3, gc_pause_max_ms=6.0, backlog_p99_kib=3.0)  # fmt: skip
-    assert merge_reports([first, second], spec(requests=None), peak=8) == ClientReport(
+    assert merge_reports([first, second], spec(requests=None, duration_s=2.0), peak=8) == ClientReport(
         "p1", 2.5, 1.2, 3.0, 9.0, 8, 21, "duration", verify_calls_delta=7.0, cache_flushed=True, gated_requests=3,
         reconnects=3, processes=2, gc_pause_max_ms=6.0, backlog_p99_kib=5.0,
     )  # fmt: skip
@@ -111,7 +111,7 @@ def test_reports_are_added_up_and_of_delays_the_worst_counts() -> None:
 )
 def test_the_end_of_the_point_is_that_of_all_members(said: tuple[str, str], requests: int | None, merged: str) -> None:
     reports = [replace(REPORT, stopped_by=why) for why in said]  # type: ignore[arg-type]
-    assert merge_reports(reports, spec(requests=requests), peak=1).stopped_by == merged
+    assert merge_reports(reports, spec(requests=requests, duration_s=5.0), peak=1).stopped_by == merged
 
 
 def test_the_report_of_a_point_that_was_ended_says_why() -> None:
