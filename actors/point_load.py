@@ -109,6 +109,7 @@ class PointLoad:
             server_token_usage_max=self._server_load.token_usage_max,
             profile=profile,
             workload_hash=self._source.workload_hash,
+            notes=self._source.notes,
             gc_pause_max_ms=self._speed.gc_pause_max_ms,
             backlog_p99_kib=self._speed.backlog_p99_kib,
         )

@@ -53,18 +53,6 @@ def passage(kind: str, number: int, characters: int, seed: str, *, room: int | N
     return _from_start(kind, start_from(kind, start + shift) if shift else start, wanted)
 
 
-def block_text(block_id: int, characters: int) -> str:
-    """The text of one block of a trace, whose requests share what has the same id: always the same for an id.
-
-    Begins with a mark of the id, so that other ids differ from the first characters on, however long a trace is.
-    """
-    mark = f"{sha256(f'block {block_id}'.encode()).hexdigest()[:8]} "
-    wanted = max(characters, 1)
-    if wanted <= len(mark):
-        return mark[:wanted].rstrip(" ")
-    return mark + text_of("random_text", wanted - len(mark), mark)
-
-
 def cut_at_space(text: str, characters: int) -> str:
     """The beginning of a text, cut at a space or a line's end if one is in its last twelfth."""
     if len(text) <= characters:

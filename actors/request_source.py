@@ -61,6 +61,11 @@ class RequestSource:
         alike = [t for t in self._mix if text_kind(t.dataset) == text_kind(traffic.dataset)]
         return round(max(t.input_tokens.most for t in alike) * _CHARACTERS_PER_TOKEN)
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What to know of the prompts, each once."""
+        return tuple(dict.fromkeys(note for source in self._kinds for note in source.notes))
+
     @cached_property
     def workload_hash(self) -> str:
         """What is sent, as a hash."""

@@ -17,6 +17,7 @@ from pathlib import Path
 from actors.dataset_file import Conversation, TraceRequest, Turn, read_conversations, read_trace
 from actors.prompt_text import passage, text_of
 from actors.tokenizer import PromptTokens
+from actors.trace_file import BLOCK_TOKENS
 from orchestrator.errors import BadInput
 from orchestrator.traffic import Traffic
 from orchestrator.trial import PointSpec
@@ -25,7 +26,6 @@ TEXT_KINDS = ("random_text", "code", "repetitive")
 # Every vocabulary that is served has these; the first few hundred ids are often special or single bytes.
 TOKEN_IDS = range(300, 20_000)
 # Of the traces that name their blocks.
-BLOCK_TOKENS = 512
 
 Said = str | tuple[int, ...]
 
@@ -69,6 +69,7 @@ class PromptSource:
         self.sends_ids = traffic.dataset == "random_ids"
         self.conversations: list[Conversation] = []
         self.trace: list[TraceRequest] = []
+        self._notes: list[str] = []
         self._kind = text_kind(traffic.dataset)
         self._salt = f"{salt}-{traffic.name}"
         self._room = room
@@ -82,10 +83,15 @@ class PromptSource:
         if spec.level.kind == "trace":
             if path is None:
                 raise BadInput(f"dataset {traffic.dataset} is no trace; a trace is read from file:PATH")
-            self.trace = sorted(read_trace(path), key=lambda request: request.due_s)
+            self.trace = read_trace(path, notes=self._notes)
         elif path is not None:
-            self.conversations = read_conversations(path)
+            self.conversations = read_conversations(path, notes=self._notes)
             random.Random(salt).shuffle(self.conversations)
+
+    @property
+    def notes(self) -> list[str]:
+        """What was left out of a file, and why lengths are estimates although a tokenizer was told."""
+        return [*self._notes, *filter(None, [self.tokens.note])]
 
     @property
     def wants_calibration(self) -> bool:

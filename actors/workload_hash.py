@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import fields, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from actors.prompt_text import text_of
-from actors.workload import TEXT_KINDS, dataset_path
+from actors.corpus import CORPUS_VERSION
+from actors.workload import dataset_path
 from orchestrator.errors import BadInput
 from orchestrator.trial import PointSpec, content_hash
 
 # Which server, how it is watched, how long we wait, what things are called: none of it is sent.
 _NOT_SENT = frozenset({"model", "profile", "counters", "request_timeout_s", "traffic", "tokenizer", "warmup_s",
                        "warmup_requests", "workload", "level", "dataset"})  # fmt: skip
-_SAMPLE_CHARACTERS = 60_000
 
 
 def workload_hash(spec: PointSpec) -> str:
@@ -31,7 +29,7 @@ def workload_hash(spec: PointSpec) -> str:
     tokenizer = Path(spec.tokenizer) / "tokenizer.json"
     if spec.tokenizer:
         sent["tokenizer"] = _file_hash(tokenizer) if tokenizer.is_file() else spec.tokenizer
-    return content_hash([sent, _texts_hash()])
+    return content_hash([sent, CORPUS_VERSION])
 
 
 def _contents(dataset: str) -> str:
@@ -45,9 +43,3 @@ def _file_hash(path: Path) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise BadInput(f"dataset file:{path}: cannot be read on the load host: {error}") from error
-
-
-@cache
-def _texts_hash() -> str:
-    """The texts that are shipped, by a long sample of each kind."""
-    return content_hash([text_of(kind, _SAMPLE_CHARACTERS, "workload hash") for kind in TEXT_KINDS])

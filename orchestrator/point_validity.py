@@ -233,7 +233,7 @@ def _short_window(facts: Facts) -> str | None:
 
 
 def _client_notes(facts: Facts, client: ClientReport) -> list[str]:
-    notes = []
+    notes = list(client.notes)
     if client.stopped_by == "cancelled":
         notes.append("the point was stopped before its end")
     if client.cache_flushed is False:

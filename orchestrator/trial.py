@@ -209,7 +209,8 @@ class ClientReport:
     are the server's own figures, asked for while the measured load ran: requests running (mean and most), most queued,
     largest share of the KV cache in use; None where it does not tell. `profile`: where traces were written, or why not.
     `workload_hash` is the same where the same was sent. `processes` shared the load. `gc_pause_max_ms` is the longest
-    stop for garbage collection, `backlog_p99_kib` what waited in our sockets unread, sampled.
+    stop for garbage collection, `backlog_p99_kib` what waited in our sockets unread, sampled. `notes`: what to know of
+    the prompts.
     """
 
     point_id: str
@@ -237,3 +238,4 @@ class ClientReport:
     gc_pause_max_ms: float = 0.0
     backlog_p99_kib: float | None = None
     workload_hash: str = ""
+    notes: tuple[str, ...] = ()

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.corpus import CORPUS_VERSION, FOLDER, corpus, shelves, stretch
-from actors.prompt_text import block_text, passage, text_of
+from actors.prompt_text import passage, text_of
 
 KINDS = ["random_text", "code", "repetitive"]
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -75,7 +75,6 @@ def test_a_longer_text_begins_with_the_shorter_one(kind: str) -> None:
         short = text_of(kind, characters, "seed")
         assert longest.startswith(short)
         assert numbered.startswith(passage(kind, 500, characters, "seed", room=9000))
-        assert block_text(5, 9000).startswith(block_text(5, characters))
 
 
 def test_a_prompt_of_prose_is_a_contiguous_passage_that_begins_with_a_sentence() -> None:
@@ -139,20 +138,11 @@ def test_the_order_of_passages_is_that_of_the_seed() -> None:
     assert passage("random_text", 3, 900, "a") == passage("random_text", 3, 900, "a")
 
 
-def test_blocks_of_a_trace_are_the_same_for_an_id_and_differ_from_the_first_characters_on() -> None:
-    blocks = [block_text(number, 2300) for number in range(2000)]
-
-    assert block_text(46, 2300) == blocks[46]
-    assert all(2200 < len(block) <= 2300 for block in blocks)
-    assert len({block[:8] for block in blocks}) == 2000
-    assert block_text(1, 4) == block_text(1, 2300)[:4]
-
-
 def test_texts_are_those_of_every_machine_and_hash_seed() -> None:
     code = (
         "import json; from actors.prompt_text import *; "
         "print(json.dumps([text_of('random_text', 60, 'a'), text_of('code', 60, 'a'), text_of('repetitive', 60, 'a'), "
-        "passage('random_text', 7, 60, 'a'), block_text(7, 60)]))"
+        "passage('random_text', 7, 60, 'a')]))"
     )
     run = [sys.executable, "-c", code]
     said = subprocess.run(run, check=True, capture_output=True, text=True, cwd=ROOT, env={"PYTHONHASHSEED": "7"})
@@ -162,5 +152,4 @@ def test_texts_are_those_of_every_machine_and_hash_seed() -> None:
         '    def empty(self):\n        """Check whether the queue is',
         "2025-03-14 18:25:44 INFO worker=3 job=45656 step=process",
         '"I do not know," replied Miss Crawford hesitatingly. "Yes, I',
-        "40572d23 I hope your father and mother are quite happy with",
     ]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from actors.corpus import corpus
-from actors.prompt_text import block_text, text_of
+from actors.prompt_text import text_of
 from actors.tokenizer import CHARACTERS_PER_TOKEN, PromptTokens
 
 KINDS = ["random_text", "code", "repetitive"]
@@ -147,7 +147,7 @@ def test_letters_of_several_tokens_each_are_met_by_a_filler(folders: dict[str, P
 
 def test_a_part_of_a_prompt_has_no_special_tokens(folders: dict[str, Path]) -> None:
     tokens = PromptTokens(str(folders["with_bos"]), "random_text")
-    blocks = [tokens.fit(lambda n, i=i: block_text(i, n), 512, part=True) for i in range(4)]  # type: ignore[misc]
+    blocks = [tokens.fit(lambda n, i=i: text_of("random_text", n, f"block {i}"), 512, part=True) for i in range(4)]  # type: ignore[misc]
 
     assert [tokens.count(block, part=True) for block in blocks] == [512] * 4
     assert [served(folders["with_bos"], block) for block in blocks] == [513] * 4
