@@ -247,6 +247,6 @@ class PointLoad:
     def _end(self, why: Ending) -> None:
         self._ending = why
         if why == "hung":
-            self._offer.end(RequestStatus.TIMEOUT, f"hung: not a byte from any request for {self._hang_s:g} s")
+            self._offer.end(RequestStatus.TIMEOUT, f"hung: no event of any answer for {self._hang_s:g} s")
         else:
             self._offer.end(RequestStatus.CANCELLED, "the point was stopped")

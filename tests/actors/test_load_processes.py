@@ -150,7 +150,7 @@ def test_what_breaks_in_a_process_is_told_in_its_words(tmp_path: Path) -> None:
 
     assert (records, report, server.bodies) == ([], None, [])
     (fault,) = faults
-    assert fault.startswith(f"load process 1 of 1: BadInput: dataset file:{tmp_path}/gone.txt: cannot be read")
+    assert fault.startswith(f"load process 1 of 1: BadInput: {tmp_path}/gone.txt: cannot be read")
 
 
 async def read_back(data: bytes) -> list[Any]:

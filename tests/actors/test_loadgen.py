@@ -217,7 +217,7 @@ def test_a_server_that_goes_silent_is_hung_not_slow() -> None:
     records, report, _ = load(server, LoadGenerator(hang_timeout_s=0.4), **closed(2, 100))
     assert report.stopped_by == "hung"
     assert statuses(records) == {RequestStatus.OK: 10, RequestStatus.TIMEOUT: 2}
-    assert {r.error for r in records if r.error} == {"hung: not a byte from any request for 0.4 s"}
+    assert {r.error for r in records if r.error} == {"hung: no event of any answer for 0.4 s"}
     metrics = summarise(records, level=LoadLevel("concurrency", 2), client=report)
     assert "the server hung: no request made progress" in metrics.void_reasons
 
@@ -234,7 +234,7 @@ def test_a_point_whose_warm_up_hung_says_so() -> None:
     records, report, _ = load(server, LoadGenerator(hang_timeout_s=0.3), **closed(2, 100, warmup_requests=1))
     metrics = summarise(records, level=LoadLevel("concurrency", 2), client=report)
     assert metrics.void_reasons == (
-        "no measured request was sent: warm-up ended with timeout: hung: not a byte from any request for 0.3 s",
+        "no measured request was sent: warm-up ended with timeout: hung: no event of any answer for 0.3 s",
         "the server hung: no request made progress",
     )
 

@@ -194,7 +194,7 @@ def test_a_dataset_file_without_prompts_is_refused_with_its_line(tmp_path: Path)
     prompts.write_text('{"prompt": "fine"}\n{"prompt": 3}\n')
     path.write_text(MINIMAL.replace("- name: chat", f"- name: chat\n    dataset: file:{prompts}"))
 
-    assert f"{prompts}:2: is a JSON object without a 'prompt' text" in refuse(path)
+    assert f"{prompts}:2: 'prompt' is 3; it is a text" in refuse(path)
 
 
 def test_a_rule_about_the_gpu_that_a_scenario_names_is_asked(tmp_path: Path) -> None:

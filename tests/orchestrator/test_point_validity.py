@@ -93,7 +93,7 @@ def test_answers_held_back_are_warned_of() -> None:
     )
 
 
-HUNG = "hung: not a byte from any request for 600 s"
+HUNG = "hung: no event of any answer for 600 s"
 
 
 @pytest.mark.parametrize(
