@@ -1,7 +1,7 @@
 """When requests are due, in nanoseconds from the start of a phase. Pure.
 
-Times are absolute, so a late send does not move those after it. They are conditioned on their count: the process is
-scaled so that the last of `count` requests is due exactly when that many have come at the asked rate.
+Times are absolute, so a late send does not move those after it. They are conditioned on their count: the first request
+is due at once, and the gaps are scaled so that the last one is due when as many have come at the asked rate.
 """
 
 from __future__ import annotations
@@ -64,15 +64,16 @@ def due_times(arrival: Arrival, rate: float, count: int, seed: str) -> list[int]
     """When `count` requests are due under the asked rate per second. The arrival has been checked."""
     curve = RateCurve(rate, arrival)
     rng = random.Random(f"arrivals {seed}")
+    between = range(count - 1)
     if arrival.kind == "constant":
-        gaps = [1.0] * count
+        gaps = [1.0 for _ in between]
     elif arrival.kind == "gamma":
-        gaps = [rng.gammavariate(arrival.burstiness, 1.0) for _ in range(count)]
+        gaps = [rng.gammavariate(arrival.burstiness, 1.0) for _ in between]
     else:
-        gaps = [rng.expovariate(1.0) for _ in range(count)]
-    sums = list(accumulate(gaps))
+        gaps = [rng.expovariate(1.0) for _ in between]
+    sums = list(accumulate(gaps, initial=0.0))[:count]
     total = sums[-1] if sums and sums[-1] > 0 else 1.0
-    return [round(curve.time_of(at / total * count) * 1e9) for at in sums]
+    return [round(curve.time_of(at / total * (count - 1)) * 1e9) for at in sums]
 
 
 def slot_starts(ramp_s: float, slots: int) -> list[int]:

@@ -136,6 +136,7 @@ class PointLoad:
         """Everything before the measured load; whether the prefix cache was flushed."""
         await self._client.find_model()
         await self._calibrate()
+        await self._offer.prepare(self._warmup)
         await self._offer.offer(self._warmup)
         await self._meet(Place.WARM)
         if not self._member.leads:
