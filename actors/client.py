@@ -96,13 +96,14 @@ class StreamClient:
         """
         kept = self._pool.take() if self._reuses else None
         if kept is not None:
-            # Servers close what was idle for seconds. A reset of what had just been used is their answer.
+            # Servers close what was idle for seconds. Where they are known to keep connections, a reset of one that had
+            # just been used is their answer.
             slept = asyncio.get_running_loop().time() - kept.idle_since_s > _SLEPT_S
             await exchange.over(kept, message)
             if exchange.unanswered is None:
                 self._was_reused = self._was_reused or exchange.now > 0
                 return
-            if isinstance(exchange.unanswered, ConnectionResetError) and not slept:
+            if isinstance(exchange.unanswered, ConnectionResetError) and self._was_reused and not slept:
                 exchange.fail(exchange.unanswered)
                 return
             if self._was_reused:
