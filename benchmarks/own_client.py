@@ -11,28 +11,31 @@ import argparse
 import cProfile
 import pstats
 import sys
+import tempfile
 import time
-from dataclasses import asdict
-from itertools import pairwise
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import orjson
 import uvloop
 
-from actors.loadgen import load_endpoint
+from actors.loadgen import LoadGenerator
 from benchmarks.stream_script import MODEL
 from benchmarks.stream_server import raise_file_limit
-from orchestrator.load_command import Api
+from orchestrator.load_dataset import LoadDataset
+from orchestrator.load_request import Api
 from orchestrator.metrics import summarise
-from orchestrator.records import RequestRecord
-from orchestrator.trial import ClientReport, LoadLevel, PointSpec
+from orchestrator.point_table import columns_of
+from orchestrator.trial import ClientReport, LoadLevel, Point, PointSpec
 
 
 def measured(
     url: str, api: str, concurrency: int, requests: int, output_tokens: int, input_tokens: int = 128
-) -> tuple[list[RequestRecord], ClientReport]:
-    """A closed loop through the load path of a sweep: its records, without the warm-up, and the client's report."""
+) -> tuple[dict[str, Any], ClientReport]:
+    """A closed loop as `specsweep load` offers it, records to files while it runs: columns as `summarise` takes them
+    with `prompt_hash`, and the client's report."""
     spec = PointSpec(
         workload="bench",
         level=LoadLevel("concurrency", float(concurrency)),
@@ -49,33 +52,48 @@ def measured(
         request_timeout_s=600.0,
         model=MODEL,
     )
-    records, report = uvloop.run(load_endpoint(url, spec))
-    return [record for record in records if not record.warmup], report
+    with tempfile.TemporaryDirectory(prefix="specsweep-bench-") as folder:
+        dataset = LoadDataset(Path(folder))
+        report = uvloop.run(_offered(url, spec, dataset))
+        dataset.flush()
+        table = dataset.table()
+        return columns_of(table) | {"prompt_hash": table.column("prompt_hash").to_pylist()}, report
 
 
-def told(records: list[RequestRecord], report: ClientReport, concurrency: int) -> dict[str, Any]:
+async def _offered(url: str, spec: PointSpec, dataset: LoadDataset) -> ClientReport:
+    async with aclosing(LoadGenerator(engine="attach").run(url, Point("bench", "", "", 0, spec))) as items:
+        async for item in items:
+            if isinstance(item, ClientReport):
+                return item
+            dataset.append(item)
+    raise RuntimeError("the load ended without a report")
+
+
+def told(columns: dict[str, Any], report: ClientReport, concurrency: int, *, answers: bool) -> dict[str, Any]:
     """What the benchmarks want to know, in the words that they use of every client."""
-    ok = [record for record in records if record.status == "ok" and record.first_token_ns is not None]
-    metrics = summarise(records, level=LoadLevel("concurrency", float(concurrency)), client=report)
-    statuses = [str(record.status) for record in records]
+    metrics = summarise(columns, level=LoadLevel("concurrency", float(concurrency)), client=report)
+    statuses = [str(status) for status in columns["status"]]
+    first = (columns["first_token_ns"] - columns["sent_ns"]) / 1e6
+    ok = [i for i, status in enumerate(statuses) if status == "ok" and not np.isnan(first[i])]
     return {
         "completed": len(ok),
         "failed": metrics.requests_failed,
         "statuses": {status: statuses.count(status) for status in sorted(set(statuses))},
-        "ttft_ms": [((record.first_token_ns or 0) - record.sent_ns) / 1e6 for record in ok],
-        "digests": [record.prompt_hash for record in ok],
-        "answers": [kept(record) for record in ok],
+        "ttft_ms": [float(first[i]) for i in ok],
+        "digests": [columns["prompt_hash"][i] for i in ok],
+        "answers": [kept(columns, i, float(first[i])) for i in ok] if answers else [],
         "throughput_tok_s": metrics.output_throughput_tok_s,
         "cpu_s": report.cpu_s,
         "peak_concurrency": report.peak_concurrency,
-        "metrics": asdict(metrics),
+        "metrics": metrics.plain(),
     }
 
 
-def kept(record: RequestRecord) -> tuple[float, list[float], int]:
+def kept(columns: dict[str, Any], i: int, first_ms: float) -> tuple[float, list[float], int]:
     """(milliseconds to the first token, gaps between chunks, tokens) of one answer."""
-    gaps = [(b - a) / 1e6 for a, b in pairwise(record.chunk_ns)]
-    return ((record.first_token_ns or 0) - record.sent_ns) / 1e6, gaps, record.output_tokens or 0
+    flat, offsets = columns["chunk_ns"]
+    gaps = np.diff(flat[offsets[i] : offsets[i + 1]]) / 1e6
+    return first_ms, [float(gap) for gap in gaps], int(columns["output_tokens"][i])
 
 
 def main() -> None:
@@ -88,21 +106,19 @@ def main() -> None:
     arguments.add_argument("--output-tokens", type=int, default=128)
     arguments.add_argument("--input-tokens", type=int, default=128)
     arguments.add_argument("--profile", action="store_true", help="where the time goes, on stderr")
-    arguments.add_argument("--records", type=Path, help="write every record there, one JSON line each")
+    arguments.add_argument("--answers", action="store_true", help="tell every answer's gaps between chunks")
     asked = arguments.parse_args()
     raise_file_limit()
     profile = cProfile.Profile(time.thread_time)
     if asked.profile:
         profile.enable()
-    records, report = measured(
+    columns, report = measured(
         asked.url, asked.api, asked.concurrency, asked.requests, asked.output_tokens, asked.input_tokens
     )
     if asked.profile:
         profile.disable()
         pstats.Stats(profile, stream=sys.stderr).sort_stats("tottime").print_stats(25)
-    if asked.records:
-        asked.records.write_bytes(b"".join(orjson.dumps(asdict(record)) + b"\n" for record in records))
-    print(orjson.dumps(told(records, report, asked.concurrency)).decode())  # noqa: T201
+    print(orjson.dumps(told(columns, report, asked.concurrency, answers=asked.answers)).decode())  # noqa: T201
 
 
 if __name__ == "__main__":
