@@ -6,15 +6,16 @@ Only a server that gives no count per chunk is judged by its text.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from actors.answer_text import AnswerText, choices_of, parse_frame
 
 DONE = b"[DONE]"
-_COUNT = b'"completion_tokens":'
-_COUNT_LENGTH = len(_COUNT)
-_UNFINISHED = b'"finish_reason":null'
+_LINE_FEED = 10
+_META = b'"meta_info":'
+_UNFINISHED_COUNT = re.compile(rb'"finish_reason": ?null.*"completion_tokens": ?(\d+)', re.DOTALL).search
 
 # Newest first; SGLang renamed them twice.
 _CORRECT_DRAFTS = ("spec_num_correct_drafts", "spec_accepted_drafts", "spec_accept_token_num")
@@ -33,6 +34,7 @@ class Answer:
         "_kept",
         "_last",
         "_native",
+        "_quick",
         "cached_tokens",
         "chunk_ns",
         "chunk_tokens",
@@ -52,6 +54,8 @@ class Answer:
         self._native = native
         self._kept = AnswerText(native=native) if keep_text else None
         self._last: bytes | None = None
+        # Whether the last frame that was decoded has the count that `quick_count` finds in it.
+        self._quick = False
         self.chunk_ns: list[int] = []
         self.chunk_tokens: list[int] = []
         self.output_tokens: int | None = None
@@ -73,21 +77,38 @@ class Answer:
         """
         if self._kept is not None:
             self._kept.add([payload for payload in payloads if payload != DONE])
-        native, before = self._native, self.output_tokens
+        native = self._native
         for payload in payloads:
-            count = None if before is None else middle_count(payload, native)
+            count = quick_count(payload, native) if self._quick else 0
             if count:
-                if count > before:  # type: ignore[operator]  # a count is read only where there was one before
-                    self.chunk_ns.append(now)
-                    self.chunk_tokens.append(count - before)  # type: ignore[operator]
-                    self.output_tokens = before = count
+                self._grow(count, now)
                 self._last = payload
             elif payload == DONE:
                 self.done = True
             else:
                 self._decode(payload, now)
-                before = self.output_tokens
         return self.done
+
+    def take_lone(self, body: bytes, now: int) -> bool:
+        """The hot path: whether the read was one whole event of one line, and counting its tokens all there was to do.
+
+        Only between events.
+        """
+        if not self._quick or self._kept is not None or body.find(b"\n") != len(body) - 2 or body[:6] != b"data: ":
+            return False
+        count = quick_count(body, self._native)
+        if not count or body[-1] != _LINE_FEED:
+            return False
+        self._grow(count, now)
+        self._last = body
+        return True
+
+    def _grow(self, count: int, now: int) -> None:
+        before = self.output_tokens or 0
+        if count > before:
+            self.chunk_ns.append(now)
+            self.chunk_tokens.append(count - before)
+            self.output_tokens = count
 
     def close(self, rest: list[bytes], now: int) -> None:
         """The stream has ended with `rest`: an event without its blank line, which may be cut and is then ignored.
@@ -96,7 +117,7 @@ class Answer:
         """
         self.take([payload for payload in rest if payload == DONE or parse_frame(payload) is not None], now)
         if self._last is not None and self.finish_reason is None:
-            frame = parse_frame(self._last)
+            frame = parse_frame(self._last.removeprefix(b"data: "))
             if frame is not None:
                 self._read_facts(frame)
 
@@ -124,6 +145,8 @@ class Answer:
         # The usage frame after the last token has no choices; it counts, but nothing came with it.
         trailing = not self._native and not frame.get("choices")
         self._count(count, text, trailing, now)
+        if count:
+            self._quick = quick_count(payload, self._native) == count
 
     def _count(self, count: int | None, text: bool, trailing: bool, now: int) -> None:
         before = self.output_tokens or 0
@@ -186,31 +209,15 @@ class Answer:
         self.error = self.error or error
 
 
-def middle_count(payload: bytes, native: bool) -> int | None:
-    """`completion_tokens` of an unfinished frame, None if the frame must be decoded to be sure.
+def quick_count(text: bytes, native: bool) -> int:
+    """`completion_tokens` of an unfinished frame, found without decoding its JSON; 0 if it was not found.
 
-    Exact, since a quote inside a JSON text is written as \\": the sought bytes can only be a key. Counts stand near the
-    end of a frame and are sought from there, so the text and ids of a cumulative frame, which grow with every chunk,
-    are not looked at.
+    A quote inside a JSON text is written as \\": what is sought can only be keys. Whether it is the right one of them
+    is told by a frame of the same stream that was decoded. The text and ids of a cumulative frame of `/generate`, which
+    grow with every chunk, are not looked at.
     """
-    at = payload.rfind(_COUNT)
-    if at < 0:
-        return None
-    if native:
-        start = payload.rfind(b'"meta_info":', 0, at)
-        unfinished = start >= 0 and payload.find(_UNFINISHED, start) >= 0
-    else:
-        start = payload.rfind(b'"usage":', 0, at)
-        unfinished = start >= 0 and payload.rfind(_UNFINISHED, 0, start) >= 0
-    if not unfinished or payload.find(_COUNT, start, at) >= 0:
-        return None
-    at += _COUNT_LENGTH
-    digits = payload[at : payload.find(b",", at)]
-    if not digits.isdigit():  # the last key of its object, or no number
-        digits = payload[at : payload.find(b"}", at)]
-        if not digits.isdigit():
-            return None
-    return int(digits)
+    found = _UNFINISHED_COUNT(text, max(text.rfind(_META), 0)) if native else _UNFINISHED_COUNT(text)
+    return int(found[1]) if found is not None else 0
 
 
 def error_text(frame: Mapping[str, Any]) -> str | None:

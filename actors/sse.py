@@ -9,31 +9,24 @@ class EventSplitter:
     """Cuts a stream into events, however the network cut it: a read may hold half an event or many.
 
     Nothing is decoded here, so a character that is split over two reads is whole again in its payload. An event is
-    given with the read that ends it, whichever of `\\n`, `\\r\\n` and `\\r` its lines end with.
+    given with the read that ends it, whichever of `\\n`, `\\r\\n` and `\\r` its lines end with. `between_events`: an
+    event has ended, and no other has begun.
     """
 
-    __slots__ = ("_after_return", "_first", "_parts", "waiting_bytes")
+    __slots__ = ("_after_return", "_first", "_parts", "between_events", "waiting_bytes")
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
         self._first = True
         self._after_return = False
         self.waiting_bytes = 0
+        self.between_events = False
 
     def feed(self, data: bytes) -> list[bytes]:
         """The `data` payloads of the events that end in this read, in order."""
-        # Most reads are one whole event of one line.
-        if (
-            not self.waiting_bytes
-            and data[:6] == b"data: "
-            and data[-2:] == b"\n\n"
-            and data.find(b"\n") == len(data) - 2
-            and b"\r" not in data
-            and not self._after_return
-        ):
-            self._first = False
-            return [data[6:-2]]
-        return self._split(data)
+        payloads = self._split(data)
+        self.between_events = not (self._first or self.waiting_bytes or self._after_return)
+        return payloads
 
     def finish(self) -> list[bytes]:
         """The payload of what is left when the stream has ended; it may be an event that was cut."""

@@ -40,7 +40,7 @@ class StreamExchange(Exchange):
     """
 
     __slots__ = ("_body", "_events", "_feed", "_flight", "_keep", "_limit_ns", "_lingering", "_load", "_loop",
-                 "_progress_ns", "_sent", "_streams", "_take", "_timer", "unanswered")  # fmt: skip
+                 "_progress_ns", "_sent", "_streams", "_take", "_take_lone", "_timer", "unanswered")  # fmt: skip
 
     def __init__(self, flight: Flight, load: Clocked, limit_s: float, *, keep: bool = True) -> None:
         self._loop = asyncio.get_running_loop()
@@ -49,7 +49,7 @@ class StreamExchange(Exchange):
         self._load = load
         self._keep = keep
         self._events = EventSplitter()
-        self._feed, self._take = self._events.feed, flight.answer.take
+        self._feed, self._take, self._take_lone = self._events.feed, flight.answer.take, flight.answer.take_lone
         self._sent = self._streams = False
         self._body = b""
         self._limit_ns = round(limit_s * 1e9)
@@ -82,6 +82,9 @@ class StreamExchange(Exchange):
         """The hot path, once per network read."""
         if not self._streams and not self._is_stream(body):
             self._collect(body)
+            return
+        if self._events.between_events and self._take_lone(body, self.now):
+            self._progress_ns = self._load.progress_ns = self.now
             return
         payloads = self._feed(body)
         if payloads:

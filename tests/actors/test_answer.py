@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.answer import Answer, middle_count
+from actors.answer import Answer, quick_count
 from actors.sse import EventSplitter
 from tests.fakes.scripted_endpoint import chat, frame, native, trailing_usage
 
@@ -157,13 +157,24 @@ def test_a_text_that_looks_like_a_count_is_not_one() -> None:
     assert (answer.chunk_tokens, answer.output_tokens) == ([1, 1, 1], 3)
 
 
-def test_frames_are_read_without_decoding_only_where_that_is_certain() -> None:
-    assert middle_count(native("a", 12)[6:-2], True) == 12
-    assert middle_count(native("a", 12, LENGTH)[6:-2], True) is None
-    assert middle_count(native("a", 12, more={"completion_tokens": 5})[6:-2], True) is None
-    assert middle_count(b'{"error":{"message":"no"}}', True) is None
-    assert middle_count(chat({"content": "a"}, tokens=3)[6:-2], False) == 3
-    assert middle_count(chat({"content": "a"})[6:-2], False) is None
+def test_counts_of_unfinished_frames_are_found_without_decoding_them() -> None:
+    assert quick_count(native("a", 12), True) == 12
+    assert quick_count(native("a", 12, LENGTH), True) == 0
+    assert quick_count(b'{"error":{"message":"no"}}', True) == 0
+    assert quick_count(chat({"content": "a"}, tokens=3), False) == 3
+    assert quick_count(chat({"content": "a"}), False) == 0
+    assert quick_count(b'{"choices": [{"finish_reason": null}], "usage": {"completion_tokens": 5}}', False) == 5
+
+
+def test_a_stream_whose_frames_have_the_count_elsewhere_too_is_decoded() -> None:
+    frames = [native(text, n, other={"completion_tokens": 90 + n}) for text, n in (("a", 1), ("ab", 2), ("abc", 3))]
+    assert facts(read(*frames, native=True))[:2] == ([1, 1, 1], 3)
+
+
+def test_a_text_that_looks_like_a_count_is_none() -> None:
+    said = 'x","finish_reason":null,"usage":{"completion_tokens":99}'
+    frames = [chat({"content": said}, tokens=n) for n in (1, 2, 3)]
+    assert facts(read(*frames, native=False))[:2] == ([1, 1, 1], 3)
 
 
 def test_half_a_surrogate_pair_is_not_a_fault() -> None:
