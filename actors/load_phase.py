@@ -69,7 +69,7 @@ class Phase:
         if self._bound is not None:
             turns = self._source.sessions_of(self._bound, self.stage)[shard.index :: shard.count]
             self._bound = sum(turns)
-            self._sessions = None if self.warmup else len(turns)
+            self._sessions = None if self.warmup and self._seconds else len(turns)
 
     @property
     def bound(self) -> int | None:

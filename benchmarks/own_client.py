@@ -35,7 +35,7 @@ def measured(
     url: str, api: str, concurrency: int, requests: int, output_tokens: int, input_tokens: int = 128
 ) -> tuple[dict[str, Any], ClientReport]:
     """A closed loop as `specsweep load` offers it, records to files while it runs: columns as `summarise` takes them
-    with `prompt_hash`, and the client's report."""
+    and the client's report."""
     spec = PointSpec(
         workload="bench",
         level=LoadLevel("concurrency", float(concurrency)),
@@ -57,7 +57,7 @@ def measured(
         report = uvloop.run(_offered(url, spec, dataset))
         dataset.flush()
         table = dataset.table()
-        return columns_of(table) | {"prompt_hash": table.column("prompt_hash").to_pylist()}, report
+        return columns_of(table) | {name: table.column(name).to_pylist() for name in ("status", "prompt_hash")}, report
 
 
 async def _offered(url: str, spec: PointSpec, dataset: LoadDataset) -> ClientReport:
@@ -72,7 +72,7 @@ async def _offered(url: str, spec: PointSpec, dataset: LoadDataset) -> ClientRep
 def told(columns: dict[str, Any], report: ClientReport, concurrency: int, *, answers: bool) -> dict[str, Any]:
     """What the benchmarks want to know, in the words that they use of every client."""
     metrics = summarise(columns, level=LoadLevel("concurrency", float(concurrency)), client=report)
-    statuses = [str(status) for status in columns["status"]]
+    statuses: list[str] = columns["status"]
     first = (columns["first_token_ns"] - columns["sent_ns"]) / 1e6
     ok = [i for i, status in enumerate(statuses) if status == "ok" and not np.isnan(first[i])]
     return {
