@@ -215,6 +215,11 @@ class LoadRequest:
             raise BadInput(f"--tokenizer {self.tokenizer}: no such folder")
         if self.out is not None and self.out.exists() and (not self.out.is_dir() or any(self.out.iterdir())):
             raise BadInput(f"--out {self.out}: exists and is not an empty folder")
+        line_file = self.export_bench_serving
+        if line_file is not None and (line_file.is_dir() or not os.access(line_file.parent, os.W_OK)):
+            raise BadInput(
+                f"--export-bench-serving {line_file}: cannot be written; give a file in a folder that exists"
+            )
         if self.shared_prefix_tokens and self.shared_prefix_tokens >= self.input_tokens:
             raise BadInput("--shared-prefix-tokens: must be less than --input-tokens, of which they are the first")
 
@@ -226,6 +231,8 @@ def slo_limits(text: str | None) -> dict[str, float] | None:
     limits = {}
     for part in text.split(","):
         name, _, value = part.partition("=")
+        if name.strip() in limits:
+            raise BadInput(f"--slo {text}: {name.strip()} is given twice")
         try:
             limits[name.strip()] = float(value)
         except ValueError:
