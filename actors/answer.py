@@ -16,6 +16,10 @@ DONE = b"[DONE]"
 _LINE_FEED = 10
 _META = b'"meta_info":'
 _UNFINISHED_COUNT = re.compile(rb'"finish_reason": ?null.*"completion_tokens": ?(\d+)', re.DOTALL).search
+# What may stand in a delta that bears a token, by server; two of them are of older or other APIs.
+_DELTA_TOKENS = ("content", "reasoning_content", "reasoning", "thinking", "refusal", "tool_calls", "function_call")
+# How servers end an answer that they could not finish.
+_FAILED_FINISHES = frozenset({"abort", "error"})
 
 # Newest first; SGLang renamed them twice.
 _CORRECT_DRAFTS = ("spec_num_correct_drafts", "spec_accepted_drafts", "spec_accept_token_num")
@@ -35,6 +39,7 @@ class Answer:
         "_last",
         "_native",
         "_quick",
+        "_uncounted_ns",
         "cached_tokens",
         "chunk_ns",
         "chunk_tokens",
@@ -56,6 +61,7 @@ class Answer:
         self._last: bytes | None = None
         # Whether the last frame that was decoded has the count that `quick_count` finds in it.
         self._quick = False
+        self._uncounted_ns: list[int] = []
         self.chunk_ns: list[int] = []
         self.chunk_tokens: list[int] = []
         self.output_tokens: int | None = None
@@ -80,8 +86,7 @@ class Answer:
         native = self._native
         for payload in payloads:
             count = quick_count(payload, native) if self._quick else 0
-            if count:
-                self._grow(count, now)
+            if count and self._grow(count, now):
                 self._last = payload
             elif payload == DONE:
                 self.done = True
@@ -94,21 +99,25 @@ class Answer:
 
         Only between events.
         """
-        if not self._quick or self._kept is not None or body.find(b"\n") != len(body) - 2 or body[:6] != b"data: ":
+        if not self._quick or self._kept is not None or body.find(b"\n") != len(body) - 2 or body[:7] != b"data: {":
             return False
         count = quick_count(body, self._native)
-        if not count or body[-1] != _LINE_FEED:
+        if not count or body[-1] != _LINE_FEED or not self._grow(count, now):
             return False
-        self._grow(count, now)
         self._last = body
         return True
 
-    def _grow(self, count: int, now: int) -> None:
+    def _grow(self, count: int, now: int) -> bool:
+        """Whether the count has grown; a frame that shows no growth is decoded, for what else it may bring."""
         before = self.output_tokens or 0
-        if count > before:
-            self.chunk_ns.append(now)
-            self.chunk_tokens.append(count - before)
-            self.output_tokens = count
+        if count <= before:
+            return False
+        self.chunk_ns.append(now)
+        self.chunk_tokens.append(count - before)
+        self.output_tokens = count
+        if self._uncounted_ns:
+            self._uncounted_ns.clear()
+        return True
 
     def close(self, rest: list[bytes], now: int) -> None:
         """The stream has ended with `rest`: an event without its blank line, which may be cut and is then ignored.
@@ -141,7 +150,7 @@ class Answer:
             return
         self._read_facts(frame)
         count = _count(frame, native=self._native)
-        text = bool(frame.get("text")) if self._native else _has_text(frame)
+        text = bool(frame.get("text")) if self._native else _bears_token(frame)
         # The usage frame after the last token has no choices; it counts, but nothing came with it.
         trailing = not self._native and not frame.get("choices")
         self._count(count, text, trailing, now)
@@ -154,6 +163,8 @@ class Answer:
             if text and not before:
                 self.chunk_ns.append(now)
                 self.chunk_tokens.append(0)
+            elif text:
+                self._uncounted_ns.append(now)
             if count is not None and self.output_tokens is None:
                 self.output_tokens = count
             return
@@ -162,7 +173,7 @@ class Answer:
         if trailing or (uncounted and self.finish_reason is not None):
             # A total at the end: what no chunk accounted for belongs to the last one, if chunks are counted at all.
             if before and self.chunk_tokens:
-                self.chunk_tokens[-1] += count - before
+                self._account(count - before)
             if trailing or not text:
                 return
             self.chunk_ns.append(now)
@@ -170,6 +181,17 @@ class Answer:
             return
         self.chunk_ns.append(now)
         self.chunk_tokens.append(count - before)
+        self._uncounted_ns.clear()
+
+    def _account(self, tokens: int) -> None:
+        """Tokens that only the total tells of: of the texts that came without a growing count, else of the last one."""
+        if not self._uncounted_ns:
+            self.chunk_tokens[-1] += tokens
+            return
+        each, more = divmod(tokens, len(self._uncounted_ns))
+        self.chunk_ns += self._uncounted_ns
+        self.chunk_tokens += [each + (i < more) for i in range(len(self._uncounted_ns))]
+        self._uncounted_ns.clear()
 
     def _read_facts(self, frame: Mapping[str, Any]) -> None:
         """Counters and the finish reason, from wherever this API puts them; later frames overrule earlier ones."""
@@ -202,8 +224,9 @@ class Answer:
             return
         facts = _mapping(reason)
         self.finish_reason = str(facts.get("type", "unknown")) if facts else str(reason)
-        if self.finish_reason == "abort":
-            self._blame(f"aborted by the server: {facts.get('message') or 'no message'}")
+        if self.finish_reason in _FAILED_FINISHES:
+            ended = "aborted" if self.finish_reason == "abort" else "ended with an error"
+            self._blame(f"{ended} by the server: {facts.get('message') or 'no message'}")
 
     def _blame(self, error: str) -> None:
         self.error = self.error or error
@@ -223,10 +246,13 @@ def quick_count(text: bytes, native: bool) -> int:
 def error_text(frame: Mapping[str, Any]) -> str | None:
     """The message of an error object as SGLang and other OpenAI servers send it, None if the frame is none."""
     error = frame.get("error")
-    if error is None:
-        if frame.get("object") != "error":
+    if not error:
+        if "error" in (frame.get("object"), frame.get("type")):
+            error = frame
+        elif frame.get("detail") and not frame.keys() & {"choices", "meta_info", "text"}:
+            error = frame["detail"]  # how FastAPI, below most servers, tells it
+        else:
             return None
-        error = frame
     facts = _mapping(error)
     return str(facts.get("message") or facts or error)[:500]
 
@@ -235,11 +261,14 @@ def _count(frame: Mapping[str, Any], *, native: bool) -> int | None:
     return _integer(_mapping(frame.get("meta_info" if native else "usage")).get("completion_tokens"), None)
 
 
-def _has_text(frame: Mapping[str, Any]) -> bool:
+def _bears_token(frame: Mapping[str, Any]) -> bool:
+    """Whether a frame without a count shows a token: some have no text of their own, only an id or a probability."""
     for choice in choices_of(frame):
         facts = _mapping(choice)
-        delta = _mapping(facts.get("delta"))
-        if facts.get("text") or any(delta.get(k) for k in ("content", "reasoning_content", "reasoning", "tool_calls")):
+        delta, logprobs = _mapping(facts.get("delta")), _mapping(facts.get("logprobs"))
+        if facts.get("text") or facts.get("token_ids") or logprobs.get("tokens") or logprobs.get("content"):
+            return True
+        if any(delta.get(name) for name in _DELTA_TOKENS):
             return True
     return False
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import orjson
+
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -88,19 +90,33 @@ class EventSplitter:
             events[0] = events[0].removeprefix(_BOM)
         found = []
         for event in events:
-            if event.startswith(b"data: ") and b"\n" not in event:
+            if event.startswith(b"data: {") and b"\n" not in event:
                 found.append(event[6:])
-            else:
-                payload = _payload(event)
-                if payload is not None:
-                    found.append(payload)
+            elif payload := _payload(event):
+                found.append(payload)
         return found
 
 
-def _payload(event: bytes) -> bytes | None:
-    """Joined `data` lines of one event; None for comments, `event:` or `id:` lines alone, and blank lines."""
-    lines = []
+def _payload(event: bytes) -> bytes:
+    """Joined `data` lines of one event, without blanks around them: some servers keep a connection alive with `data:`.
+
+    Empty for comments, `event:` or `id:` lines alone, and blank lines. That an event is named `error` is not in its
+    data; it is given as an error object.
+    """
+    lines, name = [], b""
     for line in event.split(b"\n"):
         if line.startswith(b"data:"):
             lines.append(line[6:] if line.startswith(b"data: ") else line[5:])
-    return b"\n".join(lines) if lines else None
+        elif line.startswith(b"event:"):
+            name = line[6:].strip()
+    payload = b"\n".join(lines).strip()
+    return _as_error(payload) if name == b"error" and payload else payload
+
+
+def _as_error(payload: bytes) -> bytes:
+    """The error object of an event that is named `error`, whatever its data is."""
+    try:
+        told = orjson.loads(payload)
+    except orjson.JSONDecodeError:
+        told = payload.decode("utf-8", "replace")
+    return payload if isinstance(told, dict) and told.get("error") else orjson.dumps({"error": told or "unknown"})

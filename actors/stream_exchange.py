@@ -22,6 +22,7 @@ _MOST_EVENT_BYTES = 2**26
 _MOST_BODY_BYTES = 65_536
 # What may hold an error in place of a stream; anything else is read as a stream.
 _NO_STREAM = frozenset({"application/json", "application/problem+json", "text/html"})
+_MOST_START_BYTES = 8
 _EVENT_STARTS = (b"data:", b":", b"event:", b"id:", b"retry:")
 
 
@@ -80,9 +81,12 @@ class StreamExchange(Exchange):
 
     def take(self, body: bytes) -> None:
         """The hot path, once per network read."""
-        if not self._streams and not self._is_stream(body):
-            self._collect(body)
-            return
+        if not self._streams:
+            whole = self._body + body
+            if not self._is_stream(whole):
+                self._collect(body)
+                return
+            body, self._body = whole, b""
         if self._events.between_events and self._take_lone(body, self.now):
             self._progress_ns = self._load.progress_ns = self.now
             return
@@ -98,7 +102,7 @@ class StreamExchange(Exchange):
 
     def _is_stream(self, data: bytes) -> bool:
         """Whether a body that is called JSON or a page begins as a stream of events does."""
-        self._streams = self.status == 200 and not self._body and data.startswith(_EVENT_STARTS)
+        self._streams = self.status == 200 and len(self._body) < _MOST_START_BYTES and data.startswith(_EVENT_STARTS)
         return self._streams
 
     def _collect(self, data: bytes) -> None:

@@ -11,14 +11,18 @@ from orchestrator.trial import ClientReport
 def accept_length(columns: RequestColumns, ok: Flags, client: ClientReport | None) -> float | None:
     """1 + sum(correct drafts) / sum(verify passes) over OK requests.
 
-    Without these, from the server's counters over the drained point: 1 + accepted / verify steps, or where accepted
-    tokens are not counted (tokens - requests) / verify calls, since the first token of a request comes from prefill.
+    Where they tell of passes only, sum(tokens - 1) / sum(passes): the first token of a request comes from prefill.
+    Where they tell nothing, from the server's counters over the drained point: 1 + accepted / verify steps, or where
+    accepted tokens are not counted (tokens - requests) / verify calls.
     None without speculation. A server that drafts only now and then counts no step without a draft.
     """
     known = ok & ~np.isnan(columns.verify_ct) & ~np.isnan(columns.correct_drafts)
     verified = float(columns.verify_ct[known].sum())
     if verified > 0:
         return 1.0 + float(columns.correct_drafts[known].sum()) / verified
+    passed = ok & (columns.verify_ct > 0) & ~np.isnan(columns.output_tokens)
+    if passed.any():
+        return float((columns.output_tokens[passed] - 1).sum()) / float(columns.verify_ct[passed].sum())
     if client is None or not client.verify_calls_delta:
         return None
     if client.accepted_tokens_delta is not None:

@@ -153,6 +153,7 @@ class LoadRequest:
         self._check_numbers()
         self._check_shape()
         self._check_names()
+        self._check_places()
         slo_limits(self.slo)
         _ = self.headers
         if self.api_key_env is not None and self.api_key_env not in os.environ:
@@ -213,10 +214,17 @@ class LoadRequest:
             _ = self._recorded
         if self.tokenizer is not None and not Path(self.tokenizer).is_dir():
             raise BadInput(f"--tokenizer {self.tokenizer}: no such folder")
-        if self.out is not None and self.out.exists() and (not self.out.is_dir() or any(self.out.iterdir())):
-            raise BadInput(f"--out {self.out}: exists and is not an empty folder")
         if self.shared_prefix_tokens and self.shared_prefix_tokens >= self.input_tokens:
             raise BadInput("--shared-prefix-tokens: must be less than --input-tokens, of which they are the first")
+
+    def _check_places(self) -> None:
+        if self.out is not None and self.out.exists() and (not self.out.is_dir() or any(self.out.iterdir())):
+            raise BadInput(f"--out {self.out}: exists and is not an empty folder")
+        line_file = self.export_bench_serving
+        if line_file is not None and (line_file.is_dir() or not os.access(line_file.parent, os.W_OK)):
+            raise BadInput(
+                f"--export-bench-serving {line_file}: cannot be written; give a file in a folder that exists"
+            )
 
 
 def slo_limits(text: str | None) -> dict[str, float] | None:
@@ -226,6 +234,8 @@ def slo_limits(text: str | None) -> dict[str, float] | None:
     limits = {}
     for part in text.split(","):
         name, _, value = part.partition("=")
+        if name.strip() in limits:
+            raise BadInput(f"--slo {text}: {name.strip()} is given twice")
         try:
             limits[name.strip()] = float(value)
         except ValueError:

@@ -63,7 +63,8 @@ _SCALARS: dict[str, Metric] = {
                         "Little's law"),
     "goodput_rps": Metric("req/s", "max", "request_throughput_rps of the ok requests within every per-request limit"),
     "attainment": Metric("", "max", "ok requests within every per-request limit / all requests issued"),
-    "accept_length": Metric("tok", "max", "1 + correct drafts / verify passes, over the point's ok requests; without "
+    "accept_length": Metric("tok", "max", "1 + correct drafts / verify passes, over the point's ok requests, or where "
+                            "they tell of passes only (output tokens - 1) / verify passes; without "
                             "per-request counters 1 + accepted / verify steps of the server, or (generated tokens - "
                             "requests) / verify calls", "includes the bonus token, as SGLang prints it"),
     "accept_rate": Metric("", "max", "correct drafts / proposed drafts, over the point's ok requests; without "

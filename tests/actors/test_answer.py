@@ -101,13 +101,37 @@ def test_an_abort_is_an_error() -> None:
     assert answer.error == "aborted by the server: out of memory"
 
 
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"error": "boom"},
+        {"type": "error", "message": "boom"},
+        {"object": "error", "message": "boom"},
+        {"detail": "boom"},
+    ],
+)
+def test_an_error_is_one_however_a_server_writes_it(told: dict[str, object]) -> None:
+    assert read(chat({"content": "a"}, tokens=1), frame(told), native=False).error == "boom"
+
+
+def test_an_answer_that_ends_with_an_error_has_failed() -> None:
+    answer = read(chat({"content": "a"}, tokens=1), chat({}, tokens=1, finish="error"), native=False)
+    assert answer.error == "ended with an error by the server: no message"
+
+
+@pytest.mark.parametrize("nothing", [None, "", {}])
+def test_an_empty_error_is_none(nothing: object) -> None:
+    said = {"choices": [{"index": 0, "delta": {"content": "a"}}], "error": nothing}
+    assert read(frame(said), native=False).error is None
+
+
 def test_role_only_and_empty_chunks_are_no_tokens() -> None:
     for nothing in ({"role": "assistant", "content": None}, {"role": "assistant", "content": ""}):
         answer = read(chat(nothing), chat({"content": "Hi"}), chat({}, finish="stop"), native=False)
         assert answer.chunk_ns == [2]
 
 
-@pytest.mark.parametrize("name", ["content", "reasoning_content", "reasoning"])
+@pytest.mark.parametrize("name", ["content", "reasoning_content", "reasoning", "thinking", "refusal", "function_call"])
 def test_the_first_token_may_be_reasoning(name: str) -> None:
     answer = read(chat({"role": "assistant"}), chat({name: "Hm"}), chat({name: "."}), native=False)
     assert answer.chunk_ns == [2, 3]
@@ -116,6 +140,21 @@ def test_the_first_token_may_be_reasoning(name: str) -> None:
 def test_a_tool_call_is_a_token() -> None:
     call = {"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": ""}}]}
     assert read(chat({"role": "assistant"}), chat(call), native=False).chunk_ns == [2]
+
+
+@pytest.mark.parametrize(
+    "shown", [{"token_ids": [5]}, {"logprobs": {"tokens": ["a"]}}, {"logprobs": {"content": [{}]}}]
+)
+def test_a_token_without_a_text_is_a_token(shown: dict[str, object]) -> None:
+    nothing, token = ({"choices": [{"index": 0, "text": "", **more}]} for more in ({"logprobs": None}, shown))
+    assert read(frame(nothing), frame(token), frame(token), trailing_usage(2), native=False).chunk_ns == [2, 3]
+
+
+@pytest.mark.parametrize("tokens", [None, 1])
+def test_texts_after_a_count_that_stands_still_share_what_only_the_total_tells(tokens: int | None) -> None:
+    texts = [chat({"content": "b"}, tokens=tokens) for _ in range(3)]
+    answer = read(chat({"content": "a"}, tokens=1), *texts, trailing_usage(8), native=False)
+    assert (answer.chunk_ns, answer.chunk_tokens, answer.output_tokens) == ([1, 2, 3, 4], [1, 3, 2, 2], 8)
 
 
 def test_growing_usage_counts_before_any_text_is_shown() -> None:

@@ -52,6 +52,13 @@ def test_a_good_answer_is_recorded_chunk_by_chunk() -> None:
     assert record.end_ns == record.chunk_ns[2]
 
 
+def test_events_that_are_called_json_are_events_however_the_network_cuts_them() -> None:
+    first = chat({"content": "a"}, tokens=1, finish="stop")
+    cut = [(0.0, first[:1]), (0.02, first[1:3]), (0.02, first[3:]), (0.0, DONE)]
+    record = answer_to(Script(cut, content_type="application/json"), api="chat")
+    assert (outcome(record), record.output_tokens) == ((RequestStatus.OK, 200, None), 1)
+
+
 def test_the_end_is_the_last_token_not_the_usage_frame_behind_it() -> None:
     script = Script([(0, chat({"content": "a"}, tokens=1)), (0.1, trailing_usage(1)), (0, DONE)])
     record = answer_to(script, api="chat")

@@ -48,3 +48,14 @@ def test_lines_of_one_event_are_joined_and_other_fields_ignored() -> None:
 
 def test_comments_and_extra_blank_lines_are_no_events() -> None:
     assert payloads(b"\n\n: keep-alive\n\n\n\ndata: x\n\n") == [b"x"]
+
+
+def test_blanks_around_data_are_no_part_of_it_and_empty_data_is_no_event() -> None:
+    assert payloads(b"data:\n\ndata: \n\ndata:  [DONE] \n\n") == [b"[DONE]"]
+
+
+def test_an_event_named_error_is_given_as_an_error_object() -> None:
+    assert payloads(b'event: error\ndata: {"message":"boom"}\n\n') == [b'{"error":{"message":"boom"}}']
+    assert payloads(b"event:error\ndata: boom\n\n") == [b'{"error":"boom"}']
+    assert payloads(b'event: error\ndata: {"error":"boom"}\n\n') == [b'{"error":"boom"}']
+    assert payloads(b"event: error\n\n") == []

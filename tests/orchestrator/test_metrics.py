@@ -159,6 +159,13 @@ def test_accept_length_is_of_the_points_own_requests() -> None:
     assert metrics.accept_rate == 90 / 120
 
 
+def test_accept_length_of_requests_that_tell_of_verify_passes_only_leaves_out_their_first_tokens() -> None:
+    records = [request(0, [10, 20], verify_ct=2, output_tokens=7), request(1, [10, 20], verify_ct=3, output_tokens=10)]
+    metrics = summarise(records, level=C1, client=CLIENT)
+    assert (metrics.accept_length, metrics.accept_rate) == ((6 + 9) / (2 + 3), None)
+    assert summarise([request(0, [10, 20], verify_ct=0)], level=C1, client=CLIENT).accept_length is None
+
+
 def test_accept_length_from_counters_leaves_out_the_first_token_of_each_request() -> None:
     client = replace(CLIENT, verify_calls_delta=100.0, generation_tokens_delta=310.0, requests_delta=10.0)
     assert summarise([request(0, [10, 20])], level=C1, client=client).accept_length == 3.0
