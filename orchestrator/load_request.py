@@ -183,15 +183,18 @@ class LoadRequest:
         if self.burstiness is not None and self.arrival != "gamma":
             raise BadInput("--burstiness is the shape of --arrival gamma; give that too, or leave it out")
         if self.processes is not None:
-            level = self.max_concurrency if self.request_rate is not None else self.concurrency or 1
+            level = self.max_concurrency if self.level.open_loop else self.concurrency or 1
             if level is not None and self.processes > level:
-                raise BadInput(f"--processes {self.processes}: {level} requests in flight keep at most {level} busy")
+                what = "request in flight keeps" if level == 1 else "requests in flight keep"
+                raise BadInput(f"--processes {self.processes}: {level} {what} at most {level} busy")
 
     def _check_trace(self) -> None:
         if self.concurrency is not None or self.request_rate is not None or self.arrival is not None:
             raise BadInput("--trace-speed replays recorded times: give no --concurrency, --request-rate or --arrival")
         if self.ramp_s:
             raise BadInput("--ramp-s: a trace is replayed as it was recorded")
+        if self.shared_prefix_tokens:
+            raise BadInput("--shared-prefix-tokens: a trace says itself what its prompts share")
         if self.dataset in DATASETS:
             raise BadInput(f"--trace-speed: --dataset {self.dataset} has no times; give the file of a trace")
 

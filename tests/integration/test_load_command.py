@@ -289,6 +289,12 @@ NOWHERE = ["--url", "http://127.0.0.1:1"]
         ([*NOWHERE, "--duration-s", "inf"], "--duration-s inf: give a finite number above 0"),
         ([*NOWHERE, "--warmup-s", "-1"], "--warmup-s -1: give a finite number, at least 0"),
         ([*NOWHERE, "--concurrency", "2", "--processes", "3"], "--processes 3: 2 requests in flight keep at most 2"),
+        ([*NOWHERE, "--processes", "2"], "--processes 2: 1 request in flight keeps at most 1 busy"),
+        ([*NOWHERE, "--trace-speed", "1", "--dataset", "x/y.csv", "--processes", "2"], "x/y.csv: no such file"),
+        (
+            [*NOWHERE, "--trace-speed", "1", "--dataset", "x/y.csv", "--shared-prefix-tokens", "9"],
+            "--shared-prefix-tokens: a trace says itself what its prompts share",
+        ),
         ([*NOWHERE, "--dataset", "sharegpt"], "--dataset sharegpt: allowed: random_text"),
         ([*NOWHERE, "--dataset", "no/such.jsonl"], "--dataset no/such.jsonl: no such file"),
         ([*NOWHERE, "--tokenizer", "no/such"], "--tokenizer no/such: no such folder"),

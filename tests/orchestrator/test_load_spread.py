@@ -72,6 +72,21 @@ def test_what_makes_a_client_the_bottleneck(changes: dict[str, Any], told: str |
     assert (told or "") in (fault or "")
 
 
+@pytest.mark.parametrize(
+    ("late_ms", "ttft_ms", "told"),
+    [
+        (12.5, 10.6, "requests sent late, p99 12 ms"),
+        (4.9, 10.6, None),  # nobody is accused of less than 5 ms
+        (101.0, 3000.0, None),  # 5 % of the median TTFT is 150 ms
+        (151.0, 3000.0, "requests sent late, p99 151 ms"),
+    ],
+)
+def test_a_point_that_late_sends_make_void_is_measured_again(late_ms: float, ttft_ms: float, told: str | None) -> None:
+    late = replace(GOOD, schedule_delay_p99_ms=late_ms)
+    again = LoadSpread(8).again(spec(level=LoadLevel("rate", 32.0)), late, ttft_ms)
+    assert (again.fault if again else None) == told
+
+
 def test_processes_that_wait_for_the_host_although_their_cpus_have_time_are_not_doubled_for_ever() -> None:
     lagging = replace(GOOD, loop_lag_p99_ms=90.0)
     spread = LoadSpread(16)

@@ -12,7 +12,7 @@ from orchestrator.records import RequestRecord, RequestStatus
 from orchestrator.trial import LoadLevel
 from tests.orchestrator.literal_records import C1, client_of, failed, request
 
-MORE = ": spread the load over more processes (--processes) or hosts"
+MORE = ": spread the load over more processes (`specsweep load`: --processes) or hosts"
 
 
 @pytest.mark.parametrize(
