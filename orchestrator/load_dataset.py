@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from orchestrator.errors import BadInput
 from orchestrator.paths import write_whole
 
 # Of a part, uncompressed; a record of 250 chunks has about 3 KiB.
@@ -16,7 +17,10 @@ class LoadDataset:
     """`requests-0001.parquet`, ... in a folder, each whole; what has not filled a part waits in memory, as Arrow."""
 
     def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise BadInput(f"--out {folder}: cannot be made: {error.strerror}") from None
         self.folder = folder
         self._batches: list[Any] = []
         self._bytes = 0

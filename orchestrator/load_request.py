@@ -180,6 +180,8 @@ class LoadRequest:
             raise BadInput("--max-concurrency is for --request-rate; with --concurrency the level is the limit")
         if self.arrival is not None and self.request_rate is None:
             raise BadInput("--arrival is for --request-rate; in a closed loop a request is due when a slot falls free")
+        if self.arrival == "gamma" and self.burstiness is None:
+            raise BadInput("--arrival gamma: its --burstiness is missing; give one, 1 is Poisson and less is burstier")
         if self.burstiness is not None and self.arrival != "gamma":
             raise BadInput("--burstiness is the shape of --arrival gamma; give that too, or leave it out")
         if self.processes is not None:
@@ -216,10 +218,23 @@ class LoadRequest:
             _ = self._recorded
         if self.tokenizer is not None and not Path(self.tokenizer).is_dir():
             raise BadInput(f"--tokenizer {self.tokenizer}: no such folder")
-        if self.out is not None and self.out.exists() and (not self.out.is_dir() or any(self.out.iterdir())):
-            raise BadInput(f"--out {self.out}: exists and is not an empty folder")
+        self._check_places()
         if self.shared_prefix_tokens and self.shared_prefix_tokens >= self.input_tokens:
             raise BadInput("--shared-prefix-tokens: must be less than --input-tokens, of which they are the first")
+
+    def _check_places(self) -> None:
+        """What is measured must find its place."""
+        if self.out is not None:
+            if self.out.exists() and (not self.out.is_dir() or any(self.out.iterdir())):
+                raise BadInput(f"--out {self.out}: exists and is not an empty folder")
+            there = next(p for p in (self.out.absolute(), *self.out.absolute().parents) if p.exists())
+            if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+                raise BadInput(f"--out {self.out}: {there} is no folder that may be written to")
+        if (file := self.export_bench_serving) is not None:
+            if not file.absolute().parent.is_dir():
+                raise BadInput(f"--export-bench-serving {file}: there is no folder {file.absolute().parent}")
+            if file.is_dir() or not os.access(file if file.exists() else file.absolute().parent, os.W_OK):
+                raise BadInput(f"--export-bench-serving {file}: is no file that may be written to")
 
 
 def slo_limits(text: str | None) -> dict[str, float] | None:

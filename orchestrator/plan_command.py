@@ -15,13 +15,13 @@ from rich.table import Table
 from orchestrator.auto_choices import AutoChoice, auto_choices
 from orchestrator.config_label import config_labels
 from orchestrator.gpu_arch import arch_of_product
-from orchestrator.memory_forecast import NoForecast, check_model_config, scenario_forecast
+from orchestrator.memory_forecast import NoForecast, scenario_forecast
 from orchestrator.memory_view import print_table
 from orchestrator.percentile_support import thin_percentiles
 from orchestrator.planner import Plan, make_plan, start_estimate_s
-from orchestrator.run_command import check_dataset_files, check_fault_script
 from orchestrator.scenario import Scenario
 from orchestrator.scenario_file import load_scenario
+from orchestrator.scenario_files import check_named_files
 from orchestrator.sglang_adjustments import adjustments
 from orchestrator.sglang_rules import RULED_ENGINES
 
@@ -32,9 +32,7 @@ SHOWN_CONFIGS = 40
 def show_plan(path: Path, overrides: tuple[str, ...], slots: int | None, *, as_json: bool, console: Console) -> None:
     """Print the plan of a scenario file."""
     scenario = load_scenario(path, overrides)
-    check_dataset_files(scenario)
-    check_fault_script(scenario)
-    check_model_config(scenario)
+    check_named_files(scenario, path)
     plan = make_plan(scenario, slots or planned_slots(scenario))
     if as_json:
         console.file.write(json.dumps(plan_json(scenario, plan), indent=1) + "\n")
