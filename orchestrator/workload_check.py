@@ -16,6 +16,8 @@ from orchestrator.workload_traffic import arrival_keys, arrival_of, draw_of, kin
 
 DATASETS = ("random_text", "code", "repetitive", "random_ids")
 
+_TRACE_SAYS = "does not go with `trace`, which says itself what is sent when; leave it out, or use another workload"
+
 _Path = tuple[str | int, ...]
 
 
@@ -65,7 +67,10 @@ def _check_trace(path: _Path, workload: Workload) -> Fault | None:
         return (*path, "trace"), f"replays a trace, but dataset is '{workload.dataset}': give `dataset: file:PATH`"
     for key in ("concurrency", "rates", "mix", "session", "shared_prefix_tokens"):
         if getattr(workload, key):
-            return (*path, key), "does not go with `trace`, which says itself what is sent when; use another workload"
+            return (*path, key), _TRACE_SAYS
+    for key in ("input_tokens", "output_tokens"):
+        if key in workload.model_fields_set:
+            return (*path, key), _TRACE_SAYS
     return None
 
 
