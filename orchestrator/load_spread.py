@@ -31,7 +31,7 @@ def client_fault(report: ClientReport, median_ttft_ms: float | None = None) -> s
         return told
     allowed_ms = _LATE_MS if median_ttft_ms is None else delay_allowed_ms(median_ttft_ms)
     if report.schedule_delay_p99_ms > allowed_ms:
-        return f"requests sent late, p99 {report.schedule_delay_p99_ms:.0f} ms"
+        return f"requests sent late, p99 {report.schedule_delay_p99_ms:.1f} ms, at most {allowed_ms:.0f} allowed"
     return None
 
 

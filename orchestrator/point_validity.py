@@ -153,8 +153,8 @@ def _lateness(facts: Facts, median_ttft_ms: float | None) -> list[str]:
     delay_ms = _own_delay_p99_ms(facts)
     if delay_ms is not None and delay_ms > delay_allowed_ms(median_ttft_ms):
         found.append(
-            f"the client sent late: p99 {delay_ms:.1f} ms, more than 5 % of the median TTFT of {median_ttft_ms:.1f} ms"
-            f": {MORE_PROCESSES}"
+            f"the client sent late: p99 {delay_ms:.1f} ms, at most {delay_allowed_ms(median_ttft_ms):.1f} allowed at a "
+            f"median TTFT of {median_ttft_ms:.1f} ms: {MORE_PROCESSES}"
         )
     shortfall = rate_shortfall(facts.columns, facts.level)
     if shortfall is not None and shortfall > VOID_SHORTFALL and not _gated(facts):

@@ -61,7 +61,7 @@ def test_later_points_of_at_least_that_load_begin_with_what_it_needed() -> None:
         ({"cpu_s": 0.99, "duration_s": 0.9}, None),  # too short to tell
         ({"duration_s": 0.0}, None),
         ({"loop_lag_p99_ms": 51.0}, "event-loop lag p99 51 ms, at most 50 allowed"),
-        ({"schedule_delay_p99_ms": 101.0}, "requests sent late, p99 101 ms"),
+        ({"schedule_delay_p99_ms": 101.0}, "requests sent late, p99 101.0 ms, at most 100 allowed"),
         ({"cpu_s": 9.9, "stopped_by": "hung"}, None),
         ({"cpu_s": 9.9, "stopped_by": "cancelled"}, None),
     ],
@@ -75,10 +75,10 @@ def test_what_makes_a_client_the_bottleneck(changes: dict[str, Any], told: str |
 @pytest.mark.parametrize(
     ("late_ms", "ttft_ms", "told"),
     [
-        (12.5, 10.6, "requests sent late, p99 12 ms"),
+        (12.5, 10.6, "requests sent late, p99 12.5 ms, at most 5 allowed"),
         (4.9, 10.6, None),  # nobody is accused of less than 5 ms
         (101.0, 3000.0, None),  # 5 % of the median TTFT is 150 ms
-        (151.0, 3000.0, "requests sent late, p99 151 ms"),
+        (151.0, 3000.0, "requests sent late, p99 151.0 ms, at most 150 allowed"),
     ],
 )
 def test_a_point_that_late_sends_make_void_is_measured_again(late_ms: float, ttft_ms: float, told: str | None) -> None:

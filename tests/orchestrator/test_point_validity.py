@@ -40,7 +40,7 @@ MORE = ": spread the load over more processes (`specsweep load`: --processes) or
         (
             {"schedule_delay_p99_ms": 6.0},
             LoadLevel("rate", 10),
-            "the client sent late: p99 6.0 ms, more than 5 % of the median TTFT of 50.0 ms" + MORE,
+            "the client sent late: p99 6.0 ms, at most 5.0 allowed at a median TTFT of 50.0 ms" + MORE,
         ),
     ],
 )
