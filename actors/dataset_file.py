@@ -26,6 +26,7 @@ __all__ = ["Conversation", "TraceRequest", "Turn", "read_conversations", "read_t
 
 FORMATS = "an object has a 'prompt', 'conversations', 'messages', or a 'body' with a 'prompt' or 'messages'"
 # ShareGPT's files name the side that answers by product.
+_REPLAY = "`trace: [1.0]` in place of other levels (`specsweep load`: --trace-speed 1)"
 _ROLES = {
     "user": "user", "human": "user",
     "assistant": "assistant", "gpt": "assistant", "chatgpt": "assistant", "bing": "assistant", "bard": "assistant",
@@ -91,7 +92,7 @@ def _values(path: Path) -> Iterator[tuple[int, Any]]:
     """Each object of the file with its line, or the conversation that a plain line is."""
     number, first = first_line(path)
     if name := trace_format(first):
-        raise BadInput(f"{path}:{number}: is a trace ({name}), which has no text; replay it with a load of kind trace")
+        raise BadInput(f"{path}:{number}: is a trace ({name}), which has no text; replay it: {_REPLAY}")
     if re.match(rb"\[\s*($|[{\]])", first):
         yield from array_values(path)
         return

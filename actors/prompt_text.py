@@ -40,12 +40,15 @@ def passage(kind: str, number: int, characters: int, seed: str, *, room: int | N
     `room` is what every passage of the series has to itself, `characters` if not told: whoever draws lengths, or tries
     several for one number of tokens, gives the longest one, the same for the whole series. With a room of 36,000
     characters (8k tokens) prose lasts for 170 passages and code for 120; later ones begin within those before. The seed
-    decides the order.
+    decides the order. One that is longer than its room takes twice, four times, ... as much: finding the starts for a
+    size costs tens of milliseconds, and a size of its own for each long passage would cost them each time.
     """
     wanted = max(characters, 1)
     if kind not in KINDS:
         return text_of(kind, wanted, f"{seed} {number}")
-    size = max(room or wanted, wanted)
+    size = room or wanted
+    while size < wanted:
+        size *= 2
     starts = shelves(kind, size)
     turn, place = divmod(number, len(starts))
     start = starts[_permuted(place, len(starts), f"{seed} {turn}")]

@@ -14,13 +14,10 @@ from functools import cached_property
 from actors.length_draw import draw
 from actors.session_script import Place, SessionScript, user_turns
 from actors.tokenizer import PromptTokens
-from actors.workload import TOKEN_IDS, PromptSource, text_kind
+from actors.workload import CHARACTERS_PER_TOKEN, TOKEN_IDS, PromptSource, text_kind
 from actors.workload_hash import workload_hash
 from orchestrator.traffic import POISSON, Traffic, check_arrival
 from orchestrator.trial import PointSpec, content_hash
-
-# More than any usual tokenizer has of them, on the average of a prompt.
-_CHARACTERS_PER_TOKEN = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +56,7 @@ class RequestSource:
     def _room(self, traffic: Traffic) -> int:
         """Characters of the longest first prompt with the same sort of text."""
         alike = [t for t in self._mix if text_kind(t.dataset) == text_kind(traffic.dataset)]
-        return round(max(t.input_tokens.most for t in alike) * _CHARACTERS_PER_TOKEN)
+        return round(max(t.input_tokens.most for t in alike) * CHARACTERS_PER_TOKEN)
 
     @property
     def notes(self) -> tuple[str, ...]:

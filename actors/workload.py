@@ -25,7 +25,8 @@ from orchestrator.trial import PointSpec
 TEXT_KINDS = ("random_text", "code", "repetitive")
 # Every vocabulary that is served has these; the first few hundred ids are often special or single bytes.
 TOKEN_IDS = range(300, 20_000)
-# Of the traces that name their blocks.
+# More than any usual tokenizer has of them, on the average of a prompt.
+CHARACTERS_PER_TOKEN = 6
 
 Said = str | tuple[int, ...]
 
@@ -84,6 +85,8 @@ class PromptSource:
             if path is None:
                 raise BadInput(f"dataset {traffic.dataset} is no trace; a trace is read from file:PATH")
             self.trace = read_trace(path, notes=self._notes)
+            longest = max((request.input_tokens for request in self.trace), default=0)
+            self._room = longest * CHARACTERS_PER_TOKEN
         elif path is not None:
             self.conversations = read_conversations(path, notes=self._notes)
             random.Random(salt).shuffle(self.conversations)

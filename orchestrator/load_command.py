@@ -135,11 +135,12 @@ def _stopping(generator: Any) -> Iterator[None]:
 def _export(file: Path, result: LoadResult, columns: dict[str, Any]) -> None:
     """Append a line as SGLang's own load tool writes it."""
     spec = result.spec
+    drawn = not spec.dataset.startswith("file:")
     given = LoadArguments(
         backend=_BACKENDS[spec.api],
         dataset=spec.dataset,
-        input_tokens=spec.input_tokens,
-        output_tokens=spec.output_tokens,
+        input_tokens=spec.input_tokens if drawn else None,
+        output_tokens=spec.output_tokens if drawn else None,
         max_concurrency=spec.max_concurrency if spec.level.open_loop else int(spec.level.value),
     )
     line = bench_serving_line(columns, level=spec.level, client=result.client, given=given)

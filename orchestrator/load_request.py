@@ -181,18 +181,23 @@ class LoadRequest:
             raise BadInput("--max-concurrency is for --request-rate; with --concurrency the level is the limit")
         if self.arrival is not None and self.request_rate is None:
             raise BadInput("--arrival is for --request-rate; in a closed loop a request is due when a slot falls free")
+        if self.arrival == "gamma" and self.burstiness is None:
+            raise BadInput("--arrival gamma: its --burstiness is missing; give one, 1 is Poisson and less is burstier")
         if self.burstiness is not None and self.arrival != "gamma":
             raise BadInput("--burstiness is the shape of --arrival gamma; give that too, or leave it out")
         if self.processes is not None:
-            level = self.max_concurrency if self.request_rate is not None else self.concurrency or 1
+            level = self.max_concurrency if self.level.open_loop else self.concurrency or 1
             if level is not None and self.processes > level:
-                raise BadInput(f"--processes {self.processes}: {level} requests in flight keep at most {level} busy")
+                what = "request in flight keeps" if level == 1 else "requests in flight keep"
+                raise BadInput(f"--processes {self.processes}: {level} {what} at most {level} busy")
 
     def _check_trace(self) -> None:
         if self.concurrency is not None or self.request_rate is not None or self.arrival is not None:
             raise BadInput("--trace-speed replays recorded times: give no --concurrency, --request-rate or --arrival")
         if self.ramp_s:
             raise BadInput("--ramp-s: a trace is replayed as it was recorded")
+        if self.shared_prefix_tokens:
+            raise BadInput("--shared-prefix-tokens: a trace says itself what its prompts share")
         if self.dataset in DATASETS:
             raise BadInput(f"--trace-speed: --dataset {self.dataset} has no times; give the file of a trace")
 
@@ -218,13 +223,18 @@ class LoadRequest:
             raise BadInput("--shared-prefix-tokens: must be less than --input-tokens, of which they are the first")
 
     def _check_places(self) -> None:
-        if self.out is not None and self.out.exists() and (not self.out.is_dir() or any(self.out.iterdir())):
-            raise BadInput(f"--out {self.out}: exists and is not an empty folder")
-        line_file = self.export_bench_serving
-        if line_file is not None and (line_file.is_dir() or not os.access(line_file.parent, os.W_OK)):
-            raise BadInput(
-                f"--export-bench-serving {line_file}: cannot be written; give a file in a folder that exists"
-            )
+        """What is measured must find its place."""
+        if self.out is not None:
+            if self.out.exists() and (not self.out.is_dir() or any(self.out.iterdir())):
+                raise BadInput(f"--out {self.out}: exists and is not an empty folder")
+            there = next(p for p in (self.out.absolute(), *self.out.absolute().parents) if p.exists())
+            if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+                raise BadInput(f"--out {self.out}: {there} is no folder that may be written to")
+        if (file := self.export_bench_serving) is not None:
+            if not file.absolute().parent.is_dir():
+                raise BadInput(f"--export-bench-serving {file}: there is no folder {file.absolute().parent}")
+            if file.is_dir() or not os.access(file if file.exists() else file.absolute().parent, os.W_OK):
+                raise BadInput(f"--export-bench-serving {file}: is no file that may be written to")
 
 
 def slo_limits(text: str | None) -> dict[str, float] | None:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from orchestrator.point_validity import SCHEDULE_DELAY_FLOOR_MS, client_excess
+from orchestrator.point_validity import SCHEDULE_DELAY_FLOOR_MS, client_excess, delay_allowed_ms
 from orchestrator.trial import ClientReport, LoadLevel, PointSpec
 
 MOST_PROCESSES = 16
 # More processes than this leave too few requests to each: the cost of a process is then more than its help.
 _FEWEST_IN_FLIGHT = 2
-# Lateness is judged against the median TTFT later; far beyond this nobody needs to know that.
+# How late sends may be where the median TTFT, against which that is judged, is not known.
 _LATE_MS = 20 * SCHEDULE_DELAY_FLOOR_MS
 
 
@@ -23,14 +23,15 @@ def process_bound(cpus: float) -> int:
     return min(max(int(cpus), 2), MOST_PROCESSES)
 
 
-def client_fault(report: ClientReport) -> str | None:
-    """Why the load processes were the bottleneck; None if they were not."""
+def client_fault(report: ClientReport, median_ttft_ms: float | None = None) -> str | None:
+    """Why the load processes were the bottleneck, by what makes a point void; None if they were not."""
     if report.stopped_by in {"hung", "cancelled"}:
         return None
     for told in client_excess(report).values():
         return told
-    if report.schedule_delay_p99_ms > _LATE_MS:
-        return f"requests sent late, p99 {report.schedule_delay_p99_ms:.0f} ms"
+    allowed_ms = _LATE_MS if median_ttft_ms is None else delay_allowed_ms(median_ttft_ms)
+    if report.schedule_delay_p99_ms > allowed_ms:
+        return f"requests sent late, p99 {report.schedule_delay_p99_ms:.1f} ms, at most {allowed_ms:.0f} allowed"
     return None
 
 
@@ -62,18 +63,18 @@ class LoadSpread:
         known = [n for level, n in self._needed if level.kind == spec.level.kind and level.value <= spec.level.value]
         return min(max(known, default=1), self._useful(spec))
 
-    def again(self, spec: PointSpec, report: ClientReport) -> Again | None:
+    def again(self, spec: PointSpec, report: ClientReport, median_ttft_ms: float | None = None) -> Again | None:
         """What follows a point's first measurement; None if it stands, or if more processes cannot be had."""
-        fault = client_fault(report)
+        fault = client_fault(report, median_ttft_ms)
         more = min(report.processes * 2, self._useful(spec))
         if fault is None or more <= report.processes:
             return None
         self._needed.append((spec.level, more))
         return Again(more, report.processes, fault)
 
-    def repeated(self, report: ClientReport) -> None:
+    def repeated(self, report: ClientReport, median_ttft_ms: float | None = None) -> None:
         """How a second measurement went. Processes that lag although their CPUs have time wait for the host itself."""
-        if client_fault(report) is not None and "cpu" not in client_excess(report):
+        if client_fault(report, median_ttft_ms) is not None and "cpu" not in client_excess(report):
             self._most = report.processes
 
     def _useful(self, spec: PointSpec) -> int:

@@ -45,7 +45,7 @@ def _message(detail: Any, path: KeyPath, model: type[BaseModel]) -> str:
         fields = _fields_at(model, detail["loc"][:-1])
         hint = nearest(str(path[-1]), fields)
         meant = f"; did you mean '{hint}'?" if hint else ""
-        return f"is not a key here{meant} Allowed: {', '.join(fields)}"
+        return f"is not a key here{meant or '.'} Allowed: {', '.join(fields)}"
     if kind == "missing":
         return "is missing"
     shown = repr(given) if isinstance(given, str | int | float | bool | None) else f"a {type(given).__name__}"

@@ -15,13 +15,13 @@ from rich.table import Table
 from orchestrator.auto_choices import AutoChoice, auto_choices
 from orchestrator.config_label import config_labels
 from orchestrator.gpu_arch import arch_of_product
-from orchestrator.memory_forecast import NoForecast, check_model_config, scenario_forecast
+from orchestrator.memory_forecast import NoForecast, scenario_forecast
 from orchestrator.memory_view import print_table
-from orchestrator.percentile_support import thin_percentiles
+from orchestrator.plan_warnings import plan_warnings
 from orchestrator.planner import Plan, make_plan, start_estimate_s
-from orchestrator.run_command import check_dataset_files, check_fault_script
 from orchestrator.scenario import Scenario
 from orchestrator.scenario_file import load_scenario
+from orchestrator.scenario_files import check_named_files
 from orchestrator.sglang_adjustments import adjustments
 from orchestrator.sglang_rules import RULED_ENGINES
 
@@ -32,9 +32,7 @@ SHOWN_CONFIGS = 40
 def show_plan(path: Path, overrides: tuple[str, ...], slots: int | None, *, as_json: bool, console: Console) -> None:
     """Print the plan of a scenario file."""
     scenario = load_scenario(path, overrides)
-    check_dataset_files(scenario)
-    check_fault_script(scenario)
-    check_model_config(scenario)
+    check_named_files(scenario, path)
     plan = make_plan(scenario, slots or planned_slots(scenario))
     if as_json:
         console.file.write(json.dumps(plan_json(scenario, plan), indent=1) + "\n")
@@ -62,7 +60,7 @@ def plan_json(scenario: Scenario, plan: Plan) -> dict[str, Any]:
         "points": plan.points,
         "left_on_auto": [{**asdict(choice), "configs": n} for choice, n in left_on_auto(scenario, plan).items()],
         "adjustments": [{"note": note, "configs": n} for note, n in adjusted(scenario, plan).items()],
-        "warnings": thin_percentiles(scenario),
+        "warnings": plan_warnings(scenario),
         "memory": memory_json(scenario, plan),
         "estimated_server_hours": round(plan.server_hours, 4),
         "estimated_makespan_s": round(plan.makespan_s, 1),
@@ -143,7 +141,8 @@ def _print(scenario: Scenario, plan: Plan, console: Console) -> None:
         start = start_estimate_s(scenario, trial.config)
         label = escape(labels[trial.config.config_id])
         table.add_row(str(i), str(n), label, str(len(trial.points)), f"{start:.0f}", f"{trial.estimated_s:.0f}")
-    console.print(f"{scenario.name}: {scenario.description.strip().splitlines()[0] if scenario.description else ''}")
+    described = scenario.description.strip().splitlines()[:1]
+    console.print(": ".join([scenario.name, *described]))
     console.print(table)
     if len(rows) > SHOWN_TRIALS:
         console.print(f"... and {len(rows) - SHOWN_TRIALS} more trials (--json lists all)")
@@ -152,7 +151,7 @@ def _print(scenario: Scenario, plan: Plan, console: Console) -> None:
         f"{len(plan.slots)} slot(s) of {scenario.slots.gpus} GPUs; seed {scenario.seed}"
     )
     _print_choices(scenario, plan, console)
-    for warning in thin_percentiles(scenario):
+    for warning in plan_warnings(scenario):
         console.print(escape(f"Warning: {warning}"), style="yellow")
     console.print(
         f"Estimated: {plan.server_hours:.2f} server-hours, done in {plan.makespan_s / 60:.1f} min "

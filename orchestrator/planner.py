@@ -248,7 +248,7 @@ class DatasetFile:
 
     path: PurePath
     traced: bool
-    key: str
+    key: tuple[str | int, ...]
 
 
 def dataset_files(scenario: Scenario) -> list[DatasetFile]:
@@ -257,7 +257,8 @@ def dataset_files(scenario: Scenario) -> list[DatasetFile]:
     for i, workload in enumerate(scenario.workloads):
         for j, kind in enumerate(kinds_of(workload)):
             if kind.dataset.startswith("file:"):
-                key = f"workloads[{i}].mix[{j}].dataset" if workload.mix else f"workloads[{i}].dataset"
+                of_mix = bool(workload.mix) and workload.mix[j].dataset is not None
+                key = ("workloads", i, "mix", j, "dataset") if of_mix else ("workloads", i, "dataset")
                 path = PurePath(kind.dataset.removeprefix("file:"))
                 found.append(DatasetFile(path, bool(workload.trace), key))
     return found

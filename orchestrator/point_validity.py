@@ -49,7 +49,7 @@ CLIENT_LIMITS: dict[str, ClientLimit] = {
         "what is read is long past",
     ),
 }  # fmt: skip
-MORE_PROCESSES = "spread the load over more processes (--processes) or hosts"
+MORE_PROCESSES = "spread the load over more processes (`specsweep load`: --processes) or hosts"
 # A shorter point is all start-up; its CPU share says nothing.
 _SHORTEST_CPU_WINDOW_S = 1.0
 _WARM_CACHE_SHARE = 0.05
@@ -142,7 +142,8 @@ def client_excess(client: ClientReport) -> dict[str, str]:
     }
 
 
-def _delay_allowed_ms(median_ttft_ms: float | None) -> float:
+def delay_allowed_ms(median_ttft_ms: float | None) -> float:
+    """How late the sends of an open loop may be at p99."""
     return max(MOST_SCHEDULE_DELAY * (median_ttft_ms or math.inf), SCHEDULE_DELAY_FLOOR_MS)
 
 
@@ -150,10 +151,10 @@ def _lateness(facts: Facts, median_ttft_ms: float | None) -> list[str]:
     """An open loop whose requests were sent later than they were due, by the client's own fault."""
     found = []
     delay_ms = _own_delay_p99_ms(facts)
-    if delay_ms is not None and delay_ms > _delay_allowed_ms(median_ttft_ms):
+    if delay_ms is not None and delay_ms > delay_allowed_ms(median_ttft_ms):
         found.append(
-            f"the client sent late: p99 {delay_ms:.1f} ms, more than 5 % of the median TTFT of {median_ttft_ms:.1f} ms"
-            f": {MORE_PROCESSES}"
+            f"the client sent late: p99 {delay_ms:.1f} ms, at most {delay_allowed_ms(median_ttft_ms):.1f} allowed at a "
+            f"median TTFT of {median_ttft_ms:.1f} ms: {MORE_PROCESSES}"
         )
     shortfall = rate_shortfall(facts.columns, facts.level)
     if shortfall is not None and shortfall > VOID_SHORTFALL and not _gated(facts):

@@ -22,9 +22,8 @@ from orchestrator.eviction_command import evict_strangers
 from orchestrator.foresight import run_foresight
 from orchestrator.host_match import matches
 from orchestrator.journal import finished_work
-from orchestrator.memory_forecast import check_model_config
 from orchestrator.options import SettingsFault
-from orchestrator.planner import Plan, dataset_files, make_plan
+from orchestrator.planner import Plan, make_plan
 from orchestrator.progress import Progress
 from orchestrator.ranking_table import print_rankings
 from orchestrator.redaction import holds_secrets, storable
@@ -32,6 +31,7 @@ from orchestrator.run_directory import RunDirectory, new_run_root, read_manifest
 from orchestrator.run_ranking import rank_run
 from orchestrator.scenario import Scenario
 from orchestrator.scenario_file import load_scenario
+from orchestrator.scenario_files import check_named_files
 from orchestrator.server_start import LaunchSpec
 from orchestrator.start_memory import StartMemory
 from orchestrator.sweep import Sweep, SweepResult
@@ -59,9 +59,7 @@ class RunRequest:
 def run(request: RunRequest, console: Console) -> Path:
     """Sweep, rank, print. Returns the run directory; raises SpecsweepError with the exit code for any bad end."""
     scenario = _scenario_of(request)
-    check_dataset_files(scenario)
-    check_fault_script(scenario)
-    check_model_config(scenario)
+    check_named_files(scenario, request.scenario)
     directory = _open_run(request, scenario)
     done = finished_work(directory.state)
     result: SweepResult | None = None
@@ -148,29 +146,6 @@ def _refuse_what_rules_refuse_by_now(root: Path, stored: Scenario) -> None:
             pass
     except SettingsFault as fault:
         raise BadInput(f"--resume {root}: {fault.name}: {fault.message} (refused by now)") from None
-
-
-def check_dataset_files(scenario: Scenario) -> None:
-    """Files that workloads read must be there, and hold prompts, before anything starts."""
-    from actors.dataset_file import read_conversations, read_trace
-
-    for file in dataset_files(scenario):
-        path = Path(file.path)
-        if not path.is_file():
-            raise BadInput(f"{file.key}: file:{path}: no such file (paths are relative to the working directory)")
-        try:
-            (read_trace if file.traced else read_conversations)(path)
-        except BadInput as error:
-            raise BadInput(f"{file.key}: {error}") from None
-
-
-def check_fault_script(scenario: Scenario) -> None:
-    """The fault script of emulated servers must be there, and be one, before anything starts."""
-    if scenario.engine.faults is None:
-        return
-    from actors.emulator.fault_script import load_fault_script
-
-    load_fault_script(Path(scenario.engine.faults))
 
 
 def _open_run(request: RunRequest, scenario: Scenario) -> RunDirectory:

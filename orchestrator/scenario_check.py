@@ -15,6 +15,7 @@ from orchestrator.scenario import At, Criterion, Scenario, Workload
 from orchestrator.sweep_check import Fault, check_exclude, check_setting_names, check_zip
 from orchestrator.sweep_space import expand
 from orchestrator.workload_check import check_workloads, measured_levels
+from orchestrator.workload_traffic import load_levels
 
 NEEDS_SLO = frozenset({"goodput_rps", "attainment"})
 
@@ -163,7 +164,8 @@ def _check_limit(scenario: Scenario, path: tuple[str | int, ...], text: str, obj
         return path, f"looks at {limit.metric}, which needs limits per request: give workload '{workload.name}' an slo"
     if limit.level is None or workload is None or limit.level.value in measured_levels(workload, limit.level.kind):
         return None
-    return path, f"looks at {limit.level}, which workload '{workload.name}' does not measure"
+    shown = ", ".join(map(str, load_levels(workload)))
+    return path, f"looks at {limit.level}, but workload '{workload.name}' is measured at: {shown}"
 
 
 def find_workload(scenario: Scenario, name: str | None) -> Workload | None:

@@ -221,16 +221,17 @@ class TrialRun:
         """
         began_at = utc_now()
         yield PointBegan(point)
-        outcome, report = yield from self._load(url, point, self._spread.processes_for(point.spec))
-        again = self._spread.again(point.spec, report) if outcome is None and report is not None else None
+        outcome, report, ttft_ms = yield from self._load(url, point, self._spread.processes_for(point.spec))
+        again = self._spread.again(point.spec, report, ttft_ms) if outcome is None and report is not None else None
         if again is not None and report is not None:
             repeated = PointRepeated(point, again)
             self._repeated.append(repeated.note)
             yield repeated
             began_at = utc_now()
-            outcome, report = yield from self._load(url, point, again.processes, warm=report.cache_flushed is not True)
+            warm = report.cache_flushed is not True
+            outcome, report, ttft_ms = yield from self._load(url, point, again.processes, warm=warm)
             if report is not None:
-                self._spread.repeated(report)
+                self._spread.repeated(report, ttft_ms)
         if outcome is None and report is not None:
             self._measured.add(point.point_id)
             yield PointEnded(point, self._attempt, report, began_at)
@@ -240,8 +241,11 @@ class TrialRun:
 
     def _load(
         self, url: str, point: Point, processes: int, *, warm: bool = False
-    ) -> Generator[Happening, None, tuple[Outcome | None, ClientReport | None]]:
-        """Offer the load of a point once. `warm`: the server may have kept the point's prompts, so others are sent."""
+    ) -> Generator[Happening, None, tuple[Outcome | None, ClientReport | None, float | None]]:
+        """Offer the load of a point once: what ends the trial, the client's report, the median TTFT in ms.
+
+        `warm`: the server may have kept the point's prompts, so others are sent.
+        """
         report: ClientReport | None = None
         seen = PointAnswers()
         sent = replace(point, repeat=point.repeat + _OTHER_PROMPTS) if warm else point
@@ -257,8 +261,8 @@ class TrialRun:
             yield PointBroke(point)
             raise
         except TrialBroken as error:
-            return Failed(Diagnosis(Label.UNKNOWN, Phase.SERVING, str(error))), None
-        return self._judge(point, report, died) or seen.verdict(point), report
+            return Failed(Diagnosis(Label.UNKNOWN, Phase.SERVING, str(error))), None, None
+        return self._judge(point, report, died) or seen.verdict(point), report, seen.median_ttft_ms
 
     def _judge(self, point: Point, report: ClientReport | None, died: ServerDied | None) -> Outcome | None:
         if died is not None:

@@ -16,6 +16,8 @@ from orchestrator.workload_traffic import arrival_keys, arrival_of, draw_of, kin
 
 DATASETS = ("random_text", "code", "repetitive", "random_ids")
 
+_TRACE_SAYS = "does not go with `trace`, which says itself what is sent when; leave it out, or use another workload"
+
 _Path = tuple[str | int, ...]
 
 
@@ -65,7 +67,10 @@ def _check_trace(path: _Path, workload: Workload) -> Fault | None:
         return (*path, "trace"), f"replays a trace, but dataset is '{workload.dataset}': give `dataset: file:PATH`"
     for key in ("concurrency", "rates", "mix", "session", "shared_prefix_tokens"):
         if getattr(workload, key):
-            return (*path, key), "does not go with `trace`, which says itself what is sent when; use another workload"
+            return (*path, key), _TRACE_SAYS
+    for key in ("input_tokens", "output_tokens"):
+        if key in workload.model_fields_set:
+            return (*path, key), _TRACE_SAYS
     return None
 
 
@@ -138,13 +143,16 @@ def _check_mix(path: _Path, workload: Workload) -> Fault | None:
 def _check_kind(path: _Path, workload: Workload, part: Workload | MixEntry, kind: Traffic) -> Fault | None:
     """One kind of traffic as it comes out, whichever of its keys stand at the workload and which at the mix."""
     if kind.dataset not in DATASETS and not kind.dataset.startswith("file:"):
-        hint = nearest(kind.dataset, list(DATASETS))
+        is_path = "/" in kind.dataset or "." in kind.dataset
+        hint = f"file:{kind.dataset}" if is_path else nearest(kind.dataset, list(DATASETS))
         meant = f"; did you mean '{hint}'?" if hint else ""
         return (*path, "dataset"), f"is '{kind.dataset}', allowed: {', '.join(DATASETS)}, file:PATH{meant}"
+    if kind.dataset == "file:":
+        return (*path, "dataset"), "names no file; write file:PATH"
     if kind.dataset == "random_ids" and workload.api != "generate":
         return (*path, "dataset"), "random_ids sends token ids, which only api `generate` takes"
     tokens = kind.input_tokens.typical
-    if kind.shared_prefix_tokens >= tokens:
+    if kind.shared_prefix_tokens >= tokens and not kind.dataset.startswith("file:"):
         mean = "" if kind.input_tokens.kind == "fixed" else "the mean of "
         return (*path, "shared_prefix_tokens"), f"must be below {mean}input_tokens {tokens:g}"
     if (part.prefix_groups or 1) > 1 and not kind.shared_prefix_tokens:

@@ -89,7 +89,7 @@ FAULTS: list[tuple[str, list[Step], RequestStatus, int | None, str]] = [
     ("redirect", http_error(b"307 Temporary Redirect", more=b"Location: http://127.0.0.1:9/x\r\n"),
      RequestStatus.HTTP_ERROR, 307, "redirected to http://127.0.0.1:9/x: redirects are not followed, give that address"),
     ("redirect to nowhere", http_error(b"302 Found"), RequestStatus.HTTP_ERROR, 302, "status 302 without a body"),
-    ("not found", http_error(b"404 Not Found", b'{"detail":"Not Found"}'), RequestStatus.HTTP_ERROR, 404, '{"detail"'),
+    ("not found", http_error(b"404 Not Found", b'{"detail":"Not Found"}'), RequestStatus.HTTP_ERROR, 404, "Not Found"),
     ("no content", [b"HTTP/1.1 204 No Content\r\n\r\n", "close"], RequestStatus.HTTP_ERROR, 204, "status 204 without"),
     ("JSON", [whole(b'{"text":"x"}', kind=b"application/json; charset=utf-8")], RequestStatus.SERVER_ERROR, 200,
      'the answer is not a stream: {"text":"x"}'),

@@ -123,6 +123,14 @@ def test_passages_of_drawn_lengths_share_no_text_if_all_have_the_same_room() -> 
     assert overlaps([place(text) for text in texts]) == 0
 
 
+def test_passages_longer_than_their_room_are_cut_from_starts_of_a_few_sizes_only() -> None:
+    shelves.cache_clear()
+    for number in range(50):
+        passage("random_text", number, 5000 + 300 * number, "seed", room=5000)
+
+    assert shelves.cache_info().misses == 3  # for 5,000, 10,000 and 20,000 characters
+
+
 def test_passages_after_the_last_new_one_begin_elsewhere() -> None:
     count = len(shelves("code", 36_000))
     first = {passage("code", n, 36_000, "seed")[:200] for n in range(count)}

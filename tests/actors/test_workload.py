@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from actors.corpus import shelves
 from actors.request_source import RequestSource
 from actors.session_script import Ask
 from actors.tokenizer import CHARACTERS_PER_TOKEN as PER_TOKEN
@@ -211,6 +212,15 @@ def test_requests_of_a_trace_share_the_blocks_that_the_trace_names(tmp_path: Pat
     assert [round(len(text) / 4.6 / 10) for text in (a, b, c, d)] == [120, 150, 60, 9]
     assert common_start(a, texts(1, stage="warmup", **replayed)[0]) < 8
     assert common_start(a, texts(1, seed=8, **replayed)[0]) < 8
+
+
+def test_prompts_of_a_trace_of_many_lengths_are_cut_from_one_list_of_starts(tmp_path: Path) -> None:
+    dataset = trace(tmp_path, *((i, 300 + 37 * i, 2, []) for i in range(100)))
+    shelves.cache_clear()
+    prompts = asks(100, dataset=dataset, level=LoadLevel("trace", 1.0), input_tokens=8)
+
+    assert shelves.cache_info().misses == 1  # each takes tens of milliseconds, in which no answer is read
+    assert len({(ask.prompt.text or "")[20:120] for ask in prompts}) == 100
 
 
 def test_a_trace_is_read_from_a_file() -> None:

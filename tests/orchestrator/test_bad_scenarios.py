@@ -154,11 +154,31 @@ def test_an_empty_file_a_list_and_a_missing_file_are_refused(tmp_path: Path) -> 
     assert "is a folder" in refuse(tmp_path)
 
 
-def test_a_missing_dataset_file_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("place", "line", "told"),
+    [
+        ("    dataset: file:prompts.jsonl", ":17: workloads[0].dataset: ", "file:prompts.jsonl: no such file"),
+        ("    dataset: 'file:'", ":17: workloads[0].dataset: ", "names no file; write file:PATH"),
+        ("    dataset: file:tests", ":17: workloads[0].dataset: ", "file:tests: is a folder; give a file of prompts"),
+        ("    dataset: prompts.jsonl", ":17: workloads[0].dataset: ", "did you mean 'file:prompts.jsonl'?"),
+        ("    dataset: file:LICENSE\n    mix: [{name: a}, {name: b,\n      dataset: file:no}]",
+         ":19: workloads[0].mix[1].dataset: ", "file:no: no such file"),
+    ],
+)  # fmt: skip
+def test_a_dataset_that_is_no_file_is_refused_at_its_line(tmp_path: Path, place: str, line: str, told: str) -> None:
     path = tmp_path / "file.yaml"
-    path.write_text(MINIMAL.replace("- name: chat", "- name: chat\n    dataset: file:prompts.jsonl"))
+    path.write_text(MINIMAL.replace("- name: chat", f"- name: chat\n{place}"))
 
-    assert "workloads[0].dataset: file:prompts.jsonl: no such file" in refuse(path)
+    refused = refuse(path)
+    assert f"file.yaml{line}" in refused
+    assert told in refused
+
+
+def test_other_files_that_a_scenario_names_are_refused_at_their_lines_too(tmp_path: Path) -> None:
+    path = tmp_path / "file.yaml"
+    path.write_text(MINIMAL.replace("kind: emulator", "kind: emulator\n  faults: no.yaml"))
+
+    assert "file.yaml:7: engine.faults: no.yaml: the fault script cannot be read" in refuse(path)
 
 
 def test_the_minimal_scenario_itself_is_accepted(tmp_path: Path) -> None:

@@ -58,6 +58,8 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"trace": [0]}, "trace[0]", "input should be greater than 0"),
     ({"trace": [1.0], "dataset": "file:t", "rates": [2]}, "rates", "does not go with `trace`"),
     ({"trace": [1.0], "dataset": "file:t", "session": {"turns": 2}}, "session", "does not go with `trace`"),
+    ({"trace": [1.0], "dataset": "file:t", "input_tokens": 9}, "input_tokens", "does not go with `trace`, which says"),
+    ({"trace": [1.0], "dataset": "file:t", "output_tokens": 256}, "output_tokens", "leave it out, or use another"),
     ({"trace": [1.0], "dataset": "file:t", "arrival": {"ramp_s": 2}}, "arrival.ramp_s", "a trace has its own times"),
 ]  # fmt: skip
 

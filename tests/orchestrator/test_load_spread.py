@@ -61,7 +61,7 @@ def test_later_points_of_at_least_that_load_begin_with_what_it_needed() -> None:
         ({"cpu_s": 0.99, "duration_s": 0.9}, None),  # too short to tell
         ({"duration_s": 0.0}, None),
         ({"loop_lag_p99_ms": 51.0}, "event-loop lag p99 51 ms, at most 50 allowed"),
-        ({"schedule_delay_p99_ms": 101.0}, "requests sent late, p99 101 ms"),
+        ({"schedule_delay_p99_ms": 101.0}, "requests sent late, p99 101.0 ms, at most 100 allowed"),
         ({"cpu_s": 9.9, "stopped_by": "hung"}, None),
         ({"cpu_s": 9.9, "stopped_by": "cancelled"}, None),
     ],
@@ -70,6 +70,21 @@ def test_what_makes_a_client_the_bottleneck(changes: dict[str, Any], told: str |
     fault = client_fault(replace(GOOD, **changes))
     assert (fault is None) == (told is None)
     assert (told or "") in (fault or "")
+
+
+@pytest.mark.parametrize(
+    ("late_ms", "ttft_ms", "told"),
+    [
+        (12.5, 10.6, "requests sent late, p99 12.5 ms, at most 5 allowed"),
+        (4.9, 10.6, None),  # nobody is accused of less than 5 ms
+        (101.0, 3000.0, None),  # 5 % of the median TTFT is 150 ms
+        (151.0, 3000.0, "requests sent late, p99 151.0 ms, at most 150 allowed"),
+    ],
+)
+def test_a_point_that_late_sends_make_void_is_measured_again(late_ms: float, ttft_ms: float, told: str | None) -> None:
+    late = replace(GOOD, schedule_delay_p99_ms=late_ms)
+    again = LoadSpread(8).again(spec(level=LoadLevel("rate", 32.0)), late, ttft_ms)
+    assert (again.fault if again else None) == told
 
 
 def test_processes_that_wait_for_the_host_although_their_cpus_have_time_are_not_doubled_for_ever() -> None:

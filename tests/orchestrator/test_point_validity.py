@@ -12,7 +12,7 @@ from orchestrator.records import RequestRecord, RequestStatus
 from orchestrator.trial import LoadLevel
 from tests.orchestrator.literal_records import C1, client_of, failed, request
 
-MORE = ": spread the load over more processes (--processes) or hosts"
+MORE = ": spread the load over more processes (`specsweep load`: --processes) or hosts"
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ MORE = ": spread the load over more processes (--processes) or hosts"
         (
             {"schedule_delay_p99_ms": 6.0},
             LoadLevel("rate", 10),
-            "the client sent late: p99 6.0 ms, more than 5 % of the median TTFT of 50.0 ms" + MORE,
+            "the client sent late: p99 6.0 ms, at most 5.0 allowed at a median TTFT of 50.0 ms" + MORE,
         ),
     ],
 )

@@ -8,9 +8,9 @@ from typing import Any
 
 from orchestrator import dataset
 from orchestrator.planner import make_plan
-from orchestrator.run_command import check_fault_script
 from orchestrator.run_directory import RunDirectory
 from orchestrator.scenario import Scenario
+from orchestrator.scenario_files import check_fault_script
 from orchestrator.sweep import Sweep
 from orchestrator.trial_launch import launch_spec
 from tests.fakes.killable_sweep import Silent
