@@ -204,18 +204,20 @@ class PointLoad:
     async def _watch(self) -> None:
         """Every 50 ms: loop lag, batches that are due, and whether the point must end."""
         sample = getattr(self._client, "sample_backlog_kib", lambda: None)
-        tick = 0
+        tick, stood_still = 0, False
         while True:
             tick += 1
             asked = time.monotonic()
             await asyncio.sleep(_TICK_S)
-            self._speed.saw_lag(time.monotonic() - asked - _TICK_S)
+            lag_s = time.monotonic() - asked - _TICK_S
+            self._speed.saw_lag(lag_s)
             self._stream.tick()
             if tick % _BACKLOG_TICKS == 0:
                 self._speed.saw_backlog(sample())
             if tick % _BEAT_TICKS == 0:
                 self._beat()
-            if self._offer.ended is None:
+            stood_still = lag_s >= _TICK_S and not stood_still
+            if self._offer.ended is None and not stood_still:  # what has come meanwhile is read first
                 self._end_if_due(time.monotonic_ns())
 
     def _beat(self) -> None:

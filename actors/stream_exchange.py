@@ -17,6 +17,7 @@ from orchestrator.records import RequestStatus
 
 # After `[DONE]` a server has nothing to say; one that keeps the stream open loses its connection, not our time.
 _AFTER_DONE_S = 1.0
+_BENEFIT_S = 0.02
 # Longest event, and most that is kept of an answer that is no stream.
 _MOST_EVENT_BYTES = 2**26
 _MOST_BODY_BYTES = 65_536
@@ -41,7 +42,8 @@ class StreamExchange(Exchange):
     """
 
     __slots__ = ("_body", "_events", "_feed", "_flight", "_keep", "_limit_ns", "_lingering", "_load", "_loop",
-                 "_progress_ns", "_sent", "_streams", "_take", "_take_lone", "_timer", "unanswered")  # fmt: skip
+                 "_progress_ns", "_sent", "_streams", "_suspected", "_take", "_take_lone", "_timer",
+                 "unanswered")  # fmt: skip
 
     def __init__(self, flight: Flight, load: Clocked, limit_s: float, *, keep: bool = True) -> None:
         self._loop = asyncio.get_running_loop()
@@ -55,6 +57,7 @@ class StreamExchange(Exchange):
         self._body = b""
         self._limit_ns = round(limit_s * 1e9)
         self._progress_ns = flight.sent_ns
+        self._suspected = False
         self._lingering: asyncio.TimerHandle | None = None
         self._timer = self._loop.call_later(limit_s, self._check)
         self.unanswered: Exception | None = None
@@ -190,7 +193,11 @@ class StreamExchange(Exchange):
         """Armed once per limit, not once per read: a stream that goes on puts it off."""
         late_ns = time.monotonic_ns() - self._progress_ns - self._limit_ns
         if late_ns < 0:
+            self._suspected = False
             self._timer = self._loop.call_later(-late_ns / 1e9, self._check)
+        elif not self._suspected:  # if it was us who stood still, what has come is read first
+            self._suspected = True
+            self._timer = self._loop.call_later(_BENEFIT_S, self._check)
         elif self._flight.interrupt is not None:
             self._flight.interrupt()
 
