@@ -31,7 +31,8 @@ demo-llamacpp: $(RUNTIME)
 	$(BIN)/specsweep run scenarios/llamacpp-smollm2.yaml --address local
 
 # What compares speeds with figures or keeps a schedule: a test beside it would disturb it.
-ALONE := tests/integration/test_demo.py tests/integration/test_report_b.py tests/actors/test_loadgen.py
+ALONE := tests/integration/test_demo.py tests/integration/test_report_b.py tests/integration/test_other_server.py \
+  tests/actors/test_loadgen.py
 # Whole runs wait more than they compute, and so do unit tests with servers: more of them than there are cores.
 BESIDE := -m 'not real' $(addprefix --ignore ,$(ALONE)) --dist loadfile
 

@@ -64,9 +64,10 @@ def run(request: RunRequest, console: Console) -> Path:
     done = finished_work(directory.state)
     result: SweepResult | None = None
     try:
-        with _terminate_as_interrupt():
+        early = _EarlyInterrupt()
+        with early.listening():
             if make_plan(scenario, 1, done, directory.lineages.stand_ins).trials:
-                result = _sweep(scenario, directory, done, request, console)
+                result = _sweep(scenario, directory, done, request, console, early)
             else:
                 console.print(f"Nothing is missing in {directory.paths.root}")
                 result = SweepResult()
@@ -96,14 +97,38 @@ def _how_to_resume(directory: RunDirectory) -> str:
     return f"The run is not complete; everything measured so far is kept.\nContinue it: specsweep run --resume {root}"
 
 
-@contextlib.contextmanager
-def _terminate_as_interrupt() -> Iterator[None]:
-    """SIGTERM (what `ray job stop` sends) ends us like Ctrl-C, also before the sweep has its own handlers."""
-    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)
+class _EarlyInterrupt:
+    """Ctrl-C and SIGTERM (what `ray job stop` sends) before the sweep has handlers of its own.
+
+    What is raised while Ray starts may come up in a callback of its own, which swallows it: so it is also remembered.
+    """
+
+    def __init__(self) -> None:
+        self._heard = False
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[None]:
+        previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        self.listen()
+        try:
+            yield
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+
+    def listen(self) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._hear)
+
+    def check(self) -> None:
+        """KeyboardInterrupt if one of them came."""
+        if self._heard:
+            raise KeyboardInterrupt
+
+    def _hear(self, signum: int, frame: FrameType | None) -> None:
+        del signum, frame
+        self._heard = True
+        raise KeyboardInterrupt
 
 
 def _scenario_of(request: RunRequest) -> Scenario:
@@ -156,15 +181,17 @@ def _open_run(request: RunRequest, scenario: Scenario) -> RunDirectory:
 
 
 def _sweep(
-    scenario: Scenario, directory: RunDirectory, done: frozenset[str], request: RunRequest, console: Console
-) -> SweepResult:
+    scenario: Scenario, directory: RunDirectory, done: frozenset[str], request: RunRequest, console: Console,
+    early: _EarlyInterrupt,
+) -> SweepResult:  # fmt: skip
     address = resolve_address(request.address)
     if scenario.slots.emulated_gpus and address != "local":
         console.print("slots.emulated_gpus is for --address local; the cluster's own GPUs are used")
     console.print(f"Run {directory.paths.root.name}: connecting to Ray ({address})")
     cluster = connect(_connection(scenario, address), directory.run_id)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ray.init has put its own there
+    early.listen()  # ray.init has put its own handlers there
     try:
+        early.check()
         slots = cluster.grant_slots(
             scenario.slots,
             scenario.engine.kind,
@@ -175,6 +202,7 @@ def _sweep(
             console.print(line, soft_wrap=True, markup=False)
         if request.evict:
             evict_strangers(cluster.slot_places(), directory.run_id, yes=request.yes, console=console)
+        early.check()
         plan = make_plan(scenario, len(slots), done, directory.lineages.stand_ins)
         console.print(plan_line(plan))
         with Progress(plan, [s.facts.name for s in slots], console) as progress:

@@ -304,8 +304,11 @@ NOWHERE = ["--url", "http://127.0.0.1:1"]
         ([*NOWHERE, "--tokenizer", "no/such"], "--tokenizer no/such: no such folder"),
         ([*NOWHERE, "--out", "."], "--out .: exists and is not an empty folder"),
         ([*NOWHERE, "--out", "/proc/no/such"], "--out /proc/no/such: cannot be made"),
-        ([*NOWHERE, "--export-bench-serving", "no/such/file"], "--export-bench-serving no/such/file: cannot be"),
-        ([*NOWHERE, "--export-bench-serving", "."], "--export-bench-serving .: cannot be written"),
+        (
+            [*NOWHERE, "--export-bench-serving", "no/such/file"],
+            "--export-bench-serving no/such/file: there is no folder",
+        ),
+        ([*NOWHERE, "--export-bench-serving", "."], "--export-bench-serving .: is no file that may be written to"),
         ([*NOWHERE, "--slo", "ttft_ms=1,ttft_ms=2"], "ttft_ms is given twice"),
         ([*NOWHERE, "--slo", "ttft_ms=nan"], "limits are finite numbers above 0"),
         ([*NOWHERE, "--slo", "ttft=1"], "ttft is not one of ttft_ms"),
