@@ -70,6 +70,7 @@ class StreamExchange(Exchange):
         self.unanswered = None
         self._sent = True
         self._flight.interrupt = self._give_up
+        self._flight.sent_ns = time.monotonic_ns()  # a new connection took its time, which is not the server's
         connection.send(message, self)
         await self.waiter
 

@@ -107,7 +107,10 @@ async def read_all(url: str, concurrency: int, requests: int, tokens: int) -> li
             reads.append(await reader.ask(head, f"{index} " + "w1 " * 127, tokens))
         transport.close()
 
-    await asyncio.gather(*(slot() for _ in range(concurrency)))
+    async with asyncio.TaskGroup() as group:
+        for _ in range(concurrency):
+            group.create_task(slot())
+            await asyncio.sleep(0)  # as ours begins: streams that all began at once would share their wake-ups
     return reads
 
 
