@@ -30,9 +30,9 @@ demo-llamacpp: $(RUNTIME)
 	PYTHON=$(PYTHON) tests/llamacpp/install.sh .llamacpp
 	$(BIN)/specsweep run scenarios/llamacpp-smollm2.yaml --address local
 
-# What compares speeds with figures or keeps a schedule: a test beside it would disturb it.
+# What compares speeds with figures, keeps a schedule, or has the test cluster's addresses for itself.
 ALONE := tests/integration/test_demo.py tests/integration/test_report_b.py tests/integration/test_other_server.py \
-  tests/actors/test_loadgen.py
+  tests/integration/test_killed_parts.py tests/actors/test_loadgen.py
 # Whole runs wait more than they compute, and so do unit tests with servers: more of them than there are cores.
 BESIDE := -m 'not real' $(addprefix --ignore ,$(ALONE)) --dist loadfile
 
