@@ -138,6 +138,7 @@ class PointLoad:
         await self._calibrate()
         await self._offer.prepare(self._warmup)
         await self._offer.offer(self._warmup)
+        self._stream.flush()
         await self._meet(Place.WARM)
         if not self._member.leads:
             return None
