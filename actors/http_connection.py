@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import cast
 
@@ -20,7 +21,7 @@ _BROKEN = (httptools.HttpParserError, httptools.HttpParserUpgrade, ValueError)
 _clock = time.monotonic_ns
 
 
-class Exchange:
+class Exchange(ABC):
     """One request and its answer. Subclasses take the body (`take`) and are told of the end once (`finish`).
 
     `parts` are the pieces of the body in the read that is being parsed. `now` is when the last bytes came, on the
@@ -75,19 +76,19 @@ class Exchange:
             self.keeps = self.parser.should_keep_alive()  # known only now: at the end the parser has forgotten
             self.answered()
 
-    def answered(self) -> None:
+    def answered(self) -> None:  # noqa: B027 - not everybody looks at the headers
         """The headers are complete."""
 
+    @abstractmethod
     def take(self, body: bytes) -> None:
         """All that one read brought of the body."""
-        raise NotImplementedError
 
     def on_message_complete(self) -> None:
         self.complete = self.status is not None  # else it was an interim answer, such as 100 Continue
 
+    @abstractmethod
     def finish(self, error: Exception | None) -> None:
         """The answer has ended, well if `error` is None. Called once, unless the connection was closed by us."""
-        raise NotImplementedError
 
     @property
     def ends_with_connection(self) -> bool:

@@ -8,8 +8,9 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import accumulate
 from typing import Any
+
+import numpy as np
 
 from actors.load_member import BEFORE_LOAD, Arrived, Beat, End, Ending, Message, Place, Release, Silent
 from orchestrator.trial import ClientReport, PointSpec
@@ -141,8 +142,9 @@ class FlightTimes:
     @property
     def peak(self) -> int:
         """Most at once; an end makes room for a send at the same time."""
-        steps = sorted([(at, 1) for at in self._sent_ns] + [(at, -1) for at in self._end_ns])
-        return max(accumulate(step for _, step in steps), default=0)
+        sent, ended = (np.sort(np.frombuffer(times, dtype=np.int64)) for times in (self._sent_ns, self._end_ns))
+        in_flight = np.arange(1, len(sent) + 1) - np.searchsorted(ended, sent, side="right")
+        return int(in_flight.max(initial=0))
 
 
 def merge_reports(reports: list[ClientReport], spec: PointSpec, peak: int) -> ClientReport:

@@ -100,7 +100,7 @@ class LoadOffer:
         return await self._fly(replace(request, output_tokens=1))
 
     async def _be_a_user(self, phase: Phase, gate: asyncio.Semaphore, due_ns: int) -> None:
-        await self._wait_until(due_ns, phase)
+        await self._sleep_until(due_ns, phase)
         while self.ended is None and (start := phase.take(time.monotonic_ns())) is not None:
             if not await self._run_session(phase, gate, start, time.monotonic_ns()):
                 await asyncio.sleep(_AFTER_FAILURE_S)
@@ -123,7 +123,7 @@ class LoadOffer:
         first = self._source.first_request(start.number, phase.stage)
         for turn in range(start.turns):
             if turn:
-                await self._wait_until(due_ns, phase)
+                await self._sleep_until(due_ns, phase)
                 if self.ended is not None or not phase.take_turn(time.monotonic_ns()):
                     phase.give_back(start.turns - turn)
                     break
@@ -149,18 +149,16 @@ class LoadOffer:
             ask.asked_input_tokens,
         )  # fmt: skip
 
-    async def _sleep_until(self, due_ns: int) -> None:
-        """Until a time on the monotonic clock, or until the point is ended.
+    async def _sleep_until(self, due_ns: int, phase: Phase | None = None) -> None:
+        """Until a time on the monotonic clock, or until the point is ended, or until the phase is over if one is given:
+        who thinks longer than it lasts is not waited for.
 
         Timers of event loops have whole milliseconds; the last one is passed by going round the loop.
         """
-        while (left := due_ns - time.monotonic_ns()) > 0 and self.ended is None:  # noqa: ASYNC110 - a deadline
+        while (left := due_ns - (now := time.monotonic_ns())) > 0 and self.ended is None:
+            if phase is not None and phase.over(now):
+                break
             await asyncio.sleep(min(left // 1_000_000 / 1000, 0.25))
-
-    async def _wait_until(self, due_ns: int, phase: Phase) -> None:
-        """As `_sleep_until`, or until the phase is over: who thinks longer than it lasts is not waited for."""
-        while (now := time.monotonic_ns()) < due_ns and self.ended is None and not phase.over(now):  # noqa: ASYNC110
-            await asyncio.sleep(min((due_ns - now) // 1_000_000 / 1000, 0.25))
 
     async def _fly_through(self, gate: asyncio.Semaphore, request: Request, *, keep_text: bool) -> Flight:
         waits = gate.locked()

@@ -114,9 +114,9 @@ class OwnSpeed:
         """How much later than it could have been a scheduled request was sent, waiting at a gate left out."""
         self._lateness_s.append(max(late_ns, 0) / 1e9)
 
-    def saw_backlog(self, kib: float | None) -> None:
+    def saw_backlog(self, kib: float) -> None:
         """Bytes that the system had received for us and we had not read."""
-        if self._running and kib is not None:
+        if self._running:
             self._backlogs_kib.append(kib)
 
     @property

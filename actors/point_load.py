@@ -204,7 +204,6 @@ class PointLoad:
 
     async def _watch(self) -> None:
         """Every 50 ms: loop lag, batches that are due, and whether the point must end."""
-        sample = getattr(self._client, "sample_backlog_kib", lambda: None)
         tick, stood_still = 0, False
         while True:
             tick += 1
@@ -214,7 +213,7 @@ class PointLoad:
             self._speed.saw_lag(lag_s)
             self._stream.tick()
             if tick % _BACKLOG_TICKS == 0:
-                self._speed.saw_backlog(sample())
+                self._speed.saw_backlog(self._client.sample_backlog_kib())
             if tick % _BEAT_TICKS == 0:
                 self._beat()
             stood_still = lag_s >= _TICK_S and not stood_still

@@ -20,11 +20,11 @@ class RequestHead:
 
     def __init__(self, address: ServerAddress, api_key: str | None, headers: tuple[tuple[str, str], ...]) -> None:
         self._address = address
-        given = {name.lower(): (name, _checked(name, value)) for name, value in headers}
+        given = {name.lower(): (name, checked_header(name, value)) for name, value in headers}
         authorization = f"Bearer {api_key}" if api_key else address.credentials
         ours = {"host": ("Host", address.named), "accept": ("Accept", "*/*")}
         if authorization:
-            ours["authorization"] = ("Authorization", _checked("Authorization", authorization))
+            ours["authorization"] = ("Authorization", checked_header("Authorization", authorization))
         merged = ours | given
         self._json = "" if "content-type" in merged else "Content-Type: application/json\r\n"
         self._lines = "".join(f"{name}: {value}\r\n" for name, value in merged.values())
@@ -51,7 +51,7 @@ class RequestHead:
         return text
 
 
-def _checked(name: str, value: str) -> str:
+def checked_header(name: str, value: str) -> str:
     """The value as it is sent; BadInput, without it, if it cannot be."""
     if not _NAME.fullmatch(name) or name.lower() in _OWN:
         raise BadInput(f"header {name!r}: cannot be set; the client sets it itself, or it is no name of a header")

@@ -117,25 +117,25 @@ class RequestSource:
         return {name: i for i, name in enumerate(names)}
 
     def probes(self) -> list[SessionScript]:
-        """A request of every kind of text whose length the server's tokenizer decides."""
-        found: dict[int, int] = {}
-        for i, source in enumerate(self._kinds):
-            if source.wants_calibration:
-                found.setdefault(id(source.tokens), i)
-        return [self._script(_Entry(kind, 0, 1, 0), n, "probe", 0) for n, kind in enumerate(found.values())]
+        """A request of every sort of text whose length the server's tokenizer decides."""
+        return [self._script(_Entry(kind, 0, 1, 0), n, "probe", 0) for n, kind in enumerate(self._probed())]
 
     def calibrate(self, counts: Sequence[int | None]) -> None:
         """Build all further prompts as long as the server's counts for the probes' prompts ask for."""
-        for count, script, source in zip(counts, self.probes(), self._probed(), strict=False):
+        for count, script, kind in zip(counts, self.probes(), self._probed(), strict=False):
             text = script.ask().prompt.text
             if text and count:
-                source.tokens.calibrate(text, count)
+                self._kinds[kind].tokens.calibrate(text, count)
         for source in self._kinds:
             source.forget()
 
-    def _probed(self) -> list[PromptSource]:
-        first = {id(s.tokens): s for s in reversed(self._kinds) if s.wants_calibration}
-        return [s for s in self._kinds if first.get(id(s.tokens)) is s]
+    def _probed(self) -> list[int]:
+        """The first kind of every such sort of text."""
+        first: dict[int, int] = {}
+        for i, source in enumerate(self._kinds):
+            if source.wants_calibration:
+                first.setdefault(id(source.tokens), i)
+        return list(first.values())
 
     def primers(self) -> list[SessionScript]:
         """A request for every prefix that is shared, empty if none is. Blocks of a trace are shared as it says."""

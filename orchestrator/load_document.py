@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.metrics import PointMetrics
+from orchestrator.point_metrics import plain
 from orchestrator.trial import ClientReport, PointSpec
 
 
@@ -37,9 +36,8 @@ class LoadResult:
             "model": spec.model,
             "seed": spec.seed,
             "workload_hash": client.workload_hash,
-            **_plain(metrics),
-            "requested_rate_rps": spec.level.value if spec.level.kind == "rate" else None,
-            "duration_s": _plain(client.duration_s),
+            **metrics.plain(),
+            "duration_s": plain(client.duration_s),
             "stopped_by": client.stopped_by,
             "cache_flushed": client.cache_flushed,
             "client": client_account(client),
@@ -52,23 +50,12 @@ def client_account(client: ClientReport) -> dict[str, Any]:
     """How the load generator itself did. `cpu_share` is of one CPU per process."""
     share = client.cpu_s / client.duration_s / client.processes if client.duration_s else None
     return {
-        "cpu_s": _plain(client.cpu_s),
-        "cpu_share": _plain(share),
-        "loop_lag_ms_p99": _plain(client.loop_lag_p99_ms),
+        "cpu_s": plain(client.cpu_s),
+        "cpu_share": plain(share),
+        "loop_lag_ms_p99": plain(client.loop_lag_p99_ms),
         "processes": client.processes,
-        "gc_pause_ms_max": _plain(client.gc_pause_max_ms),
-        "backlog_kib_p99": _plain(client.backlog_p99_kib),
+        "gc_pause_ms_max": plain(client.gc_pause_max_ms),
+        "backlog_kib_p99": plain(client.backlog_p99_kib),
         "gated_requests": client.gated_requests,
         "reconnects": client.reconnects,
     }
-
-
-def _plain(value: Any) -> Any:
-    """As JSON has it; a number that is none becomes null."""
-    if is_dataclass(value):
-        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): _plain(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -6,8 +6,8 @@ import math
 import os
 import re
 import urllib.parse
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal, cast
 
@@ -22,8 +22,8 @@ DEFAULT_WARMUP_S = 2.0
 MOST_PROCESSES = 64
 # A field name of HTTP; its value may hold no line break.
 _HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+)=([^\r\n\0]*)")
-# What we set ourselves, and what would change how a body is read.
-_OWN_HEADERS = {"content-type", "content-length", "accept-encoding", "transfer-encoding", "connection", "host"}
+# What the client would let be replaced, but a load command has no reason to.
+_OWN_HEADERS = {"content-type", "host"}
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,9 @@ class LoadRequest:
 
     @property
     def headers(self) -> tuple[tuple[str, str], ...]:
-        """BadInput for one that is not K=V; its value is not told."""
+        """BadInput for one that is not K=V, or that the client cannot send; its value is not told."""
+        from actors.request_head import checked_header
+
         found = []
         for number, text in enumerate(self.header, 1):
             match = _HEADER.fullmatch(text)
@@ -83,7 +85,7 @@ class LoadRequest:
                 raise BadInput(f"--header number {number}: write NAME=VALUE, with a name that HTTP allows")
             if match[1].lower() in _OWN_HEADERS:
                 raise BadInput(f"--header {match[1]}=...: is set by the client itself")
-            found.append((match[1], match[2].strip()))
+            found.append((match[1], checked_header(match[1], match[2])))
         return tuple(found)
 
     @property
@@ -94,7 +96,7 @@ class LoadRequest:
         """The load, in the words of a server that speaks `api`."""
         requests = self.requests
         if self.trace_speed is not None and requests is None and self.duration_s is None:
-            requests = len(self._recorded)
+            requests = self._recorded
         timed = requests is None
         return PointSpec(
             workload="load",
@@ -118,13 +120,13 @@ class LoadRequest:
             tokenizer=self.tokenizer or "",
         )
 
-    @property
-    def _recorded(self) -> Sequence[object]:
-        """What the dataset file holds: requests of a trace, or conversations; BadInput with file and line."""
+    @cached_property
+    def _recorded(self) -> int:
+        """How many requests or conversations the dataset file holds, read once; BadInput with file and line."""
         from actors.dataset_file import read_conversations, read_trace
 
-        read = read_conversations if self.trace_speed is None else read_trace
-        return read(Path(self.dataset.removeprefix("file:")))
+        path = Path(self.dataset.removeprefix("file:"))
+        return len(read_conversations(path) if self.trace_speed is None else read_trace(path))
 
     @property
     def _dataset(self) -> str:

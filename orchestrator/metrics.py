@@ -63,10 +63,8 @@ def summarise(
     counted = columns.status.counted()
     failed = sum(counted[s] for s in FAILURES)
     good = _good(columns, ok, latencies, request_limits)
-    audit, state = (
-        lengths(columns, ok),
-        judge_state(columns, ok, window, level, gated=bool(client and client.gated_requests)),
-    )
+    audit = lengths(columns, ok)
+    state = judge_state(columns, ok, window, level, gated=bool(client and client.gated_requests))
     facts = Facts(level, counted, failed, client, columns, ok, speculation, audit, state)
     return PointMetrics(
         **_requests(counted, failed),

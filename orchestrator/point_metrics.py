@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Literal
 
 from orchestrator.distribution import Distribution, LowTail
@@ -130,12 +131,16 @@ class PointMetrics:
 
     def plain(self) -> dict[str, Any]:
         """All fields for JSON: null where a thing could not be measured, never 0."""
-        return {f.name: _plain(getattr(self, f.name)) for f in fields(self)}
+        found: dict[str, Any] = plain(self)
+        return found
 
 
-def _plain(value: Any) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        return asdict(value)
+def plain(value: Any) -> Any:
+    """As JSON has it; a number that is none becomes null."""
+    if is_dataclass(value):
+        return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, Mapping):
-        return {key: _plain(part) for key, part in value.items()}
-    return list(value) if isinstance(value, tuple) else value
+        return {str(key): plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
