@@ -92,8 +92,7 @@ def bench_serving_line(
 
 def _token_gaps_ms(columns: RequestColumns, ok: Flags) -> tuple[Floats, str]:
     """Gaps between tokens as bench_serving makes them where chunks have counts: gap / tokens, once for each token."""
-    owner = columns.chunk_owner
-    same = (owner[1:] == owner[:-1]) & ok[owner[1:]] if len(owner) else np.zeros(0, dtype=np.bool_)
+    same = columns.following_chunks(ok)
     gaps = np.diff(columns.chunk_ns)[same] / 1e6
     tokens = columns.chunk_tokens[1:][same]
     if not len(tokens) or (tokens <= 0).any():

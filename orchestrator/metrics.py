@@ -215,9 +215,7 @@ def _delay_ms(columns: RequestColumns) -> Floats:
 
 
 def _chunk_gaps_ms(columns: RequestColumns, ok: Flags) -> Floats:
-    owner = columns.chunk_owner
-    same = (owner[1:] == owner[:-1]) & ok[owner[1:]]
-    return np.asarray(np.diff(columns.chunk_ns)[same] / 1e6)
+    return np.asarray(np.diff(columns.chunk_ns)[columns.following_chunks(ok)] / 1e6)
 
 
 def _total(values: Floats) -> int | None:

@@ -138,6 +138,11 @@ class RequestColumns:
         """For each chunk the request that it belongs to."""
         return np.repeat(np.arange(len(self), dtype=np.int32), self.chunk_counts)
 
+    def following_chunks(self, which: Flags) -> Flags:
+        """Of all chunks but the first: whether they come after another one of the same of these requests."""
+        owner = self.chunk_owner
+        return np.asarray((owner[1:] == owner[:-1]) & which[owner[1:]])
+
     @cached_property
     def first_chunk_tokens(self) -> Floats:
         """Tokens of each request's first chunk; 1 where the server counts only at the end, NaN without a chunk."""
