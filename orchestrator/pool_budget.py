@@ -185,6 +185,7 @@ def _plan_states(rest: float, ask: MemorySettings, model: PoolModel) -> tuple[St
     running, asked = ask.running_per_rank or 1, ask.given.get("max_mamba_cache_size")
     between = one * drafts * running
     left = rest - between if model.legacy_states else rest
+    short = 0.0  # a number that was asked for is no matter of memory
     if asked is not None:
         slots = int(asked) // ask.parallel.attn_dp
     elif ask.given.get("disable_radix_cache") and ask.running_requests is not None:
@@ -193,14 +194,16 @@ def _plan_states(rest: float, ask: MemorySettings, model: PoolModel) -> tuple[St
         share = float(ask.given.get("mamba_full_memory_ratio") or 0.9)
         budget = max(0.0, left) * share / (1 + share)
         if model.legacy_states or not drafts:
-            slots = int(budget / one) - padding
+            slots, least = int(budget / one) - padding, one * (1 + padding)
         else:
-            slots = int((budget - one * (1 + drafts) * padding) / (one * (1 + drafts / model.state_slots)))
+            each, aside = one * (1 + drafts / model.state_slots), one * (1 + drafts) * padding
+            slots, least = int((budget - aside) / each), aside + each
+        short = least * (1 + share) / share - left
     if model.legacy_states and left <= 0:
         why = f"states for {drafts} draft tokens of {running} requests need {between:.1f} GiB of {rest:.1f}"
         return None, left, Refusal(Label.KV_BUDGET, why, -left)
     if slots <= 0:
-        return None, left, Refusal(Label.STATE_POOL, "no slot of recurrent state fits", one * (1 + drafts) - rest / 2)
+        return None, left, Refusal(Label.STATE_POOL, "no slot of recurrent state fits", max(short, 0.0))
     if not model.legacy_states:
         between = one * drafts * (min(running, slots // model.state_slots) + padding)
         left = rest - between

@@ -142,6 +142,22 @@ def test_a_cap_on_tokens_holds_and_is_told() -> None:
     ).is_capped
 
 
+def test_what_a_state_pool_lacks_is_what_would_give_it_one_slot() -> None:
+    settings: dict[str, Any] = {
+        "mem_fraction_static": 0.4375, "max_running_requests": 1, "tp_size": 4, "speculative_algorithm": "NEXTN",
+        "speculative_num_steps": 2, "speculative_eagle_topk": 1,
+    }  # fmt: skip
+    refusal = planned(models.QWEN_27B_FP8, settings, 20.0, 20.0 * 0.5859375, "0.5.23").refusal
+    assert refusal is not None
+    assert refusal.label is Label.STATE_POOL
+    assert refusal.short_gib > 0
+    lacking = planned(models.QWEN_27B_FP8, settings, 20.0, 20.0 * 0.5859375 + refusal.short_gib - 0.001, "0.5.23")
+    enough = planned(models.QWEN_27B_FP8, settings, 20.0, 20.0 * 0.5859375 + refusal.short_gib + 0.001, "0.5.23")
+    assert lacking.state is None
+    assert enough.state is not None
+    assert enough.state.slots == 1
+
+
 @given(
     st.sampled_from([models.LLAMA_8B, models.QWEN_27B_FP8, models.GPT_OSS_20B, models.DEEPSEEK_V4_FLASH]),
     st.floats(20, 180), st.floats(0.01, 0.99), st.floats(0.3, 0.95), st.integers(0, 6), st.integers(1, 600),
