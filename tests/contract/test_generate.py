@@ -78,10 +78,11 @@ def test_a_chunk_carries_what_one_verify_gives(server: Server, variant: Variant)
     steps = [after - before for before, after in pairwise([0, *counts])]
     assert counts[-1] == 90
     assert steps[0] == 1
+    # A busy server may put what two steps gave into one chunk; it never splits a step, nor sends an empty chunk.
+    assert min(steps) >= 1
     if variant.algorithm is None:
-        assert steps == [1] * 90
+        assert steps.count(1) > 60
     else:
-        # A busy server may put two verifies into one chunk; it never splits one.
         assert len(steps) <= 1 + events[-1]["meta_info"]["spec_verify_ct"]
 
 
