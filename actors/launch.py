@@ -155,6 +155,12 @@ def request_key(extra_args: Sequence[str], env: Mapping[str, str]) -> str | None
     return api_key(extra_args) or env.get(API_KEY_VARIABLE) or None
 
 
+def key_for(spec: LaunchSpec, environ: Mapping[str, str]) -> str | None:
+    """The key for our own requests to the server of a spec."""
+    env = {**environ, **dict(spec.env)}
+    return request_key((*spec.command, *spec.extra_args), env) or spec.network_key
+
+
 def _given(argv: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Words with the value that is theirs if they are flags: `--name value` or `--name=value`."""
     for word, following in pairwise((*argv, "")):

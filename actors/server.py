@@ -16,7 +16,7 @@ from pathlib import Path
 from actors.endpoint import Endpoint, OpenAiEndpoint
 from actors.follower import Segment, follow
 from actors.kernel_kills import oom_kills
-from actors.launch import conceal, request_key, secret_values
+from actors.launch import conceal, key_for, secret_values
 from actors.life_event import (
     LaunchBegan,
     LaunchRefused,
@@ -165,7 +165,7 @@ class Server:
         reached = "127.0.0.1" if host in {"0.0.0.0", "::"} else f"[{host}]" if ":" in host else host
         env = {**os.environ, **dict(spec.env)}
         self._secrets = secret_values(spec.extra_args, env)
-        key = request_key((*spec.command, *spec.extra_args), env)
+        key = key_for(spec, os.environ)
         endpoint = Endpoint(spec.url or f"http://{reached}:{port}", key)
         self._timeline: StartupTimeline | CoarseTimeline = StartupTimeline()
         template: TemplateStart | None = None

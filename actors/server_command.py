@@ -89,6 +89,8 @@ def server_command(
 
     LaunchRefused if its container cannot be started, SettingsFault if the version cannot be told a setting.
     """
+    if spec.network_key is not None:
+        return _with_network_key(spec, spec.network_key, place, base, version)
     spec, remarks = on_host(spec, place.hostname)
     env = server_env(spec, place.gpu_ids, base)
     config = place.log_path.with_name("flags.yaml")
@@ -113,6 +115,20 @@ def server_command(
         files[_env_file(place)] = _env_text(container, env)
     around = _surroundings(spec, place, container, files)
     return ServerCommand(argv, env, around, files, secrets, remarks)
+
+
+def _with_network_key(
+    spec: LaunchSpec, key: str, place: ServerPlace, base: Mapping[str, str], version: str | None
+) -> ServerCommand:
+    """With our key, unless that could only be told on the command line, which everybody on the host can read."""
+    open_spec = replace(spec, network_key=None)
+    keyed = replace(open_spec, extra_args=(*spec.extra_args, "--api-key", key))
+    command = server_command(keyed, place, base, version)
+    if key not in command.argv:
+        return command
+    command = server_command(open_spec, place, base, version)
+    remark = "the server has no API key: here one could only be given on its command line, for all to read"
+    return replace(command, remarks=(*command.remarks, remark))
 
 
 def _container(spec: LaunchSpec, place: ServerPlace, config: Path) -> ContainerCommand | None:

@@ -14,11 +14,11 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from orchestrator.cluster import Connection, connect
 from orchestrator.errors import BadInput
 from orchestrator.eviction_command import evict_strangers, sentence
 from orchestrator.host_match import GpuPlace
 from orchestrator.paths import RunPaths
+from orchestrator.ray_connection import Connection, connect
 from orchestrator.run_directory import read_manifest
 
 

@@ -1,150 +1,22 @@
-"""The only module of the driver that knows Ray: connect, find hosts, reserve slots, reach them, let them go."""
+"""A joined Ray cluster as the driver uses it: find hosts, reserve slots, reach them, let them go."""
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import os
-import secrets
-import shutil
-import socket
-import tempfile
 import threading
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from actors.run_lease import dead_ray_folders
-from orchestrator.errors import BadInput, ClusterRefusal
-from orchestrator.host_match import GpuPlace, HostFacts, SlotPlace, bundle_of, place_slots, spread_hosts
+from orchestrator.errors import ClusterRefusal
+from orchestrator.host_match import LOOPBACK, GpuPlace, HostFacts, SlotPlace, bundle_of, place_slots, spread_hosts
 from orchestrator.load_spread import process_bound
 from orchestrator.ray_slot import CALL_S, RaySlot
 from orchestrator.scenario import Slots
 from orchestrator.slot_port import SlotFacts
 
 HEARTBEAT_S = 15.0
-PROBE_S = 10.0
-
-
-@dataclass(frozen=True)
-class Connection:
-    """How to reach the cluster: `local` embeds one, `auto` joins the one that runs here, else HOST:PORT."""
-
-    address: str
-    emulated_gpus: int = 0
-    cpus_wanted: float = 0.0
-
-
-def connect(connection: Connection, run_id: str) -> Cluster:
-    """Join or embed a cluster; ClusterRefusal if there is none at the address."""
-    quiet = {
-        "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_BACKEND_LOG_LEVEL": "error",
-        # Ray would run every worker, and so every server, at nice 15 and first in line for the OOM killer.
-        "RAY_worker_niceness": "0",
-        "RAY_worker_oom_score_adjustment": "0",
-    }
-    for name, value in quiet.items():
-        os.environ.setdefault(name, value)
-    _probe(connection.address)
-    if connection.address == "local":
-        folder = _own_folder()
-        _own_token(folder)
-        os.environ.pop("RAY_ADDRESS", None)
-    import ray  # reads RAY_AUTH_MODE now, not at init
-
-    options: dict[str, Any] = {
-        "namespace": run_id,
-        "log_to_driver": False,
-        "logging_level": "ERROR",
-        "configure_logging": False,
-    }
-    if connection.address == "local":
-        options |= {
-            "address": "local",
-            "include_dashboard": False,
-            "num_cpus": max(os.cpu_count() or 1, int(connection.cpus_wanted + 1)),
-            "object_store_memory": 256 * 2**20,
-            "_temp_dir": str(folder),
-        }
-        if connection.emulated_gpus:
-            options["num_gpus"] = connection.emulated_gpus
-    else:
-        options["address"] = connection.address
-        if "RAY_JOB_ID" not in os.environ:
-            options["runtime_env"] = {"py_modules": [str(p) for p in _own_packages()]}
-    with _stderr_kept() as said:
-        try:
-            ray.init(**options)
-        except (ConnectionError, RuntimeError, ValueError) as error:
-            told = said() or str(error)
-            raise ClusterRefusal(_no_cluster(connection.address, told)) from error
-    return Cluster(run_id, connection.address)
-
-
-def _probe(address: str) -> None:
-    """Ray retries for ever where nothing listens; ask first. ClusterRefusal if nothing answers at HOST:PORT."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if not host or not port.isdigit():
-        if address not in {"local", "auto"}:
-            raise BadInput(f"--address {address}: write auto, local or HOST:PORT")
-        return
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=PROBE_S).close()
-    except OSError as error:
-        raise ClusterRefusal(_no_cluster(address, f"{type(error).__name__}: {error}")) from None
-
-
-def _own_folder() -> Path:
-    """Logs, sockets and token of an embedded cluster; removed at our end, where Ray would leave them for good."""
-    for left in dead_ray_folders():
-        shutil.rmtree(left, ignore_errors=True)
-    folder = Path(tempfile.mkdtemp(prefix=f"specsweep-ray-{os.getpid()}-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
-
-
-def _own_token(folder: Path) -> None:
-    """An embedded cluster gets a token of its own; Ray would otherwise write one into the user's home."""
-    if "RAY_AUTH_MODE" in os.environ:
-        return
-    file = folder / "token"
-    file.touch(mode=0o600)
-    file.write_text(secrets.token_hex(32), encoding="ascii")
-    os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH=str(file))
-
-
-def _own_packages() -> list[Path]:
-    root = Path(__file__).resolve().parent.parent
-    return [root / "orchestrator", root / "actors"]
-
-
-def _no_cluster(address: str, told: str) -> str:
-    last = told.strip().splitlines()[-1] if told.strip() else "no answer"
-    return (
-        f"no Ray cluster at --address {address}: {last}\n"
-        "Start one with `ray up ray_cluster.yaml`, or use --address local to embed one on this machine."
-    )
-
-
-@contextlib.contextmanager
-def _stderr_kept() -> Iterator[Any]:
-    """Ray's C++ parts write to fd 2 whatever the logging settings; keep it, to be told only on failure."""
-    saved = os.dup(2)
-    with tempfile.TemporaryFile() as sink:
-
-        def said() -> str:
-            sink.seek(0)
-            return sink.read().decode(errors="replace")
-
-        os.dup2(sink.fileno(), 2)
-        try:
-            yield said
-        finally:
-            os.dup2(saved, 2)
-            os.close(saved)
 
 
 class Cluster:
@@ -299,7 +171,7 @@ class Cluster:
         name = f"{place.host.hostname or place.host.address}/{place.number}"
         processes = process_bound(sum(host.cpus for host in helpers))
         facts = SlotFacts(name, place.host.hostname or place.host.address, gpu_ids, processes)
-        return RaySlot(facts, actor, new_load, self._run_id)
+        return RaySlot(facts, actor, new_load, self._run_id, exposed=place.bind_address != LOOPBACK)
 
     def _inside(self, bundle: int) -> Any:
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy

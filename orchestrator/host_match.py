@@ -9,6 +9,7 @@ from typing import Any
 from orchestrator.errors import ClusterRefusal
 from orchestrator.scenario import Slots
 
+LOOPBACK = "127.0.0.1"
 ACCELERATOR_LABEL = "ray.io/accelerator-type"
 
 
@@ -36,7 +37,7 @@ class SlotPlace:
     @property
     def bind_address(self) -> str:
         """Loopback where the load comes from the same host, else the address that the cluster knows."""
-        return "127.0.0.1" if self.load_host.node_id == self.host.node_id else self.host.address
+        return LOOPBACK if self.load_host.node_id == self.host.node_id else self.host.address
 
 
 @dataclass(frozen=True, slots=True)

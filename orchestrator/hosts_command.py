@@ -10,9 +10,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from orchestrator.cluster import Connection, connect
 from orchestrator.host_match import HostFacts
-from orchestrator.run_command import resolve_address
+from orchestrator.ray_connection import Connection, connect, resolve_address
 
 
 def show_hosts(address: str | None, *, as_json: bool, console: Console) -> None:

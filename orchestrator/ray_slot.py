@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from orchestrator.ray_ensemble import RayEnsemble
@@ -23,26 +25,32 @@ QUIET_S = 60.0
 class RaySlot:
     """A SlotPort over a slot actor and its load actors.
 
-    `new_load` makes the load actor of a member, and tells the host that it is on; the first one lives from the
-    beginning, others from when a point needs them.
+    `exposed`: servers listen on the network, and so get a key. `new_load` makes the load actor of a member, and tells
+    the host that it is on; the first one lives from the beginning, others from when a point needs them.
     """
 
-    def __init__(self, facts: SlotFacts, slot: Any, new_load: Callable[[int], tuple[Any, str]], run_id: str) -> None:
+    def __init__(
+        self, facts: SlotFacts, slot: Any, new_load: Callable[[int], tuple[Any, str]], run_id: str, *, exposed: bool
+    ) -> None:
         self.facts = facts
         self._slot = slot
         self._new_load = new_load
         self._loads = [new_load(0)]
         self._run_id = run_id
+        self._exposed = exposed
         self._grace_s = 30.0
         self._aside_s = 0.0
         self._api_key: str | None = None
         self._closing: Any = None
 
     def launch(self, spec: LaunchSpec) -> Iterator[StartEvent]:
-        from actors.launch import request_key
+        from actors.launch import key_for
 
         self._grace_s, self._aside_s = spec.stop_grace_s, spec.aside_s
-        self._api_key = request_key((*spec.command, *spec.extra_args), {**os.environ, **dict(spec.env)})
+        self._api_key = key_for(spec, os.environ)
+        if self._exposed and self._api_key is None and spec.engine in {"sglang", "emulator"}:
+            self._api_key = secrets.token_hex(16)
+            spec = replace(spec, network_key=self._api_key)
         stream = self._slot.launch.options(num_returns="streaming").remote(spec)
         yield from self._items(stream, spec.start_timeout_s + spec.stop_grace_s + spec.aside_s + GPU_RETURN_S + CALL_S)
 

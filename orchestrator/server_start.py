@@ -56,6 +56,7 @@ class LaunchSpec:
     `ulimits` are soft limits by name, -1 for unlimited. The maps by host hold (pattern, path): the first whose pattern
     meets the name of the host replaces `model_path`, or `draft_path` wherever it stands in the settings. Without
     `phase_budgets` only `start_timeout_s` and `phase_timeout_s` limit a start, and nothing limits the silence after.
+    `network_key` is asked of callers by a server that others can reach, if it has no key of its own.
     """
 
     run_id: str
@@ -83,6 +84,7 @@ class LaunchSpec:
     model_path_by_host: tuple[tuple[str, str], ...] = ()
     draft_path_by_host: tuple[tuple[str, str], ...] = ()
     phase_budgets: tuple[PhaseBudget, ...] = ()
+    network_key: str | None = None
 
     @property
     def aside_s(self) -> float:

@@ -14,13 +14,14 @@ from orchestrator.trial import Point
 class SlotFacts:
     """Where a slot is. `gpu_ids` are indices on its host; empty for servers on CPU.
 
-    `load_processes`: how many may offer the load of one point.
+    `load_processes`: how many may offer the load of one point. Only results of one `host_class` can be compared.
     """
 
     name: str
     host: str
     gpu_ids: tuple[str, ...]
     load_processes: int = 1
+    host_class: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from orchestrator.cluster import Connection, connect
+from orchestrator.ray_connection import Connection, connect
 from orchestrator.scenario import Slots
 from orchestrator.slot_port import TrialBroken
 from orchestrator.trial import ClientReport, LoadLevel, Point

@@ -20,9 +20,9 @@ from orchestrator.memory_model import GpuRoom, ModelFacts, memory_model
 from orchestrator.outcome import Label, Measured, Phase
 from orchestrator.paths import RunPaths
 from orchestrator.planner import make_plan
-from orchestrator.run_command import smallest_gpu_gib
 from orchestrator.run_directory import RunDirectory
 from orchestrator.run_ranking import rank_run
+from orchestrator.run_sweep import smallest_gpu_gib
 from orchestrator.server_start import ServerReady
 from orchestrator.slot_port import SlotFacts
 from orchestrator.start_history import PastStart
