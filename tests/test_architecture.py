@@ -13,7 +13,8 @@ ROOT = Path(__file__).resolve().parent.parent
 MODULES = sorted([*(ROOT / "orchestrator").glob("*.py"), *(ROOT / "actors").rglob("*.py")])
 VOCABULARY = {
     "dialect", "errors", "options", "outcome", "paths", "records", "schemas", "server_start", "traffic", "trial",
-    "faked_results", "gpu_arch", "host_report", "sglang_rules",  # asked again on the host, where GPUs and environment are known
+    "host_report",
+    "faked_results", "gpu_arch", "sglang_rules",  # asked again on the host, where GPUs and environment are known
     # How a YAML file is read and its faults are told: fault scripts of the emulator are checked like scenarios.
     "model_fault", "yaml_tree",
 }  # fmt: skip
@@ -24,7 +25,8 @@ CORE = {
     "hopeless", "memory_advice", "memory_budget", "memory_calibration", "memory_defaults", "memory_model",
     "model_shape", "pool_budget", "quantization", "weight_budget", "command_template", "config_env", "config_label",
     "dialect", "draw_check", "errors", "extra_body", "faked_check", "diagnosis_page", "failed_lineage",
-    "failed_start", "faked_results", "gpu_arch", "host_match", "host_report", "launch_check", "limits", "lineages", "load_document",
+    "failed_start", "faked_results", "gpu_arch", "host_match", "launch_check", "limits", "lineages", "load_document",
+    "host_report",
     "load_histogram", "load_spread", "metric_names", "metrics", "model_fault", "options", "outcome", "phase_budget",
     "planner", "point_metrics", "point_validity", "ranking", "records", "recovery", "recovery_moves", "remedies",
     "request_columns", "resolved_settings", "rule_terms", "run_configs", "run_repairs", "scenario", "scenario_check",

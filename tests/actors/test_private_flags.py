@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from actors.emulator.flags import parse_flags
-from actors.private_flags import config_text, split_secrets
 from actors.launch import key_for
+from actors.private_flags import config_text, split_secrets
 from actors.server_command import ServerPlace, boot, server_command
 from orchestrator.server_start import LaunchSpec
 from orchestrator.trial import freeze_settings
@@ -111,14 +111,14 @@ def test_a_container_gets_the_file_mounted_where_root_of_this_host_reads_it(tmp_
 
 
 def test_a_server_on_the_network_gets_a_key_where_that_can_be_kept_from_the_process_list(tmp_path: Path) -> None:
-    spec = replace(SPEC, extra_args=("--log-level", "info"), network_key="k-7")
+    spec = replace(SPEC, extra_args=("--log-level", "info"), network_key="key-of-the-run")
     command = server_command(spec, place(tmp_path), {})
-    assert command.files == {tmp_path / "flags.yaml": '"api-key": "k-7"\n'}
-    assert "k-7" in command.secrets
-    assert key_for(spec, {}) == "k-7"
+    assert command.files == {tmp_path / "flags.yaml": '"api-key": "key-of-the-run"\n'}
+    assert "key-of-the-run" in command.secrets
+    assert key_for(spec, {}) == "key-of-the-run"
     for extra, prefix in ((("--config", "own.yaml"), ("serve",)), ((), ("docker", "run", "--user", "1000", "image"))):
         command = server_command(replace(spec, command=prefix, extra_args=extra), place(tmp_path), {})
-        assert not [word for word in command.argv if "k-7" in word or "api-key" in word]
+        assert not [word for word in command.argv if "key-of-the-run" in word or "api-key" in word]
         assert command.remarks == (
             "the server has no API key: here one could only be given on its command line, for all to read",
         )
