@@ -52,8 +52,16 @@ def server_argv(spec: LaunchSpec, host: str, port: int, version: str | None = No
         return (*words, *spec.extra_args)
     command = spec.command or (sys.executable, "-m", MODULES[spec.engine])
     flags = spell(_effective(spec), dialect_of(version))
-    address = ("--host", host, "--port", str(port), "--enable-metrics")
+    address = ("--host", host, "--port", str(port), "--enable-metrics", *_span_flags(spec))
     return (*command, "--model-path", spec.model_path, *flags, *address, *spec.extra_args)
+
+
+def _span_flags(spec: LaunchSpec) -> tuple[str, ...]:
+    """Which part of a server over several hosts this is, and where its parts meet."""
+    if spec.nnodes == 1 or spec.dist_init_addr is None:
+        return ()
+    place = ("--nnodes", str(spec.nnodes), "--node-rank", str(spec.node_rank))
+    return (*place, "--dist-init-addr", spec.dist_init_addr)
 
 
 def _effective(spec: LaunchSpec) -> dict[str, SettingValue | tuple[SettingValue, ...]]:

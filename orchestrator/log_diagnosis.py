@@ -23,14 +23,13 @@ from actors.diagnosis.verdict import Ending, judge, read
 from actors.follower import LineSplitter, Segment
 from actors.generic_diagnosis import diagnose_any
 from orchestrator.errors import BadInput
-from orchestrator.outcome import Confidence, Diagnosis, Label
+from orchestrator.first_cause import RankEnd
+from orchestrator.first_cause import first_cause as place_of_first
+from orchestrator.outcome import Diagnosis
 
 STANDARD_INPUT = "-"
 _BITE = 1 << 20
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-_HEALTHY = frozenset({Label.READY, Label.BENIGN})
-# What a rank says when another one has died, or was told to stop.
-_CONSEQUENCES = frozenset({Label.PEER_RANK_FAILED, Label.NCCL_TIMEOUT, Label.NCCL_INIT, Label.STOP_REQUESTED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,18 +85,15 @@ def diagnose_log(file: str | Path, *, exit_code: int | None = None, engine: str 
 def first_cause(verdicts: Sequence[LogVerdict]) -> LogVerdict:
     """Of the logs of one start (its ranks, its hosts) the one that tells why it died.
 
-    Causes come before what is only the consequence of another rank's death, sure ones before guesses, then the earliest
-    by the servers' own clocks, then the first that was given.
+    By the servers' own clocks, if it comes to that.
     """
-    return min(enumerate(verdicts), key=lambda item: _order(item[1], item[0]))[1]
+    return verdicts[place_of_first([_rank_end(verdict) for verdict in verdicts])]
 
 
-def _order(verdict: LogVerdict, place: int) -> tuple[int, int, str, int]:
-    label = verdict.diagnosis.label
-    kind = 3 if label in _HEALTHY else 2 if label is Label.UNKNOWN else int(label in _CONSEQUENCES)
-    sure = [Confidence.HIGH, Confidence.MEDIUM, Confidence.LOW].index(verdict.diagnosis.confidence)
-    stamp = verdict.stamp if len(verdict.stamp) >= len("2026-01-01 00:00:00") else "~"  # a clock without a day: last
-    return kind, sure // 2, stamp, place
+def _rank_end(verdict: LogVerdict) -> RankEnd:
+    """A log whose clock has no day cannot be compared with others; a log alone does not tell that it is dead."""
+    has_day = len(verdict.stamp) >= len("2026-01-01 00:00:00")
+    return RankEnd(verdict.diagnosis, (verdict.stamp,) if has_day else ())
 
 
 @contextlib.contextmanager

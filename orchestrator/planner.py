@@ -160,6 +160,8 @@ def _trial(scenario: Scenario, run: StandIn, repeat: int, specs: tuple[PointSpec
     identity: list[Any] = [scenario.engine.kind, scenario.model.path, scenario.engine.command, config.config_id]
     if scenario.engine.kind == "command":
         identity.append(scenario.engine.flags)
+    if scenario.slots.nnodes > 1:  # only then, so that earlier runs can be resumed
+        identity.append({"nnodes": scenario.slots.nnodes})
     points = []
     for spec in specs:
         point_id = content_hash([identity, _spec_identity(spec), repeat])

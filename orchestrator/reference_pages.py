@@ -87,7 +87,7 @@ For SGLang's servers, that is; for those of kind `command` it decides nothing bu
   The three speculation numbers are always passed together, since SGLang picks by model type what is left open.
 * `max_running_requests` is always passed. Left open it is the largest load level, at least 48: SGLang would cap it at
   48 with speculation only, and the comparison would be unfair.
-* `tp_size` is the slot's GPUs unless it is given; tp x pp x dp must equal `slots.gpus`.
+* `tp_size` is the slot's GPUs unless it is given; tp x pp x dp must equal `slots.gpus` x `slots.nnodes`.
 * Host, port, model path, metrics and API keys are set by Specsweep and refused as settings.
 * Combinations that come to the same settings are one config. A config's id is the hash of its settings and environment.
 """
