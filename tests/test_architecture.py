@@ -17,6 +17,7 @@ VOCABULARY = {
     "faked_results", "gpu_arch", "sglang_rules",  # asked again on the host, where GPUs and environment are known
     # How a YAML file is read and its faults are told: fault scripts of the emulator are checked like scenarios.
     "model_fault", "yaml_tree",
+    "model_folder",  # hosts and the driver look for a model in the same places
 }  # fmt: skip
 CORE = {
     "audit", "bench_serving", "distribution", "percentile_support", "plan_warnings", "point_state", "rates",
