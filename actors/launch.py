@@ -108,6 +108,15 @@ def free_port(slot_index: int, base: int = 20000, spacing: int = 320) -> int:
     raise ClusterRefusal(f"no free port for slot {slot_index} between {first} and {first + spacing}")
 
 
+def free_ports(slot_index: int, count: int, base: int = 20000, spacing: int = 320) -> int:
+    """The first of `count` ports in a row that are free now, at the end of a slot's own: `free_port` has the others."""
+    last = base + (slot_index + 1) * spacing
+    for port in range(last - count, last - spacing, -1):
+        if all(map(_is_free, range(port, port + count))):
+            return port
+    raise ClusterRefusal(f"no {count} free ports in a row for slot {slot_index} between {last - spacing} and {last}")
+
+
 def _is_free(port: int) -> bool:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server binds: closing ones do not count

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from actors.endpoint import Endpoint, OpenAiEndpoint
+from actors.endpoint import Endpoint, FollowerEndpoint, OpenAiEndpoint
 from actors.follower import Segment, follow
 from actors.kernel_kills import oom_kills
 from actors.launch import conceal, key_for, secret_values
@@ -166,7 +166,8 @@ class Server:
         env = {**os.environ, **dict(spec.env)}
         self._secrets = secret_values(spec.extra_args, env)
         key = key_for(spec, os.environ)
-        endpoint = Endpoint(spec.url or f"http://{reached}:{port}", key)
+        kind = FollowerEndpoint if spec.is_follower else Endpoint
+        endpoint = kind(spec.url or f"http://{reached}:{port}", key)
         self._timeline: StartupTimeline | CoarseTimeline = StartupTimeline()
         template: TemplateStart | None = None
         if spec.engine == "command":

@@ -14,6 +14,7 @@ from actors.process_identity import ticks_now
 from actors.run_lease import LeaseHolder, scratch_dir
 from actors.server import NOTHING_SEEN, Server
 from actors.slot_gpus import SlotGpus
+from actors.span_network import rendezvous
 from orchestrator.errors import ClusterRefusal
 from orchestrator.outcome import Diagnosis, Label, Phase
 from orchestrator.server_start import LaunchSpec, LoadSeen, ServerDied, StartEvent
@@ -54,6 +55,12 @@ class SlotHost:
         """The driver is alive."""
         self._driver_seen = time.monotonic()
         await asyncio.to_thread(self._claim.hold, seen=True)
+
+    async def rendezvous(self) -> str:
+        """HOST:PORT where the ranks of a server on several hosts can meet, if rank 0 is here. ClusterRefusal without
+        free ports.
+        """
+        return await asyncio.to_thread(rendezvous, self._address, self._number)
 
     async def launch(self, spec: LaunchSpec) -> AsyncIterator[StartEvent]:
         """Start a server; the last event is ServerReady or ServerDied."""

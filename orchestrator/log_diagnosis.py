@@ -13,7 +13,7 @@ import contextlib
 import gzip
 import io
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -26,6 +26,7 @@ from orchestrator.errors import BadInput
 from orchestrator.first_cause import RankEnd
 from orchestrator.first_cause import first_cause as place_of_first
 from orchestrator.outcome import Diagnosis
+from orchestrator.span_log import rank_logs
 
 STANDARD_INPUT = "-"
 _BITE = 1 << 20
@@ -66,7 +67,7 @@ class LogVerdict:
 
 
 def diagnose_log(file: str | Path, *, exit_code: int | None = None, engine: str = "sglang") -> LogVerdict:
-    """The verdict on one log; without an exit code the server may be alive (`ready`, `benign`).
+    """The verdict on one log, of several ranks that on the one that tells why; without an exit code the server may be alive (`ready`, `benign`).
 
     `file` may be `-` for standard input. `engine` "command": of a server that is not SGLang. BadInput if the file
     cannot be read.
@@ -76,10 +77,17 @@ def diagnose_log(file: str | Path, *, exit_code: int | None = None, engine: str 
         segments = _segments(stream, name)
         if engine == "command":
             return LogVerdict(name, diagnose_any(segments, exit_code=exit_code))
-        reading = read(segments)
+        ranks = [_rank_verdict(name, of, part, exit_code) for of, part in rank_logs(segments)]
+    return first_cause(ranks or [_rank_verdict(name, "", (), exit_code)])
+
+
+def _rank_verdict(name: str, of: str, segments: Iterable[Segment], exit_code: int | None) -> LogVerdict:
+    """On a log, or on the part of it that is of one rank."""
+    reading = read(segments)
     found = reading.found or reading.note
     stamp = found.stamp if found is not None else ""
-    return LogVerdict(name, judge(reading, Ending(exit_code=exit_code, is_dead=exit_code is not None)), stamp)
+    told = judge(reading, Ending(exit_code=exit_code, is_dead=exit_code is not None))
+    return LogVerdict(f"{name} ({of})" if of else name, told, stamp)
 
 
 def first_cause(verdicts: Sequence[LogVerdict]) -> LogVerdict:
