@@ -67,10 +67,10 @@ class LogVerdict:
 
 
 def diagnose_log(file: str | Path, *, exit_code: int | None = None, engine: str = "sglang") -> LogVerdict:
-    """The verdict on one log, of several ranks that on the one that tells why; without an exit code the server may be alive (`ready`, `benign`).
+    """The verdict on one log; without an exit code the server may be alive (`ready`, `benign`).
 
-    `file` may be `-` for standard input. `engine` "command": of a server that is not SGLang. BadInput if the file
-    cannot be read.
+    `file` may be `-` for standard input. `engine` "command": of a server that is not SGLang. If the log is of several
+    ranks, the verdict is that on the one that tells why. BadInput if the file cannot be read.
     """
     name = "standard input" if str(file) == STANDARD_INPUT else str(file)
     with _opened(file, name) as stream:
