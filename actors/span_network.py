@@ -41,7 +41,7 @@ def _interface_of(address: str) -> str | None:
     return None
 
 
-def rendezvous(address: str, slot_index: int) -> str:
-    """HOST:PORT on this host where the ranks of a slot can meet. ClusterRefusal if no port is free."""
+def rendezvous(address: str, slot_index: int, skip: int) -> str:
+    """HOST:PORT on this host where the ranks of a slot can meet; `skip` as of ports. ClusterRefusal if none is free."""
     host = f"[{address}]" if ":" in address else address
-    return f"{host}:{free_ports(slot_index, _PORTS_IN_A_ROW)}"
+    return f"{host}:{free_ports(slot_index, _PORTS_IN_A_ROW, skip=skip)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -10,12 +11,16 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
 from orchestrator import dataset
-from orchestrator.host_event import HostChange, HostEvent
+from orchestrator.host_event import HostChange, HostEvent, host_notes
 from orchestrator.journal import finished_work, read_events
+from orchestrator.outcome import Label
 from orchestrator.planner import make_class_plan, make_plan
+from orchestrator.ranking_table import print_rankings
 from orchestrator.run_directory import RunDirectory
+from orchestrator.run_ranking import only_objective, rank_run
 from orchestrator.server_start import LaunchSpec, LoadSeen, ServerDied, StartEvent
 from orchestrator.slot_port import SlotFacts, SlotLost, SlotPort, SlotTaker, StopFacts, TrialBroken
 from orchestrator.sweep import Sweep, SweepResult
@@ -142,6 +147,44 @@ def test_a_class_without_a_slot_leaves_the_run_incomplete_and_a_resumption_does_
 
     assert result.complete
     assert [len(slot.launched) for slot in both] == [0, 4]
+
+
+def test_classes_are_ranked_apart_and_never_averaged(tmp_path: Path) -> None:
+    run = RunDirectory.create(tmp_path / "run", SCENARIO)
+    big, small = slot_on("a", "8x B200"), slot_on("b", "4x L4")
+    small._script = lambda name, spec: Label.KV_BUDGET if ("speculative_num_steps", 3) in spec.settings else None
+    result = sweep(run, [big, small], classes=("4x L4", "8x B200"))
+    run.close(complete=result.complete)
+    ranked = rank_run(run.paths.root)
+
+    assert [(r.objective, r.host_class, len(r.rows)) for r in ranked.rankings] == [
+        ("fast", "4x L4", 3), ("fast", "8x B200", 4),
+    ]  # fmt: skip
+    assert {row.trials for ranking in ranked.rankings for row in ranking.rows} == {1}
+    assert [(c.host_class, c.label) for c in ranked.infeasible] == [("4x L4", "kv_budget")]
+    told = ranked.as_json()
+    assert {name: t["host_class"] for name, t in told["objectives"].items()} == {
+        "fast on 4x L4": "4x L4", "fast on 8x B200": "8x B200",
+    }  # fmt: skip
+    assert [entry["host_class"] for entry in told["infeasible"]] == ["4x L4"]
+    said = Console(width=200, record=True, file=io.StringIO())
+    print_rankings(only_objective(ranked, "fast"), said)
+    text = said.export_text()
+    assert "fast: highest output_throughput_tok_s at C=1 (chat) on 4x L4" in text
+    assert "fast: highest output_throughput_tok_s at C=1 (chat) on 8x B200" in text
+    assert text.count("engine=emulator") == 1
+
+
+def test_what_a_ranking_says_of_lost_hosts() -> None:
+    def event(change: HostChange, reason: str = "") -> dict[str, Any]:
+        return {"event": change.value, "host": "gpu-7", "reason": reason}
+
+    once, thrown_out = event(HostChange.LOST), event(HostChange.QUARANTINED, "lost 2 times")
+    assert host_notes([once]) == ["host gpu-7 was lost once during the run"]
+    assert host_notes([once, once, thrown_out]) == [
+        "host gpu-7 was lost 2 times during the run", "host gpu-7 was quarantined: lost 2 times",
+    ]  # fmt: skip
+    assert host_notes([event(HostChange.JOINED)]) == []
 
 
 def test_a_run_on_one_class_has_the_ids_that_plan_shows(tmp_path: Path) -> None:
