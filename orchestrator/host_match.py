@@ -106,12 +106,14 @@ def more_places(slots: Slots, hosts: list[HostFacts], held: Collection[SlotPlace
 
 
 def _together(hosts: list[HostFacts], nnodes: int) -> list[tuple[HostFacts, ...]]:
-    """Hosts for servers that take `nnodes` each: only of one kind, as far as Ray knows it."""
+    """Hosts for servers that take `nnodes` each: only of one kind, as far as Ray knows it; by name."""
     if nnodes == 1:
         return [(host,) for host in hosts]
     kinds: dict[tuple[str | None, int], list[HostFacts]] = {}
     for host in hosts:
         kinds.setdefault((host.labels.get(ACCELERATOR_LABEL), host.gpus), []).append(host)
+    for alike in kinds.values():
+        alike.sort(key=lambda host: host.name)
     return [tuple(alike[i : i + nnodes]) for alike in kinds.values() for i in range(0, len(alike) - nnodes + 1, nnodes)]
 
 
