@@ -55,11 +55,12 @@ class SpanSlot:
         yield from starting.progress()
         if starting.broken is not None:
             raise starting.broken
-        if len(starting.ready) == len(self.ranks):
+        if len(starting.ready) == len(self.ranks) and not starting.died:
             yield span_ready([starting.ready[rank] for rank in range(len(self.ranks))])
             return
         self._servers, self._died = starting.died, starting.ends
-        yield self._death()
+        if self._died:
+            yield self._death()
 
     def run_point(self, url: str, point: Any, attempt: int, processes: int = 1) -> Iterator[Any]:
         """Load rank 0. If another rank dies meanwhile the load ends, since nothing may ever come any more."""
@@ -154,7 +155,7 @@ class SpanSlot:
 
 
 class _Starting:
-    """The launches of all ranks, each in a thread of its own. Afterwards every rank is in `ready` or in `died`.
+    """The launches of all ranks, each in a thread of its own. Afterwards each is in `ready`, `died` or both.
 
     `broken`: what a rank's slot raised instead; a lost host before all else.
     """
@@ -165,7 +166,9 @@ class _Starting:
         self._peers_s = peers_s
         self._events: queue.Queue[tuple[int, StartEvent | Exception | None]] = queue.Queue()
         self._told: dict[int, StartProgress] = {}
+        self._shown: tuple[object, ...] = ()
         self._asked_to_end = False
+        self._end_at = float("inf")
         self.ready: dict[int, ServerReady] = {}
         self.died: dict[int, ServerDied] = {}
         self.ends: dict[int, RankEnd] = {}
@@ -175,26 +178,49 @@ class _Starting:
         """Start all, follow all: of the slowest rank whenever that changes."""
         for rank in range(len(self._ranks)):
             threading.Thread(target=self._follow, args=(rank,), daemon=True).start()
-        running, end_others_at, shown = len(self._ranks), float("inf"), None
+        running = len(self._ranks)
         while running:
-            left_s = max(end_others_at - time.monotonic(), 0.0)
             try:
-                rank, event = self._events.get(timeout=None if end_others_at == float("inf") else left_s)
+                rank, event = self._events.get(timeout=min(WATCH_S, max(self._end_at - time.monotonic(), 0.0)))
             except queue.Empty:
-                self._end_others()
-                end_others_at = float("inf")
+                self._look()
                 continue
             if event is None:
                 running -= 1
                 continue
             self._take(rank, event)
-            if not isinstance(event, StartProgress | ServerReady) and not self._asked_to_end:
-                end_others_at = min(end_others_at, time.monotonic() + self._peers_s)
-            if isinstance(event, StartProgress) and len(self._told) == len(self._ranks):
-                now = replace(slowest(self._told.values()), elapsed_s=event.elapsed_s, notes=self._notes(rank, event))
-                if shown is None or now.notes or (now.phase, now.done, now.free_gib) != shown:
-                    shown = (now.phase, now.done, now.free_gib)
-                    yield now
+            if isinstance(event, StartProgress) and (told := self._news(rank, event)) is not None:
+                yield told
+        self._look_at_ready()
+
+    def _look(self) -> None:
+        """Nothing came: whether it is time to end the ranks that are left, and whether those that were ready live."""
+        if time.monotonic() >= self._end_at:
+            self._end_at = float("inf")
+            self._end_others()
+        else:
+            self._look_at_ready()
+
+    def _look_at_ready(self) -> None:
+        """A rank that was ready before the others may have died since; of one that the whole is ready with, later."""
+        for rank in [rank for rank in self.ready if rank not in self.died]:
+            if len(self.ready) == len(self._ranks):
+                return
+            try:
+                died = self._ranks[rank].died(_NOTHING_SEEN)
+            except (SlotLost, TrialBroken) as error:
+                self._take(rank, error)
+                continue
+            if died is not None:
+                self._take(rank, died)
+
+    def _news(self, rank: int, event: StartProgress) -> StartProgress | None:
+        """What is to be told now that a rank has told this; None if nothing has changed for the whole."""
+        if len(self._told) < len(self._ranks):
+            return None
+        now = replace(slowest(self._told.values()), elapsed_s=event.elapsed_s, notes=self._notes(rank, event))
+        shown, self._shown = self._shown, (now.phase, now.done, now.free_gib)
+        return now if now.notes or shown != self._shown else None
 
     def _notes(self, rank: int, event: StartProgress) -> tuple[str, ...]:
         return tuple(f"rank {rank} on {self._ranks[rank].facts.host}: {note}" for note in event.notes)
@@ -219,6 +245,8 @@ class _Starting:
             self.ends[rank] = RankEnd(event.diagnosis, (time.monotonic(),), ended_itself=not stopped)
         elif self.broken is None or isinstance(event, SlotLost):
             self.broken = event
+        if not isinstance(event, StartProgress | ServerReady) and not self._asked_to_end:
+            self._end_at = min(self._end_at, time.monotonic() + self._peers_s)
 
     def _end_others(self) -> None:
         """Those that do not die of it by themselves: they would wait for their peer until their own time is up."""

@@ -8,14 +8,31 @@ from dataclasses import replace
 from orchestrator.outcome import Phase, PhaseFact
 from orchestrator.server_start import LaunchSpec, ServerReady, StartProgress
 
+# What ranks wait for each other in one exchange: NCCL 600 s, the barrier after loading 480 s.
+MARGIN_S = 60.0
+WAIT_S = 600.0 + MARGIN_S
+_ALONE = frozenset({Phase.LAUNCH, Phase.ARGS, Phase.SPAWN, Phase.SERVING})
 _PHASES = tuple(Phase)
 
 
 def rank_specs(spec: LaunchSpec, nnodes: int, dist_init_addr: str) -> list[LaunchSpec]:
     """What each host is to launch, rank 0 first. Only rank 0 answers requests, and so has a key."""
-    whole = replace(spec, nnodes=nnodes, dist_init_addr=dist_init_addr)
+    whole = _patient(replace(spec, nnodes=nnodes, dist_init_addr=dist_init_addr))
     followers = [replace(whole, node_rank=rank, network_key=None) for rank in range(1, nnodes)]
     return [whole, *followers]
+
+
+def _patient(spec: LaunchSpec) -> LaunchSpec:
+    """A rank that waits for a slower one is silent and idle, which is no hang until torch itself gives up."""
+    given = dict(spec.settings).get("dist_timeout")
+    wait_s = max(WAIT_S, given + MARGIN_S if isinstance(given, int | float) else 0.0)
+    budgets = tuple(
+        replace(b, silent_s=wait_s, silent_source="ranks may wait for each other")
+        if b.phase not in _ALONE and b.silent_s < wait_s
+        else b
+        for b in spec.phase_budgets
+    )
+    return replace(spec, phase_budgets=budgets, phase_timeout_s=max(spec.phase_timeout_s, wait_s))
 
 
 def slowest(told: Iterable[StartProgress]) -> StartProgress:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,15 @@ import zstandard
 
 from orchestrator.log_diagnosis import diagnose_log
 from orchestrator.outcome import Diagnosis, Label, Phase, PhaseFact
-from orchestrator.server_start import LaunchSpec, LoadSeen, ServerDied, ServerReady, StartEvent, StartProgress
+from orchestrator.server_start import (
+    LaunchSpec,
+    LoadSeen,
+    PhaseBudget,
+    ServerDied,
+    ServerReady,
+    StartEvent,
+    StartProgress,
+)
 from orchestrator.slot_port import SlotFacts, SlotLost, StopFacts
 from orchestrator.span_slot import SpanSlot
 
@@ -218,3 +227,41 @@ def test_the_log_holds_all_ranks_and_is_diagnosed_as_such(tmp_path: Path) -> Non
     verdict = diagnose_log(file, exit_code=-9)
     assert (verdict.file, verdict.diagnosis.label) == (f"{file} (rank 1 of 2 on gpu-1)", Label.OOM_WEIGHTS)
     assert verdict.diagnosis.line_number == 6
+
+
+def test_a_rank_that_dies_after_it_was_up_and_before_the_others_are_ends_the_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("orchestrator.span_slot.WATCH_S", 0.01)
+    waiting, up = Rank(0, at(Phase.WARMUP)), Rank(1, ready(1))
+    up.deaths = [died(Label.CUDA_IMA, phase=Phase.READY)]
+    *_, end = span(waiting, up).launch(SPEC)
+
+    assert isinstance(end, ServerDied)
+    assert (end.diagnosis.label, waiting._interrupted.is_set()) == (Label.CUDA_IMA, True)
+
+
+def test_what_a_rank_that_was_up_died_of_counts_also_if_the_others_died_first() -> None:
+    echoing, up = Rank(0, died(Label.PEER_RANK_FAILED)), Rank(1, ready(1))
+    echoing._after = up.ended
+    up.deaths = [died(Label.RUNTIME_OOM, phase=Phase.READY)]
+    *_, end = span(echoing, up).launch(SPEC)
+
+    assert isinstance(end, ServerDied)
+    assert end.diagnosis.label is Label.RUNTIME_OOM
+
+
+def test_a_rank_that_waits_for_a_slower_one_may_be_silent_for_as_long_as_torch_lets_it() -> None:
+    budgets = tuple(
+        PhaseBudget(phase, 100.0, 60.0, "seen", "seen") for phase in (Phase.LAUNCH, Phase.KV_POOL, Phase.SERVING)
+    )
+    ranks = [Rank(0, ready(0)), Rank(1, ready(1))]
+    list(span(*ranks).launch(replace(SPEC, phase_budgets=budgets, phase_timeout_s=90.0)))
+    for rank in ranks:
+        assert rank.spec is not None
+        assert [b.silent_s for b in rank.spec.phase_budgets] == [60.0, 660.0, 60.0]
+        assert rank.spec.phase_timeout_s == 660.0
+
+    list(span(*ranks).launch(replace(SPEC, settings=(("dist_timeout", 1200),), phase_budgets=budgets)))
+    assert ranks[0].spec is not None
+    assert ranks[0].spec.phase_budgets[1].silent_s == 1260.0
