@@ -78,8 +78,10 @@ class Cluster:
         """What ended a node, as Ray tells it."""
         import ray
 
-        told = [str(node.get("DeathReasonMessage") or "") for node in ray.nodes() if node["NodeID"] == node_id]
-        return next((text.strip() for text in told if text.strip()), "its raylet does not answer any more")
+        told = ""
+        with contextlib.suppress(ray.exceptions.RayError, RuntimeError, ConnectionError):
+            told = "".join(str(n.get("DeathReasonMessage") or "") for n in ray.nodes() if n["NodeID"] == node_id)
+        return told.strip() or "its raylet does not answer any more"
 
     def grant_slots(
         self, slots: Slots, engine: str, timeout_s: float, runtime: tuple[str, ...] = (), *,
@@ -172,7 +174,7 @@ class Cluster:
             gpus = sum(float(bundle.get("GPU", 0)) for bundle in group.get("bundles", {}).values())
             held[whose] = held.get(whose, 0.0) + gpus
         told = [f"{whose} {gpus:g} GPUs" for whose, gpus in sorted(held.items()) if self._run_id not in whose]
-        return f" Held: {', '.join(told)}." if told else " What holds the rest is no run of ours."
+        return f" Held: {', '.join(told)}." if told else " No other run of ours holds any now."
 
     def _remove_scratch(self) -> None:
         import ray
