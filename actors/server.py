@@ -88,7 +88,7 @@ class Server:
         """Launch and follow the server; the last event is ServerReady or ServerDied.
 
         Ready means: it printed SGLang's ready words (another server: its ready path answered 200), and then served a
-        request of ours.
+        request of ours. A part that serves no requests is ready when it said so and its health path answered.
         """
         line = self._lifeline = self._line(spec, tuple(gpu_ids), host, port, log_path)
         try:
