@@ -1,7 +1,7 @@
 """A server on two nodes: what each of them says, and how one takes the other with it.
 
-The real one runs on two hosts made of namespaces (root is needed): its ranks find out by /dev/shm whether they share a
-host. It is told what Specsweep tells it: that alone brings the ranks together there.
+The real one runs on two hosts made of namespaces (root is needed), each with a /dev/shm of its own: by that its ranks
+find out which of them share a host.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Node:
     def scheduler(self) -> psutil.Process:
         return next(p for p in self.tree() if p.cmdline()[:1] and p.cmdline()[0].startswith("sglang::scheduler"))
 
-    def wait_for(self, text: str, seconds: float = 400.0) -> None:
+    def wait_for(self, text: str, seconds: float = 600.0) -> None:
         end = time.monotonic() + seconds
         while text not in self.log:
             assert self.process.poll() is None, self.log[-3000:]
