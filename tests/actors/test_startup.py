@@ -205,3 +205,13 @@ def test_lines_without_the_servers_own_prefix_are_left_as_they_are() -> None:
     assert clean("[01:33:10] Memory pool end") == LogLine("Memory pool end", "01:33:10")
     assert clean("[rank0]: RuntimeError: y [repeated 2x across cluster]") == LogLine("RuntimeError: y")
     assert clean("25%|##   | 3/12 [00:13<00:33]") == LogLine("25%|##   | 3/12 [00:13<00:33]")
+
+
+def test_a_real_rank_that_serves_no_requests_is_ready_once_its_schedulers_are_up() -> None:
+    log = Path(__file__).parents[1] / "data/captures/0.5.23-two-nodes/scheduler-of-node-1-killed-1.log"
+    timeline = StartupTimeline()
+    for line in log.read_text(encoding="utf-8").partition("Scheduler or DataParallelController")[0].splitlines()[:-1]:
+        timeline.advance(line, 1.0)
+
+    assert (timeline.is_ready, timeline.phase, timeline.kv_tokens) == (True, Phase.READY, 4096)
+    assert [fact.phase for fact in timeline.phases][-4:] == [Phase.DIST_INIT, Phase.WEIGHTS, Phase.KV_POOL, Phase.READY]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import permutations
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -33,6 +34,9 @@ ECHOES = (
 )
 
 
+REAL = Path(__file__).parents[1] / "data/captures/0.5.23-two-nodes"
+
+
 def end(label: Label, phase: Phase = Phase.SERVING, told: float = 0.0, *, itself: bool = True) -> RankEnd:
     return RankEnd(Diagnosis(label, phase, "a line", 3, -9), (told,), ended_itself=itself)
 
@@ -57,6 +61,24 @@ def test_a_rank_that_died_without_a_word_is_the_cause_of_what_the_others_say(ech
 
 def test_a_log_alone_that_tells_nothing_is_no_cause() -> None:
     assert first_cause([end(Label.UNKNOWN, itself=False), end(Label.PEER_RANK_FAILED)]) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "codes", "cause", "labels"),
+    [
+        ("scheduler-of-node-1-killed", (-9, 0), 1, [Label.PEER_RANK_FAILED, Label.HOST_OOM]),
+        ("node-0-killed", (-9, -9), 0, [Label.UNKNOWN, Label.PEER_RANK_FAILED]),
+        ("each-alone", (-9, -9), 0, [Label.NCCL_INIT, Label.NCCL_INIT]),
+    ],
+)
+def test_real_ranks_on_two_hosts_are_told_apart(
+    name: str, codes: tuple[int, int], cause: int, labels: list[Label]
+) -> None:
+    logs = [(REAL / f"{name}-{rank}.log").read_bytes() for rank in (0, 1)]
+    told = [diagnose(split_log(log), exit_code=code) for log, code in zip(logs, codes, strict=True)]
+
+    assert [diagnosis.label for diagnosis in told] == labels
+    assert first_cause([RankEnd(diagnosis, (1.0,), ended_itself=True) for diagnosis in told]) == cause
 
 
 def test_of_two_causes_the_earlier_counts() -> None:
