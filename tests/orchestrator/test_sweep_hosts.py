@@ -94,6 +94,7 @@ def test_a_slot_that_comes_while_none_is_left_goes_on_with_the_run(tmp_path: Pat
     run = RunDirectory.create(tmp_path / "run", SCENARIO)
     first, second = slot_on("a"), slot_on("b")
     first.lose_at = run.plan(SCENARIO, [""]).slots[0][1].trial_id
+    second._pause_s = 0.05  # so that the main thread has nothing to store in between
     source = Later()
     asked: list[bool] = []
 
