@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from orchestrator import __version__
+from orchestrator.cluster_cli import cluster
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -228,3 +229,6 @@ def schema() -> None:
     from orchestrator.scenario import json_schema
 
     click.echo(json.dumps(json_schema(), indent=2))
+
+
+main.add_command(cluster)
