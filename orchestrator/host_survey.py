@@ -39,7 +39,7 @@ def survey(cluster: Cluster, scenario: Scenario | None = None) -> list[Surveyed]
             continue
         off_s, error_s = clock_off(lambda host=host: _clock_of(cluster, host))  # type: ignore[misc]
         found.append(Surveyed(host, answer, HostSeen(host.name, host.gpus, answer, off_s, error_s)))
-    return found
+    return sorted(found, key=lambda known: known.host.name)
 
 
 def clock_off(
