@@ -28,7 +28,7 @@ CORE = {
     "dialect", "draw_check", "errors", "extra_body", "faked_check", "diagnosis_page", "failed_lineage",
     "failed_start", "faked_results", "gpu_arch", "host_match", "launch_check", "limits", "lineages", "load_document",
     "host_report", "raylet_settings", "start_command", "cluster_address", "cluster_file", "cluster_finding",
-    "cluster_check", "cluster_ports", "cluster_template", "host_warnings",
+    "cluster_check", "cluster_ports", "cluster_template", "host_warnings", "no_cluster",
     "host_event", "host_watch", "host_class", "gpu_neighbourhood",
     "load_histogram", "load_spread", "metric_names", "metrics", "model_fault", "options", "outcome", "phase_budget",
     "planner", "point_metrics", "point_validity", "ranking", "records", "recovery", "recovery_moves", "remedies",
