@@ -112,6 +112,10 @@ class Cluster:
         threading.Thread(target=self._beat, daemon=True).start()
         return kept
 
+    def class_of(self, host: HostFacts) -> str | None:
+        """The class of a host on which the run has, or had, a slot."""
+        return self._maker.known_class(host) if self._maker else None
+
     def ask_for(self, place: SlotPlace) -> Grant:
         """Ask Ray for what a slot needs."""
         assert self._wanted is not None
@@ -167,7 +171,7 @@ class Cluster:
             gpus = sum(float(bundle.get("GPU", 0)) for bundle in group.get("bundles", {}).values())
             held[whose] = held.get(whose, 0.0) + gpus
         told = [f"{whose} {gpus:g} GPUs" for whose, gpus in sorted(held.items()) if self._run_id not in whose]
-        return f" Held: {', '.join(told)}." if told else " What holds the rest is no run of ours."
+        return f" Held: {', '.join(told)}." if told else " No other run of ours holds any now."
 
     def _remove_scratch(self) -> None:
         import ray
