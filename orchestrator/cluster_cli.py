@@ -34,7 +34,7 @@ def check(file: Path, as_json: bool) -> None:
 @click.option("--key", metavar="FILE", help="Private ssh key for all hosts; default: what ssh itself finds.")
 @click.option("--python", metavar="NAME", help="Interpreter on the hosts; default: of this version, e.g. python3.11.")
 @click.option(
-    "-o", "--out", type=FILE, default=Path("ray_cluster.yaml"), metavar="FILE", show_default=True,
+    "-o", "--out", type=FILE, default=Path("cluster.yaml"), metavar="FILE", show_default=True,
     help="Where to write it.",
 )  # fmt: skip
 @click.option("--force", is_flag=True, help="Write over a file that is there.")

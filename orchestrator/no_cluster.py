@@ -8,7 +8,7 @@ TOKEN = (
     "name its file by RAY_AUTH_TOKEN_PATH, with RAY_AUTH_MODE=token."
 )
 NO_HOST = (
-    "The address answers, but Ray takes drivers on hosts of the cluster only: run this on one of them, mostly the head, "
+    "The address answers, but Ray takes drivers on hosts of the cluster only: run it on one of them, mostly the head, "
     "or send it there by `specsweep submit`. If this is such a host, its raylet does not run."
 )
 

@@ -33,10 +33,10 @@ def cluster(*words: str) -> Result:
 def test_what_init_writes_passes_check_with_no_warning() -> None:
     assert cluster("init", *HOSTS).exit_code == 0
 
-    said = cluster("check", "ray_cluster.yaml")
-    assert said.output == "ray_cluster.yaml: no faults, 0 warnings\n"
+    said = cluster("check", "cluster.yaml")
+    assert said.output == "cluster.yaml: no faults, 0 warnings\n"
     assert said.exit_code == 0
-    assert yaml.safe_load(Path("ray_cluster.yaml").read_text())["provider"]["worker_ips"] == ["10.0.0.2", "10.0.0.3"]
+    assert yaml.safe_load(Path("cluster.yaml").read_text())["provider"]["worker_ips"] == ["10.0.0.2", "10.0.0.3"]
 
 
 def test_init_makes_a_token_of_256_bits_that_only_the_user_can_read(home: Path) -> None:
@@ -62,17 +62,15 @@ def test_a_token_elsewhere_is_the_one_that_is_sent(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "t"))
     cluster("init", *HOSTS)
 
-    assert yaml.safe_load(Path("ray_cluster.yaml").read_text())["file_mounts"] == {
-        "~/.ray/auth_token": str(tmp_path / "t")
-    }
-    assert cluster("check", "ray_cluster.yaml").exit_code == 0
+    assert yaml.safe_load(Path("cluster.yaml").read_text())["file_mounts"] == {"~/.ray/auth_token": str(tmp_path / "t")}
+    assert cluster("check", "cluster.yaml").exit_code == 0
 
 
 def test_init_writes_over_nothing_without_force() -> None:
-    Path("ray_cluster.yaml").write_text("mine")
+    Path("cluster.yaml").write_text("mine")
 
     said = cluster("init", *HOSTS)
-    assert (said.exit_code, Path("ray_cluster.yaml").read_text()) == (2, "mine")
+    assert (said.exit_code, Path("cluster.yaml").read_text()) == (2, "mine")
     assert "is there already" in said.output
     assert cluster("init", *HOSTS, "--force").exit_code == 0
 
@@ -96,7 +94,7 @@ def test_init_refuses_what_cannot_be_right_and_leaves_nothing(words: tuple[str, 
 
     assert said.exit_code == 2
     assert told in said.output
-    assert not Path("ray_cluster.yaml").exists()
+    assert not Path("cluster.yaml").exists()
     assert not (home / ".ray").exists()
 
 
@@ -128,7 +126,7 @@ def test_a_token_that_others_can_read_is_warned_of(home: Path) -> None:
     cluster("init", *HOSTS)
     (home / ".ray/auth_token").chmod(0o644)
 
-    said = cluster("check", "ray_cluster.yaml")
+    said = cluster("check", "cluster.yaml")
     assert f"others can read {home}/.ray/auth_token: chmod 600" in said.output
     assert said.exit_code == 0
 
