@@ -88,7 +88,7 @@ def test_commands_and_flags_that_pages_show_exist(path: Path) -> None:
 def test_commands_at_the_start_of_a_line_exist(path: Path) -> None:
     names = {words[0] for words in commands_of(main)}
     called = re.findall(
-        r"(?:`|^    )(?:\S+/)?(?:specsweep|python -m orchestrator) ([a-z-]+)", path.read_text("utf-8"), re.M
+        r"(?:`|^    )(?:\S+/)?(?:specsweep|python -m orchestrator) ([a-z][a-z-]+)", path.read_text("utf-8"), re.M
     )
 
     assert [name for name in called if name not in names] == []
