@@ -167,16 +167,26 @@ def test_ray_itself_takes_what_we_write() -> None:
         ("setup_commands:  #", "setup_comands:  #", "Ray refuses it: Additional properties are not allowed"),
         ("ssh_user:", "ssh_usr:", "Additional properties are not allowed ('ssh_usr' was unexpected)"),
         ("max_workers: 2", "head_node: {a: 1}", "head_node is not supported for on-premise clusters"),
+        ("max_workers: 2", "worker_nodes: {a: 1}", "worker_nodes is not supported for on-premise clusters"),
+        ("max_workers: 2", "available_node_types: {a: {}}", "available_node_types is not supported for on-premise"),
+        ("  worker_ips: [10.0.0.2, 10.0.0.3]\n", "", "Please supply a `head_ip` and list of `worker_ips`"),
         ("  head_ip: 10.0.0.1  #", "  #", "Please supply a `head_ip`"),
         ("[10.0.0.2, 10.0.0.3]", "10.0.0.2", "is not of type 'array'"),
         ("worker_setup_commands: []", "worker_setup_commands: ls", "Ray refuses it: "),
     ],
 )
 def test_what_ray_refuses_is_a_finding_of_ours(old: str, new: str, told: str) -> None:
+    assert old in GOOD
     (finding,) = ray_verdict(tree_of(GOOD.replace(old, new))).findings
 
     assert told in finding.message
     assert finding.is_fault
+
+
+@pytest.mark.parametrize(("old", "new"), [('cluster_name: "specsweep"\n', ""), ("max_workers: 2", "min_workers: 1")])
+def test_what_ray_fills_in_or_takes_is_no_finding_of_rays(old: str, new: str) -> None:
+    assert old in GOOD
+    assert ray_verdict(tree_of(GOOD.replace(old, new))).findings == ()
 
 
 def test_a_typo_in_provider_is_one_that_only_we_find() -> None:
