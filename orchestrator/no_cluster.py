@@ -12,6 +12,8 @@ NO_HOST = (
     "or send it there by `specsweep submit`. If this is such a host, its raylet does not run."
 )
 
+SHORTER = "Ray's sockets need a short path: set TMPDIR to a folder such as /tmp."
+
 
 def no_cluster(address: str, told: str) -> str:
     """The whole message for a user. `told` is what Ray printed, or its error; its last line counts."""
@@ -24,4 +26,4 @@ def _todo(told: str) -> str:
         return TOKEN
     if "Failed to connect to Ray cluster" in told or "Can't find a `node_ip_address.json`" in told:
         return NO_HOST
-    return START
+    return SHORTER if "AF_UNIX path length" in told else START

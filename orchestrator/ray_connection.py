@@ -72,7 +72,7 @@ def connect(connection: Connection, run_id: str) -> Cluster:
     with _stderr_kept() as said:
         try:
             ray.init(**options)
-        except (ConnectionError, RuntimeError, ValueError) as error:
+        except (OSError, RuntimeError, ValueError) as error:
             told = said() or str(error)
             raise ClusterRefusal(no_cluster(connection.address, told)) from error
     return Cluster(run_id, connection.address)

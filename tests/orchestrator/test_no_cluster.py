@@ -17,6 +17,10 @@ WRONG_TOKEN = (
     [
         (WRONG_TOKEN, "This machine has another token than the cluster, or none"),
         ("Failed to connect to Ray cluster at 10.77.0.10:6379", "Ray takes drivers on hosts of the cluster only"),
+        (
+            "validate_socket_filename failed: AF_UNIX path length cannot exceed 107 bytes: /a/b",
+            "set TMPDIR to a folder",
+        ),
         ("ConnectionRefusedError: [Errno 111] Connection refused", "Start one with `ray up ray_cluster.yaml`"),
         ("", "Start one with `ray up ray_cluster.yaml`"),
     ],
