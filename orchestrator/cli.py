@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from orchestrator import __version__
+from orchestrator.cluster_cli import cluster
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -96,12 +97,13 @@ def memory(**options: Any) -> None:
 
 @main.command()
 @click.option("--address", metavar="auto|local|HOST:PORT", help="Ray cluster; default: a running one, else embedded.")
+@click.option("--scenario", type=SCENARIO, metavar="FILE", help="Which hosts it would use, and is its model there.")
 @click.option("--json", "as_json", is_flag=True, help="For machines.")
-def hosts(address: str | None, as_json: bool) -> None:
-    """List the cluster's hosts: GPUs, memory, labels, and who occupies what."""
+def hosts(address: str | None, scenario: Path | None, as_json: bool) -> None:
+    """List the cluster's hosts: GPUs, software, labels, who occupies what, and what is wrong for a benchmark."""
     from orchestrator.hosts_command import show_hosts
 
-    show_hosts(address, as_json=as_json, console=_console())
+    show_hosts(address, scenario, as_json=as_json, console=_console())
 
 
 @main.command()
@@ -228,3 +230,6 @@ def schema() -> None:
     from orchestrator.scenario import json_schema
 
     click.echo(json.dumps(json_schema(), indent=2))
+
+
+main.add_command(cluster)

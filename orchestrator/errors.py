@@ -31,6 +31,7 @@ class ScenarioError(BadInput):
         self.file = file
         self.line = line
         self.key = key
+        self.message = message
 
 
 class ClusterRefusal(SpecsweepError):

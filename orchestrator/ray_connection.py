@@ -17,6 +17,7 @@ from typing import Any
 from actors.run_lease import dead_ray_folders
 from orchestrator.cluster import Cluster
 from orchestrator.errors import BadInput, ClusterRefusal
+from orchestrator.no_cluster import no_cluster
 
 PROBE_S = 10.0
 
@@ -71,9 +72,9 @@ def connect(connection: Connection, run_id: str) -> Cluster:
     with _stderr_kept() as said:
         try:
             ray.init(**options)
-        except (ConnectionError, RuntimeError, ValueError) as error:
+        except (OSError, RuntimeError, ValueError) as error:
             told = said() or str(error)
-            raise ClusterRefusal(_no_cluster(connection.address, told)) from error
+            raise ClusterRefusal(no_cluster(connection.address, told)) from error
     return Cluster(run_id, connection.address)
 
 
@@ -96,7 +97,7 @@ def _probe(address: str) -> None:
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=PROBE_S).close()
     except OSError as error:
-        raise ClusterRefusal(_no_cluster(address, f"{type(error).__name__}: {error}")) from None
+        raise ClusterRefusal(no_cluster(address, f"{type(error).__name__}: {error}")) from None
 
 
 def _own_folder() -> Path:
@@ -121,14 +122,6 @@ def _own_token(folder: Path) -> None:
 def _own_packages() -> list[Path]:
     root = Path(__file__).resolve().parent.parent
     return [root / "orchestrator", root / "actors"]
-
-
-def _no_cluster(address: str, told: str) -> str:
-    last = told.strip().splitlines()[-1] if told.strip() else "no answer"
-    return (
-        f"no Ray cluster at --address {address}: {last}\n"
-        "Start one with `ray up ray_cluster.yaml`, or use --address local to embed one on this machine."
-    )
 
 
 @contextlib.contextmanager

@@ -27,7 +27,9 @@ CORE = {
     "model_shape", "pool_budget", "quantization", "weight_budget", "command_template", "config_env", "config_label",
     "dialect", "draw_check", "errors", "extra_body", "faked_check", "diagnosis_page", "failed_lineage",
     "failed_start", "faked_results", "gpu_arch", "host_match", "launch_check", "limits", "lineages", "load_document",
-    "host_report", "host_event", "host_watch", "host_class", "gpu_neighbourhood",
+    "host_report", "raylet_settings", "start_command", "cluster_address", "cluster_file", "cluster_finding",
+    "cluster_check", "cluster_ports", "cluster_template", "host_warnings", "no_cluster",
+    "host_event", "host_watch", "host_class", "gpu_neighbourhood",
     "load_histogram", "load_spread", "metric_names", "metrics", "model_fault", "options", "outcome", "phase_budget",
     "planner", "point_metrics", "point_validity", "ranking", "records", "recovery", "recovery_moves", "remedies",
     "request_columns", "resolved_settings", "rule_terms", "run_configs", "run_repairs", "scenario", "scenario_check",
@@ -87,6 +89,7 @@ def test_ray_is_known_at_the_edges_only() -> None:
         "orchestrator/ray_slot.py",
         "orchestrator/slot_grant.py",
         "orchestrator/ray_ensemble.py",
+        "orchestrator/ray_schema.py",
         "actors/slot_actor.py",
     }
 
