@@ -73,6 +73,7 @@ class RunDirectory:
         run._repair()
         run._end_torn_trials([*make_plan(scenario, 1).trials, *run.lineages.repaired_trials()])
         _write_manifest(paths, run.run_id, scenario, starts=[*manifest["starts"], driver_facts()])
+        paths.result.unlink(missing_ok=True)  # of an earlier end, which is none any more
         run._journal.append("run_resumed", at=utc_now())
         return run
 
@@ -164,6 +165,11 @@ class RunDirectory:
         """Store the server's log; earlier attempts keep theirs under their number."""
         file = self.paths.server_log(trial.trial_id)
         write_whole(file if attempt == 1 else file.with_name(f"server-{attempt}.log.zst"), compressed)
+
+    @property
+    def is_discarded(self) -> bool:
+        """Whether nothing of the run remains."""
+        return self._discarded
 
     def discard(self) -> None:
         """Remove a run in which nothing was started, so that its name is free again."""
