@@ -161,8 +161,8 @@ def stop(request: StopRequest, console: Console) -> None:
     if job.grace_s < LEAST_GRACE_S and not request.kill:
         raise BadInput(
             f"Ray would kill job {job.job_id} after {job.grace_s:g} s, before its servers have ended: it was "
-            "submitted without RAY_JOB_STOP_WAIT_TIME_S. Guards on the hosts end the servers all the same, and finished "
-            "points are kept: --kill does it"
+            "submitted without RAY_JOB_STOP_WAIT_TIME_S. Guards on the hosts end the servers all the same, and "
+            "finished points are kept: --kill does it"
         )
     talk(client.stop(job.job_id))
     if not request.wait:

@@ -164,6 +164,6 @@ def _zipped(members: dict[str, bytes]) -> bytes:
 def _too_large(size: int, members: dict[str, bytes]) -> str:
     largest: Sequence[str] = sorted(members, key=lambda name: -len(members[name]))[:1]
     return (
-        f"{size / 2**20:.0f} MiB is more than the {MOST_MIB} MiB that a dashboard takes (largest: {', '.join(largest)}). Copy "
-        "the file to the same absolute path on every host, name it so in the scenario, and submit with --on-hosts"
+        f"{size / 2**20:.0f} MiB are more than the {MOST_MIB} that a dashboard takes (largest: {', '.join(largest)}). "
+        "Copy the file to the same absolute path on every host, name it so in the scenario, and submit with --on-hosts"
     )

@@ -34,6 +34,8 @@ from orchestrator.trial_run import (
 )
 
 MOST_EVIDENCE = 240
+# Without a terminal: so many routine lines at once, then one in so many seconds, and a summary at least so often.
+MOST_ROUTINE, ROUTINE_S, SUMMARY_S = 40, 5.0, 60.0
 
 
 @dataclass
@@ -57,6 +59,23 @@ class _Counts:
     started: float = field(default_factory=time.monotonic)
 
 
+class _Allowance:
+    """How many routine lines a log may still get: a run of many slots would fill it with several a second."""
+
+    def __init__(self, now: float) -> None:
+        self._left, self._at = float(MOST_ROUTINE), now
+        self.held_back = 0
+
+    def grants(self, now: float) -> bool:
+        self._left = min(MOST_ROUTINE, self._left + (now - self._at) / ROUTINE_S)
+        self._at = now
+        if self._left < 1:
+            self.held_back += 1
+            return False
+        self._left -= 1
+        return True
+
+
 class Progress:
     """A Watcher. Use as a context manager; `live` is on for terminals."""
 
@@ -70,6 +89,7 @@ class Progress:
         self._total_trials, self._total_points = len(plan.trials), plan.points
         self._live = Live(get_renderable=self._render, console=console, refresh_per_second=2, transient=True)
         self._is_live = console.is_terminal
+        self._allowance, self._summed_at = _Allowance(clock()), clock()
 
     def __enter__(self) -> Self:
         if self._is_live:
@@ -79,8 +99,15 @@ class Progress:
     def __exit__(self, *_: Any) -> None:
         if self._is_live:
             self._live.stop()
+        else:
+            self._say_summary(self._clock())
 
     def saw(self, slot: str, happening: Happening) -> None:
+        self._saw(slot, happening)
+        if not self._is_live and self._clock() - self._summed_at >= SUMMARY_S:
+            self._say_summary(self._clock())
+
+    def _saw(self, slot: str, happening: Happening) -> None:
         view = self._views[slot]
         notes: tuple[str, ...] = getattr(happening, "notes", ())
         for note in (n for n in notes if n not in view.told):
@@ -95,7 +122,7 @@ class Progress:
                 view.doing = _phase_text(happening)
             case ServerReady():
                 self._doing(view, "ready")
-                self._say(slot, f"{view.config}: ready after {happening.start_s:.1f} s")
+                self._say_routine(slot, f"{view.config}: ready after {happening.start_s:.1f} s")
                 for change in setting_changes(view.asked, happening.resolved):
                     self._say(slot, f"{view.config}: {change}")
             case PointBegan(point):
@@ -105,7 +132,8 @@ class Progress:
                 view.tokens += _output_tokens(batch)
             case PointEnded(point, _, report, _):
                 self._counts.points += 1
-                self._say(slot, f"{view.config}: {point.spec.workload} {point.spec.level}: {report.requests} requests")
+                told = f"{point.spec.workload} {point.spec.level}: {report.requests} requests"
+                self._say_routine(slot, f"{view.config}: {told}")
             case TrialEnded() | TrialSpared() | PointRepeated():
                 self._saw_end(slot, view, happening)
             case _:
@@ -171,6 +199,15 @@ class Progress:
                 return f"trying the same again ({how})"
             case NoMove(reason):
                 return f"no further try: {reason}"
+
+    def _say_routine(self, slot: str, text: str) -> None:
+        if self._is_live or self._allowance.grants(self._clock()):
+            self._say(slot, text)
+
+    def _say_summary(self, now: float) -> None:
+        """One line on how far the run is; `specsweep status` reads it."""
+        held, self._allowance.held_back, self._summed_at = self._allowance.held_back, 0, now
+        self._say("progress", self._summary(now) + (f" ({held} lines not shown)" if held else ""))
 
     def _say(self, slot: str, text: str) -> None:
         minutes, seconds = divmod(int(self._clock() - self._counts.started), 60)
