@@ -59,7 +59,7 @@ def pack(scenario: Scenario, file: Path | None, *, on_hosts: bool = False) -> Jo
 
     BadInput or ScenarioError with the line for a file that cannot be sent.
     """
-    told = scenario.model_dump(mode="json")
+    told = scenario.model_dump(mode="json", exclude_unset=True)
     members: dict[str, bytes] = {}
     for named in named_files(scenario):
         if on_hosts:
@@ -69,7 +69,8 @@ def pack(scenario: Scenario, file: Path | None, *, on_hosts: bool = False) -> Jo
         members |= contents
         _assign(told, named.key, named.prefix + folder)
     text = yaml.safe_dump(told, sort_keys=False, allow_unicode=True)
-    scenario_from_tree(parse_yaml(text.encode(), SCENARIO_NAME))
+    sent = scenario_from_tree(parse_yaml(text.encode(), SCENARIO_NAME))
+    assert sent.model_dump(mode="json", exclude_unset=True) == told, "YAML changed a value on the way"
     is_secret = holds_secrets(storable(scenario)) or (
         scenario.engine.kind == "attach" and API_KEY_VARIABLE in os.environ
     )
