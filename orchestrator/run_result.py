@@ -66,7 +66,8 @@ class RunResult:
         """The documented form (docs/operations.md)."""
         told = asdict(self)
         ending = told.pop("ending")
-        return {"schema": RESULT_SCHEMA, **ending, **told, "hosts_quarantined": list(self.hosts_quarantined)}
+        lists = {"hosts_quarantined": list(self.hosts_quarantined), "picks": list(told["picks"])}
+        return {"schema": RESULT_SCHEMA, **ending, **told, **lists}
 
     def line(self) -> str:
         """The line of a job's log."""

@@ -130,15 +130,11 @@ def keep_result(end: JobEnd, console: Console) -> None:
 
 
 def with_resume(end: JobEnd, address: str) -> str:
-    """The message of an end, and how to go on from here rather than on the head."""
-    result = end.told.result
-    message = end.ending.message
-    if result is not None and result.resume and result.run_dir:
-        return (
-            f"{message}\nFrom here: specsweep submit --resume {result.run_dir} --address {address} (with the scenario "
-            "before --resume, if it has secrets or names files)"
-        )
-    return message
+    """The message of an end, with the command that goes on from here instead of the one for the head."""
+    result, message = end.told.result, end.ending.message
+    if result is None or result.resume is None:
+        return message
+    return message.replace(result.resume, f"specsweep submit --resume {result.run_dir} --address {address}")
 
 
 def _how_to_follow(job_id: str, address: str) -> str:
