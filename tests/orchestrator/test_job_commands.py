@@ -188,8 +188,7 @@ def test_runs_are_listed_with_their_progress_and_how_they_ended(head: FakeDashbo
     head.add("small-1", progress, metadata=ours, start_time=1000)
     by_hand = "python -m orchestrator run scenarios/quickstart.yaml"
     head.add(
-        "raysubmit_1", "Run directory: /runs/small-1
-" + STOPPED.line(),
+        "raysubmit_1", "Run directory: /runs/small-1\n" + STOPPED.line(),
         entrypoint=by_hand, status="FAILED", start_time=2000, end_time=63000,
     )  # fmt: skip
     head.add("other", entrypoint="python train.py")
@@ -310,5 +309,5 @@ def test_what_is_no_dashboard_is_refused(given: str) -> None:
 
 
 def test_where_nothing_listens_the_way_there_is_told(said: Console) -> None:
-    with pytest.raises(ClusterRefusal, match=r"no Ray dashboard answers at --address http://127\.0\.0\.1:1: .*\n.*ssh -L"):
+    with pytest.raises(ClusterRefusal, match=r"no Ray dashboard answers at --address http://127.0.0.1:1: .*\n.*ssh -L"):
         show_status(None, "127.0.0.1:1", as_json=True, console=said)

@@ -36,11 +36,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "tokens").mkdir()
     (tmp_path / "tokens/tokenizer.json").write_text("{}")
     (tmp_path / "tokens/model.safetensors").write_text("not sent")
-    (tmp_path / "small.yaml").write_text(
-        MINIMAL.replace("- name: chat\n", "- {name: chat, dataset: 'file:data/prompts.jsonl', tokenizer: tokens, ")
-        .replace("    concurrency: [1, 4]\n", "concurrency: [1, 4]}\n")
-        .replace("  kind: emulator\n", "  kind: emulator\n  faults: faults.yaml\n")
+    named = MINIMAL.replace("  kind: emulator\n", "  kind: emulator\n  faults: faults.yaml\n").replace(
+        "  - name: chat\n", "  - name: chat\n    dataset: file:data/prompts.jsonl\n    tokenizer: tokens\n"
     )
+    (tmp_path / "small.yaml").write_text(named)
     return tmp_path
 
 
