@@ -14,15 +14,17 @@ import orjson
 from rich.console import Console
 
 from orchestrator.job_place import in_job, job_id
-from orchestrator.journal import finished_work
+from orchestrator.journal import finished_work, read_events
 from orchestrator.paths import write_whole
-from orchestrator.planner import make_plan
 from orchestrator.provenance import utc_now
 from orchestrator.run_directory import RunDirectory
 from orchestrator.run_ranking import RunRanking
 from orchestrator.run_result import RunResult, ending_of, picks_of, trial_counts
 from orchestrator.scenario import Scenario
 from orchestrator.sweep import SweepResult
+
+# The event of the journal about a host that was lost too often, and is not used again in the run.
+QUARANTINED = "host_quarantined"
 
 
 class RunAccount:
@@ -88,11 +90,13 @@ class RunAccount:
     def _measured(self, scenario: Scenario, directory: RunDirectory, *, resumable: bool) -> dict[str, Any]:
         state, root = directory.state, directory.paths.root
         outcomes = {trial: str(end["outcome"]) for trial, end in state.outcomes.items()}
-        missing = make_plan(scenario, 1, finished_work(state), directory.lineages.stand_ins).points
+        missing = directory.plan(scenario, (), finished_work(state)).points
+        put_aside = (e["host"] for e in read_events(directory.paths.journal) if e["event"] == QUARANTINED)
         return {
             "run_id": directory.run_id,
             "run_dir": str(root),
-            "trials": trial_counts((t.trial_id for t in make_plan(scenario, 1).trials), outcomes),
+            "trials": trial_counts((t.trial_id for t in directory.plan(scenario, ()).trials), outcomes),
             "points": {"measured": len(state.done_points), "missing": missing},
+            "hosts_quarantined": tuple(dict.fromkeys(put_aside)),
             "resume": f"specsweep run --resume {root}" if resumable else None,
         }

@@ -13,7 +13,6 @@ from orchestrator.job_log import RUN_DIRECTORY_LINE
 from orchestrator.job_place import in_job, lasting, runs_parent
 from orchestrator.journal import finished_work
 from orchestrator.options import SettingsFault
-from orchestrator.planner import make_plan
 from orchestrator.ranking_table import print_rankings
 from orchestrator.redaction import holds_secrets, storable
 from orchestrator.run_account import RunAccount
@@ -62,7 +61,7 @@ def _run(request: RunRequest, console: Console, account: RunAccount, early: Earl
         console.print(RUN_DIRECTORY_LINE + str(directory.paths.root), soft_wrap=True, markup=False, highlight=False)
     done = finished_work(directory.state)
     try:
-        if make_plan(scenario, 1, done, directory.lineages.stand_ins).trials:
+        if directory.plan(scenario, (), done).trials:
             use = ClusterUse(request.address, request.evict, request.yes)
             account.swept = sweep_on_cluster(scenario, directory, done, use, console, early)
         else:

@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import json
 import secrets
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
@@ -20,7 +21,7 @@ from orchestrator.journal import Journal, RunState, read_events, replay
 from orchestrator.lineages import Lineages, Recovery
 from orchestrator.outcome import Cancelled, Measured, Outcome
 from orchestrator.paths import RunPaths, write_whole
-from orchestrator.planner import make_plan
+from orchestrator.planner import Plan, make_plan
 from orchestrator.provenance import driver_facts, utc_now
 from orchestrator.redaction import storable
 from orchestrator.run_tables import NO_NOTES, EndNotes, Place, RunFacts, load_row, server_from_json, trial_row
@@ -94,6 +95,10 @@ class RunDirectory:
         rows = dataset.salvage_streams(self.paths)
         if rows:
             self._journal.append("partial_kept", rows=rows)
+
+    def plan(self, scenario: Scenario, slots: Sequence[str], done: frozenset[str] = frozenset()) -> Plan:
+        """What is left to do on these slots."""
+        return make_plan(scenario, max(1, len(slots)), done, self.lineages.stand_ins)
 
     def _end_torn_trials(self, trials: list[Trial]) -> None:
         """Trials that had begun when the driver ended: tell what is known of them."""

@@ -125,6 +125,15 @@ def test_the_result_names_the_winner_of_each_objective(monkeypatch: pytest.Monke
     assert (pick["config_id"], pick["value"]) == (ranked["config_id"], ranked["value"])
 
 
+def test_hosts_that_were_put_aside_are_named(monkeypatch: pytest.MonkeyPatch, scenario_file: Path) -> None:
+    def losing(scenario: Scenario, directory: RunDirectory) -> SweepResult:
+        for host in ("g2", "g1", "g2"):
+            directory._journal.append("host_quarantined", host=host, at="", reason="lost twice", slots=[])
+        return whole(scenario, directory)
+
+    assert ended(monkeypatch, scenario_file, losing)[1]["hosts_quarantined"] == ["g2", "g1"]
+
+
 def test_a_run_that_is_refused_leaves_no_directory_and_tells_it_in_the_file_of_the_user(
     monkeypatch: pytest.MonkeyPatch, scenario_file: Path
 ) -> None:
