@@ -49,7 +49,7 @@ def run(request: RunRequest, console: Console) -> Path:
     """Sweep, rank, print. Returns the run directory; raises SpecsweepError with the exit code for any bad end."""
     account = RunAccount(lasting(request.result, "--result") if request.result else None, console)
     early = EarlyInterrupt()
-    with account.told_at_the_end(), early.listening():
+    with early.listening(), account.told_at_the_end():
         return _run(request, console, account, early)
 
 

@@ -125,6 +125,16 @@ def test_the_result_names_the_winner_of_each_objective(monkeypatch: pytest.Monke
     assert (pick["config_id"], pick["value"]) == (ranked["config_id"], ranked["value"])
 
 
+def test_a_stop_while_the_run_is_ranked_is_told_too(monkeypatch: pytest.MonkeyPatch, scenario_file: Path) -> None:
+    monkeypatch.setattr(run_command, "rank_run", lambda root: os.kill(os.getpid(), signal.SIGTERM))
+
+    with pytest.raises(KeyboardInterrupt):
+        ended(monkeypatch, scenario_file, whole)
+
+    result = json.loads((scenario_file.parent / "run/result.json").read_text())
+    assert (result["exit_code"], result["verdict"], result["points"]["measured"]) == (130, "interrupted", 6)
+
+
 def test_hosts_that_were_put_aside_are_named(monkeypatch: pytest.MonkeyPatch, scenario_file: Path) -> None:
     def losing(scenario: Scenario, directory: RunDirectory) -> SweepResult:
         for host in ("g2", "g1", "g2"):
