@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +18,9 @@ from orchestrator.errors import BadInput, ClusterRefusal
 DASHBOARD_PORT = 8265
 ANSWER_S = 30.0
 UPLOAD_S = 600.0
-# A connection that says nothing for so long is dead: an ssh tunnel that went down does not tell.
-HEARTBEAT_S = 20.0
+# The dashboard answers no pings while it follows a log. After the first time without a line the job is asked whether it
+# is over; after the second the log is read anew, since a connection may die without a word.
+SILENT_S, ANEW_S = 60.0, 900.0
 ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
 _LOST = (aiohttp.ClientError, OSError, asyncio.TimeoutError)
 
@@ -159,18 +161,25 @@ class JobClient:
         return f"gcs://{name}"
 
     async def follow(self, job_id: str) -> AsyncIterator[str]:
-        """The log from its beginning, piece by piece, until the job is over. ConnectionLost if it breaks off."""
+        """The log from its beginning, piece by piece, mostly until the job is over. ConnectionLost if it breaks off."""
         wait = aiohttp.ClientTimeout(total=None, connect=ANSWER_S)
         try:
             async with (
                 aiohttp.ClientSession(headers=self._headers, timeout=wait) as session,
-                session.ws_connect(
-                    f"{self.address}/api/jobs/{job_id}/logs/tail", heartbeat=HEARTBEAT_S, max_msg_size=0
-                ) as socket,
+                session.ws_connect(f"{self.address}/api/jobs/{job_id}/logs/tail", max_msg_size=0) as socket,
             ):
-                async for message in socket:
-                    if message.type is aiohttp.WSMsgType.TEXT:
-                        yield message.data
+                heard = time.monotonic()
+                while True:
+                    try:
+                        message = await socket.receive(timeout=SILENT_S)
+                    except TimeoutError:
+                        if (await self.job(job_id)).is_over or time.monotonic() - heard > ANEW_S:
+                            return
+                        continue
+                    if message.type is not aiohttp.WSMsgType.TEXT:
+                        break
+                    heard = time.monotonic()
+                    yield message.data
                 if socket.close_code not in {None, aiohttp.WSCloseCode.OK}:
                     raise ConnectionLost(f"closed with code {socket.close_code}")
         except _LOST as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -36,6 +37,7 @@ from orchestrator.trial_run import (
 MOST_EVIDENCE = 240
 # Without a terminal: so many routine lines at once, then one in so many seconds, and a summary at least so often.
 MOST_ROUTINE, ROUTINE_S, SUMMARY_S = 40, 5.0, 60.0
+MOST_SLOTS = 4
 
 
 @dataclass
@@ -89,25 +91,23 @@ class Progress:
         self._total_trials, self._total_points = len(plan.trials), plan.points
         self._live = Live(get_renderable=self._render, console=console, refresh_per_second=2, transient=True)
         self._is_live = console.is_terminal
-        self._allowance, self._summed_at = _Allowance(clock()), clock()
+        self._allowance, self._ended = _Allowance(clock()), threading.Event()
 
     def __enter__(self) -> Self:
         if self._is_live:
             self._live.start()
+        else:
+            threading.Thread(target=self._say_summaries, daemon=True).start()
         return self
 
     def __exit__(self, *_: Any) -> None:
         if self._is_live:
             self._live.stop()
         else:
-            self._say_summary(self._clock())
+            self._ended.set()
+            self.say_summary()
 
     def saw(self, slot: str, happening: Happening) -> None:
-        self._saw(slot, happening)
-        if not self._is_live and self._clock() - self._summed_at >= SUMMARY_S:
-            self._say_summary(self._clock())
-
-    def _saw(self, slot: str, happening: Happening) -> None:
         view = self._views[slot]
         notes: tuple[str, ...] = getattr(happening, "notes", ())
         for note in (n for n in notes if n not in view.told):
@@ -204,10 +204,19 @@ class Progress:
         if self._is_live or self._allowance.grants(self._clock()):
             self._say(slot, text)
 
-    def _say_summary(self, now: float) -> None:
+    def _say_summaries(self) -> None:
+        """Also while nothing happens: weights may load for half an hour."""
+        while not self._ended.wait(SUMMARY_S):
+            self.say_summary()
+
+    def say_summary(self) -> None:
         """One line on how far the run is; `specsweep status` reads it."""
-        held, self._allowance.held_back, self._summed_at = self._allowance.held_back, 0, now
-        self._say("progress", self._summary(now) + (f" ({held} lines not shown)" if held else ""))
+        held, self._allowance.held_back = self._allowance.held_back, 0
+        told = [self._summary(self._clock()), *([f"{held} lines not shown"] if held else [])]
+        at_work = [(slot, view) for slot, view in list(self._views.items()) if view.config != "-"]
+        told += [f"{slot} {view.config}: {view.doing}" for slot, view in at_work[:MOST_SLOTS]]
+        told += [f"and {len(at_work) - MOST_SLOTS} more slots"] if len(at_work) > MOST_SLOTS else []
+        self._say("progress", "; ".join(told))
 
     def _say(self, slot: str, text: str) -> None:
         minutes, seconds = divmod(int(self._clock() - self._counts.started), 60)

@@ -12,7 +12,10 @@ from aiohttp import web
 
 
 class FakeDashboard:
-    """Jobs by id, each with a log. `breaks`: after so many characters a followed log breaks off, once each."""
+    """Jobs by id, each with a log. `breaks`: after so many characters a followed log breaks off, once each.
+
+    `pauses`: after so many characters nothing comes until somebody asks about the job, once each.
+    """
 
     def __init__(self, token: str | None = None) -> None:
         self.token = token
@@ -21,6 +24,8 @@ class FakeDashboard:
         self.packages: dict[str, bytes] = {}
         self.submitted: list[dict[str, Any]] = []
         self.breaks: list[int] = []
+        self.pauses: list[int] = []
+        self.asked = 0
         self.followed = 0
         self.new_log = ""
         self.ends: dict[str, Any] = {"status": "SUCCEEDED", "driver_exit_code": 0}
@@ -100,6 +105,7 @@ class FakeDashboard:
         return web.json_response({"submission_id": asked["submission_id"]})
 
     async def _job(self, request: web.Request) -> web.Response:
+        self.asked += 1
         job = self.jobs.get(request.match_info["job"])
         return web.Response(status=404, text="no such job") if job is None else web.json_response(job)
 
@@ -117,6 +123,12 @@ class FakeDashboard:
             assert request.transport is not None
             request.transport.abort()
             return socket
+        while self.pauses:
+            before, upto = self.asked, self.pauses.pop(0)
+            await socket.send_str(text[:upto])
+            text = text[upto:]
+            while self.asked == before:  # noqa: ASYNC110 - of a test, and asked from another task
+                await asyncio.sleep(0.005)
         for start in range(0, len(text), 7):
             await socket.send_str(text[start : start + 7])
         self.jobs[job_id] |= self.ends

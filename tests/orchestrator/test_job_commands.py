@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from orchestrator import job_follow, job_package, submit_command
+from orchestrator import job_client, job_follow, job_package, submit_command
 from orchestrator.errors import BadInput, ClusterRefusal, RunInterrupted, SpecsweepError
 from orchestrator.job_client import JobFacts, cluster_token, dashboard_address
 from orchestrator.job_commands import StopRequest, is_ours, show_logs, show_status, stop
@@ -120,6 +120,19 @@ def test_a_log_that_breaks_off_is_followed_on_without_a_line_twice(head: FakeDas
     assert head.followed == 4
     assert text(said).splitlines()[:3] == ["one", "two", "three"]
     assert text(said).count("two") == 1
+
+
+def test_a_log_without_a_line_for_long_is_not_taken_for_a_lost_connection(
+    head: FakeDashboard, said: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_client, "SILENT_S", 0.02)
+    head.add("small-1", "one\ntwo\nthree\n" + COMPLETE.line() + "\n")
+    head.pauses = [4, 3]
+
+    show_logs("small-1", head.address, follow=True, console=said)
+
+    assert head.followed == 1
+    assert text(said).splitlines()[:3] == ["one", "two", "three"]
 
 
 def test_ctrl_c_detaches_and_leaves_the_job_alone(
