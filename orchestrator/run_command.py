@@ -140,7 +140,9 @@ def _refuse_what_rules_refuse_by_now(root: Path, stored: Scenario) -> None:
 
 def _open_run(request: RunRequest, scenario: Scenario) -> RunDirectory:
     if request.resume is not None:
-        return RunDirectory.reopen(request.resume.expanduser(), scenario)
+        directory = RunDirectory.reopen(request.resume.expanduser(), scenario)
+        directory.paths.result.unlink(missing_ok=True)  # of an earlier end, which is none any more
+        return directory
     stamp = time.strftime("%Y%m%d-%H%M%S")
     given = lasting(request.run_dir, "--run-dir") if request.run_dir else None
     root = given or new_run_root(scenario.name, stamp, runs_parent())

@@ -74,7 +74,6 @@ class RunDirectory:
         run._repair()
         run._end_torn_trials([*make_plan(scenario, 1).trials, *run.lineages.repaired_trials()])
         _write_manifest(paths, run.run_id, scenario, starts=[*manifest["starts"], driver_facts()])
-        paths.result.unlink(missing_ok=True)  # of an earlier end, which is none any more
         run._journal.append("run_resumed", at=utc_now())
         return run
 
