@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from orchestrator import __version__
 from orchestrator.cluster_cli import cluster
-
-if TYPE_CHECKING:
-    from rich.console import Console
+from orchestrator.job_cli import JOB_COMMANDS
+from orchestrator.terminal import console as _console
 
 SCENARIO = click.Path(path_type=Path)
 
@@ -39,15 +38,6 @@ def main() -> None:
     """Find the SGLang speculation and memory settings that serve a model best, on every GPU host at once."""
 
 
-def _console() -> Console:
-    from rich.console import Console
-
-    console = Console()
-    if not console.is_terminal:
-        console.width = max(console.width, 160)
-    return console
-
-
 @main.command()
 @click.argument("scenario", type=SCENARIO, required=False)
 @click.option("--address", metavar="auto|local|HOST:PORT", help="Ray cluster; default: a running one, else embedded.")
@@ -56,6 +46,8 @@ def _console() -> Console:
 @click.option("--resume", type=SCENARIO, metavar="RUN", help="Continue a run: only what is missing is done.")
 @click.option("--evict", is_flag=True, help="End processes that are not ours and hold the slots' GPUs; asks before.")
 @click.option("--yes", is_flag=True, help="With --evict: do not ask.")
+@click.option("--result", type=SCENARIO, metavar="FILE", help="Write result.json here too, however the run ends.")
+@click.option("--sealed", metavar="NAME", hidden=True, help="Instead of SCENARIO: one that `submit` left on the head.")
 def run(scenario: Path | None, **options: Any) -> None:
     """Sweep SCENARIO over the cluster's slots, measure, and rank."""
     from orchestrator.run_command import RunRequest
@@ -233,3 +225,5 @@ def schema() -> None:
 
 
 main.add_command(cluster)
+for command in JOB_COMMANDS:
+    main.add_command(command)

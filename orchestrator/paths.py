@@ -34,6 +34,11 @@ class RunPaths:
         return self.root / "ranking.json"
 
     @property
+    def result(self) -> Path:
+        """How the run ended, written last; absent while it runs, and after a SIGKILL."""
+        return self.root / "result.json"
+
+    @property
     def dataset(self) -> Path:
         return self.root / "dataset"
 

@@ -17,6 +17,7 @@ from typing import Any
 from actors.run_lease import dead_ray_folders
 from orchestrator.cluster import Cluster
 from orchestrator.errors import BadInput, ClusterRefusal
+from orchestrator.job_place import shipped_with_job
 from orchestrator.no_cluster import no_cluster
 
 PROBE_S = 10.0
@@ -67,7 +68,7 @@ def connect(connection: Connection, run_id: str) -> Cluster:
             options["num_gpus"] = connection.emulated_gpus
     else:
         options["address"] = connection.address
-        if "RAY_JOB_ID" not in os.environ:
+        if not shipped_with_job():
             options["runtime_env"] = {"py_modules": [str(p) for p in _own_packages()]}
     with _stderr_kept() as said:
         try:
@@ -140,3 +141,13 @@ def _stderr_kept() -> Iterator[Any]:
         finally:
             os.dup2(saved, 2)
             os.close(saved)
+
+
+def head_store() -> Any:
+    """Ray's key-value store on the head of the cluster that RAY_ADDRESS names; a job reads it before `ray.init`."""
+    from ray._raylet import GcsClient  # type: ignore[attr-defined]
+
+    address = os.environ.get("RAY_ADDRESS", "")
+    if not address:
+        raise BadInput("--sealed is for jobs that `specsweep submit` starts")
+    return GcsClient(address=address)

@@ -211,6 +211,11 @@ class RunDirectory:
         file = self.paths.server_log(trial.trial_id)
         write_whole(file if attempt == 1 else file.with_name(f"server-{attempt}.log.zst"), compressed)
 
+    @property
+    def is_discarded(self) -> bool:
+        """Whether nothing of the run remains."""
+        return self._discarded
+
     def discard(self) -> None:
         """Remove a run in which nothing was started, so that its name is free again."""
         self._discarded = True
