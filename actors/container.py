@@ -55,6 +55,7 @@ class Needs:
 
     `variables` are passed by name, their values taken from the client's environment; `env_file` replaces them where
     the client does not see ours (`sudo`). `ulimits`: -1 is unlimited. `mounts` are files, read-only, at the same path.
+    `defaults` are variables that the command itself may give instead.
     """
 
     run_id: str
@@ -65,6 +66,7 @@ class Needs:
     env_file: Path = Path("env")
     ulimits: tuple[tuple[str, int], ...] = ()
     mounts: tuple[Path, ...] = ()
+    defaults: tuple[str, ...] = ()
 
 
 def container_name(run_id: str, slot: str, trial_id: str) -> str:
@@ -91,7 +93,9 @@ def containerised(command: Sequence[str], needs: Needs) -> ContainerCommand | No
     added += ["--network", "host"] if on_host and run.last("network") is None else []
     options, gpu_words = _with_gpus(run, needs.gpu_ids)
     secrets = dict(_secrets(options))
-    variables = _variables(run, (*needs.variables, *secrets))
+    given = {_variable(option) for option in options if option.name == "env"}
+    defaults = [name for name in needs.defaults if name not in given]
+    variables = _variables(run, (*needs.variables, *defaults, *secrets))
     options = [o for o in options if o.name != "env" or _variable(o) not in variables]
     added += [*gpu_words, *(word for name, limit in needs.ulimits for word in ("--ulimit", f"{name}={limit}"))]
     added += [word for path in needs.mounts for word in ("-v", f"{path}:{path}:{_mount_options(run)}")]

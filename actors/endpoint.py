@@ -95,6 +95,22 @@ class Endpoint:
             return NOBODY, str(error) or type(error).__name__
 
 
+class FollowerEndpoint(Endpoint):
+    """A part of a server that serves no requests; once its schedulers are up it answers its health path."""
+
+    async def refusal(self, timeout_s: float = _SERVED_TIMEOUT_S) -> Refusal | None:
+        """None if its health path answered 200 just now: nothing else can be asked of it."""
+        status, text = await self._ask("GET", "/health", timeout_s=timeout_s)
+        return None if status == 200 else Refusal(status, _told("/health", status, text))
+
+    async def info(self) -> dict[str, Any]:
+        """Rank 0 tells the settings of all."""
+        return {}
+
+    async def abort_all(self) -> None:
+        """Rank 0 has the requests."""
+
+
 class OpenAiEndpoint(Endpoint):
     """A server of which only the OpenAI API is known. `served_name`: its model's name, else the first that it lists."""
 

@@ -52,8 +52,16 @@ def server_argv(spec: LaunchSpec, host: str, port: int, version: str | None = No
         return (*words, *spec.extra_args)
     command = spec.command or (sys.executable, "-m", MODULES[spec.engine])
     flags = spell(_effective(spec), dialect_of(version))
-    address = ("--host", host, "--port", str(port), "--enable-metrics")
+    address = ("--host", host, "--port", str(port), "--enable-metrics", *_span_flags(spec))
     return (*command, "--model-path", spec.model_path, *flags, *address, *spec.extra_args)
+
+
+def _span_flags(spec: LaunchSpec) -> tuple[str, ...]:
+    """Which part of a server over several hosts this is, and where its parts meet."""
+    if spec.nnodes == 1 or spec.dist_init_addr is None:
+        return ()
+    place = ("--nnodes", str(spec.nnodes), "--node-rank", str(spec.node_rank))
+    return (*place, "--dist-init-addr", spec.dist_init_addr)
 
 
 def _effective(spec: LaunchSpec) -> dict[str, SettingValue | tuple[SettingValue, ...]]:
@@ -103,6 +111,15 @@ def free_port(slot_index: int, base: int = 20000, spacing: int = 320, skip: int 
         if all(map(_is_free, (port, *(port + offset for offset in _INTERNAL_PORTS)))):
             return port
     raise ClusterRefusal(f"no free port for slot {slot_index} between {first} and {first + spacing}")
+
+
+def free_ports(slot_index: int, count: int, base: int = 20000, spacing: int = 320, skip: int = 0) -> int:
+    """The first of `count` ports in a row that are free now, at the end of a slot's own: `free_port` has the others."""
+    last = base + (slot_index + 1) * spacing
+    for port in range(last - count - skip, last - spacing, -1):
+        if all(map(_is_free, range(port, port + count))):
+            return port
+    raise ClusterRefusal(f"no {count} free ports in a row for slot {slot_index} between {last - spacing} and {last}")
 
 
 def _is_free(port: int) -> bool:

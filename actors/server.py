@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from actors.endpoint import Endpoint, OpenAiEndpoint
+from actors.endpoint import Endpoint, FollowerEndpoint, OpenAiEndpoint
 from actors.follower import Segment, follow
 from actors.kernel_kills import oom_kills
 from actors.launch import conceal, key_for, secret_values
@@ -88,7 +88,7 @@ class Server:
         """Launch and follow the server; the last event is ServerReady or ServerDied.
 
         Ready means: it printed SGLang's ready words (another server: its ready path answered 200), and then served a
-        request of ours.
+        request of ours. A part that serves no requests is ready when it said so and its health path answered.
         """
         line = self._lifeline = self._line(spec, tuple(gpu_ids), host, port, log_path)
         try:
@@ -166,7 +166,8 @@ class Server:
         env = {**os.environ, **dict(spec.env)}
         self._secrets = secret_values(spec.extra_args, env)
         key = key_for(spec, os.environ)
-        endpoint = Endpoint(spec.url or f"http://{reached}:{port}", key)
+        kind = FollowerEndpoint if spec.is_follower else Endpoint
+        endpoint = kind(spec.url or f"http://{reached}:{port}", key)
         self._timeline: StartupTimeline | CoarseTimeline = StartupTimeline()
         template: TemplateStart | None = None
         if spec.engine == "command":

@@ -14,6 +14,7 @@ from actors.guard import RUN_MARK, TRIAL_MARK, Guarded
 from actors.guard_orders import Container, Step, Surroundings
 from actors.launch import redact, secret_values, server_argv, server_env
 from actors.private_flags import CONFIG_FLAG, config_text, split_secrets
+from actors.span_network import VARIABLES, span_env
 from orchestrator.server_start import LaunchSpec, UserCommand
 
 GPUS_VARIABLE = "SPECSWEEP_GPU_IDS"
@@ -93,6 +94,8 @@ def server_command(
         return _with_network_key(spec, spec.network_key, place, base, version)
     spec, remarks = on_host(spec, place.hostname)
     env = server_env(spec, place.gpu_ids, base)
+    if spec.nnodes > 1:
+        env |= span_env(place.host, env)
     config = place.log_path.with_name("flags.yaml")
     try:
         container = _container(spec, place, config)
@@ -137,7 +140,11 @@ def _container(spec: LaunchSpec, place: ServerPlace, config: Path) -> ContainerC
         name=container_name(spec.run_id, str(place.port), spec.trial_id),
         port=place.port,
         gpu_ids=place.gpu_ids,
-        variables=(*(name for name, _ in spec.env), *(n for n in _OURS if place.gpu_ids or n != _OURS[-1])),
+        variables=(
+            *(name for name, _ in spec.env),
+            *(n for n in _OURS if place.gpu_ids or n != _OURS[-1]),
+        ),
+        defaults=VARIABLES if spec.nnodes > 1 else (),
         env_file=_env_file(place),
         ulimits=spec.ulimits,
     )

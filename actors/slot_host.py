@@ -15,6 +15,7 @@ from actors.process_identity import ticks_now
 from actors.run_lease import LeaseHolder, scratch_dir
 from actors.server import NOTHING_SEEN, Server
 from actors.slot_gpus import SlotGpus
+from actors.span_network import rendezvous
 from orchestrator.errors import ClusterRefusal
 from orchestrator.outcome import Diagnosis, Label, Phase
 from orchestrator.server_start import LaunchSpec, LoadSeen, ServerDied, StartEvent
@@ -64,6 +65,17 @@ class SlotHost:
         self._driver_seen = time.monotonic()
         await asyncio.to_thread(self._claim.hold, seen=True)
 
+    async def rendezvous(self) -> str:
+        """HOST:PORT where the ranks of a server on several hosts can meet, if rank 0 is here. ClusterRefusal without
+        free ports.
+        """
+        return await asyncio.to_thread(rendezvous, self._address, self.port_number, self._skip)
+
+    @property
+    def _skip(self) -> int:
+        """Ports that this run leaves out at first."""
+        return crc32(self._run_id.encode()) % _MOST_SKIP
+
     async def launch(self, spec: LaunchSpec) -> AsyncIterator[StartEvent]:
         """Start a server; the last event is ServerReady or ServerDied."""
         self._driver_seen = time.monotonic()
@@ -81,7 +93,7 @@ class SlotHost:
         refused: Diagnosis | None = None
         try:
             await asyncio.to_thread(_make_way, log)
-            port = await asyncio.to_thread(free_port, self.port_number, skip=crc32(self._run_id.encode()) % _MOST_SKIP)
+            port = await asyncio.to_thread(free_port, self.port_number, skip=self._skip)
         except ClusterRefusal as error:
             refused = Diagnosis(Label.PORT_IN_USE, Phase.LAUNCH, str(error))
         except OSError as error:

@@ -13,6 +13,8 @@ from orchestrator.outcome import Phase, PhaseFact
 from orchestrator.server_start import StartProgress
 
 READY_WORDS = "The server is fired up and ready to roll!"
+# Of a rank on another host than rank 0: its schedulers are up, and it waits for what rank 0 says.
+FOLLOWER_WORDS = "Dummy health check server started"
 
 _AVAILABLE = re.compile(r"\bavail(?:able_[a-z]+)?[_ ]mem=(?P<gib>-?\d+(?:\.\d+)?) ?GB")
 _COUNT = re.compile(r"(?P<done>\d+)/(?P<total>\d+) \[")
@@ -62,7 +64,7 @@ _BARS = (
 MARKERS = re.compile(
     r"server_args=|Init (?:parallel|torch)|draft model|Load weight |Loading weights took|Starting to load model"
     r"|[Mm]emory pool|Mamba Cache|KV Cache |KV cache size|max_total_num_tokens=|Capture |Started server|Uvicorn running"
-    r"|SIGTERM received|Gracefully exiting|fired up|(?:Decode|Prefill) batch|avail|\[Gloo\]|using nccl"
+    r"|SIGTERM received|Gracefully exiting|fired up|Dummy health|(?:Decode|Prefill) batch|avail|\[Gloo\]|using nccl"
     r"|KV cache dtype|DSV4 "
     r"|Graph capturing|disaggregation warmup"
 )
@@ -127,7 +129,7 @@ class StartupTimeline:
             if message.startswith(words):
                 self._enter(phase, line.rank, at_s)
                 return
-        if message.startswith(READY_WORDS):
+        if message.startswith((READY_WORDS, FOLLOWER_WORDS)):
             self._enter(Phase.READY, line.rank, at_s)
         elif self.phase is Phase.READY:
             self._enter(Phase.SERVING, line.rank, at_s)

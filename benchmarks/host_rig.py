@@ -166,15 +166,19 @@ class HostRig:
 
     def start(self) -> None:
         """All hosts; returns when every raylet has registered."""
+        self.boot_all()
+        self.start_ray(self.hosts[0])
+        starts = [(host, self._begin_ray(host)) for host in self.hosts[1:]]
+        for host, started in starts:
+            self._finish_ray(host, started)
+
+    def boot_all(self) -> None:
+        """All hosts and the network between them, without Ray."""
         _ip("netns", "add", self._switch)
         for words in ("add br0 type bridge", "set br0 up", "set lo up"):
             _ip("-n", self._switch, "link", *words.split())
         for host in self.hosts:
             self.boot(host)
-        self.start_ray(self.hosts[0])
-        starts = [(host, self._begin_ray(host)) for host in self.hosts[1:]]
-        for host, started in starts:
-            self._finish_ray(host, started)
 
     def boot(self, host: RigHost) -> None:
         """Switch a host on; nothing runs there yet."""

@@ -164,6 +164,12 @@ CAPACITY_RULES: tuple[Rule, ...] = (
                lambda s: attention_dp(s) == 1 and number(s, "dp_size", 1) > 1 and number(s, "nnodes", 1) > 1),
     ),
     Rule(
+        "ranks-on-every-node",
+        "`tp_size` x `pp_size` is a multiple of `nnodes`.",
+        refuse("tp_size", "is {tp_size}; times pp_size {pp_size} it must be a multiple of nnodes {nnodes}",
+               lambda s: number(s, "tp_size", 1) * number(s, "pp_size", 1) % number(s, "nnodes", 1) != 0),
+    ),
+    Rule(
         "dense-tensor-size",
         "`moe_dense_tp_size` is 1 or `tp_size`.",
         refuse("moe_dense_tp_size", "is {moe_dense_tp_size}; it is 1 or tp_size {tp_size}",

@@ -18,6 +18,7 @@ from orchestrator.slot_grant import GROUP_PREFIX, SlotGrant
 from orchestrator.slot_making import SlotMaker
 from orchestrator.slot_port import SlotPort
 from orchestrator.slot_source import ClusterSlots, Grant, Made
+from orchestrator.span_slot import SpanSlot
 
 HEARTBEAT_S = 15.0
 
@@ -102,7 +103,7 @@ class Cluster:
             raise ClusterRefusal("\n".join(failed) if failed else self._busy(slots, wanted, timeout_s))
         found = [slot.facts.host_class for slot in made]
         self.classes = maker.classes = classes_of_run(found, stored_classes, has_results=has_results)
-        for host in {p.host.node_id: p.host for p in source.places}.values():
+        for host in {host.node_id: host for place in source.places for host in place.hosts}.values():
             if (of := maker.known_class(host)) is not None and of not in self.classes:
                 source.put_aside(host, f"its class `{of}` is none of this run's")
         kept = [slot for slot in made if slot.facts.host_class in self.classes]
@@ -121,7 +122,7 @@ class Cluster:
     def ask_for(self, place: SlotPlace) -> Grant:
         """Ask Ray for what a slot needs."""
         assert self._wanted is not None
-        self._nodes |= {place.host.node_id, place.load_host.node_id}
+        self._nodes |= {host.node_id for host in (*place.hosts, place.load_host)}
         return SlotGrant(self._run_id, self._wanted, place, self._hosts_or_none)
 
     def make(self, grants: Sequence[Grant]) -> list[Made]:
@@ -140,7 +141,7 @@ class Cluster:
     def slot_places(self) -> list[GpuPlace]:
         """The GPUs of the granted slots, host by host."""
         gpus: dict[str, list[str]] = {}
-        for slot in self._slots:
+        for slot in self._ray_slots():
             gpus.setdefault(slot.facts.host, []).extend(slot.facts.gpu_ids)
         return [replace(p, gpu_ids=gpus[p.host]) for p in self.host_places() if gpus.get(p.host)]
 
@@ -153,8 +154,8 @@ class Cluster:
 
         free = ray.available_resources()
         return (
-            f"the cluster did not grant a slot within {timeout_s:g} s. Wanted: {wanted} slots of {slots.gpus} "
-            f"GPUs and {slots.cpus:g} CPUs, and a CPU for the load of each. Free now: {free.get('GPU', 0):g} GPUs, "
+            f"the cluster did not grant a slot within {timeout_s:g} s. Wanted: {wanted} slots of {slots.size} "
+            f"and {slots.cpus:g} CPUs, and a CPU for the load of each. Free now: {free.get('GPU', 0):g} GPUs, "
             f"{free.get('CPU', 0):g} CPUs.{self._holders()} Wait for their end, or raise timeouts.cluster_s to wait "
             "longer (`specsweep hosts` shows what is used)."
         )
@@ -221,7 +222,9 @@ class Cluster:
                 slot.heartbeat()
 
     def _ray_slots(self) -> list[RaySlot]:
-        return [slot for slot in self._slots if isinstance(slot, RaySlot)]
+        """One for each host of each slot."""
+        parts = [part for slot in self._slots for part in (slot.ranks if isinstance(slot, SpanSlot) else (slot,))]
+        return [part for part in parts if isinstance(part, RaySlot)]
 
     def close(self) -> None:
         """Stop every server in order, then let actors, groups and (if embedded) the cluster go."""

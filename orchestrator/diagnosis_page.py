@@ -17,7 +17,9 @@ page is generated from the rules (`make docs`).
     specsweep diagnose RUN [--json]                         # all failed starts of a run directory, judged anew
 
 Several logs are those of the ranks or hosts of one start: the first cause among them is told; what is only the
-consequence of another rank's death comes after it. Exit code 0 when there is a verdict, 2 for what cannot be read.
+consequence of another rank's death comes after it. The log that a run keeps of a server over several hosts holds
+all ranks, each under its own heading, and is read like several. Exit code 0 when there is a verdict, 2 for what cannot
+be read.
 
 `--json` gives `label`, `phase`, `evidence` (the line, cut to 500 characters), `line` (from 1; 0 where no line shows
 it), `confidence`, `rule`, `infeasible`, `explanation` and `advice` (best first); with several logs that of the cause,

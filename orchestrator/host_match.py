@@ -38,21 +38,36 @@ class HostFacts:
 
 @dataclass(frozen=True, slots=True)
 class SlotPlace:
-    """One slot: its host, its number there, and the host of the load actor that drives it."""
+    """One slot: its host, its number there, and the host of the load actor that drives it.
+
+    `others` are further hosts of a server that runs on several; it has the same number on all of them. `host` is that
+    of rank 0, which serves.
+    """
 
     host: HostFacts
     number: int
     load_host: HostFacts
+    others: tuple[HostFacts, ...] = ()
+
+    @property
+    def hosts(self) -> tuple[HostFacts, ...]:
+        """Of all ranks, rank 0 first."""
+        return (self.host, *self.others)
 
     @property
     def name(self) -> str:
         """What the slot is called."""
-        return f"{self.host.name}/{self.number}"
+        return f"{self.hosts_name}/{self.number}"
+
+    @property
+    def hosts_name(self) -> str:
+        return "+".join(host.name for host in self.hosts)
 
     @property
     def bind_address(self) -> str:
-        """Loopback where the load comes from the same host, else the address that the cluster knows."""
-        return LOOPBACK if self.load_host.node_id == self.host.node_id else self.host.address
+        """Loopback where all comes from the same host, else the address that the cluster knows."""
+        alone = self.load_host.node_id == self.host.node_id and not self.others
+        return LOOPBACK if alone else self.host.address
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,23 +94,34 @@ def more_places(slots: Slots, hosts: list[HostFacts], held: Collection[SlotPlace
     """
     matching = [host for host in hosts if matches(host, slots)]
     room = {host.node_id: _room(host, slots) for host in matching}
-    taken = {(place.host.node_id, place.number) for place in held}
-    wanted = (slots.count or sum(room.values()) + len(held)) - len(held)
-    found: list[tuple[HostFacts, int]] = []
+    taken = {(host.node_id, place.number) for place in held for host in place.hosts}
+    found: list[tuple[tuple[HostFacts, ...], int]] = []
     for number in range(max(room.values(), default=0)):
-        for host in matching:
-            free = number < room[host.node_id] and (host.node_id, number) not in taken
-            if free and len(found) < wanted:
-                found.append((host, number))
-    loaders = _Loaders(hosts, {host.node_id for host, _ in found}, held)
-    return [SlotPlace(host, number, loaders.for_slot_on(host)) for host, number in found]
+        free = [h for h in matching if number < room[h.node_id] and (h.node_id, number) not in taken]
+        found += [(together, number) for together in _together(free, slots.nnodes)]
+    if slots.count:
+        found = found[: max(slots.count - len(held), 0)]
+    loaders = _Loaders(hosts, {host.node_id for together, _ in found for host in together}, held)
+    return [SlotPlace(of[0], number, loaders.for_slot_on(of[0]), of[1:]) for of, number in found]
+
+
+def _together(hosts: list[HostFacts], nnodes: int) -> list[tuple[HostFacts, ...]]:
+    """Hosts for servers that take `nnodes` each: only of one kind, as far as Ray knows it; by name."""
+    if nnodes == 1:
+        return [(host,) for host in hosts]
+    kinds: dict[tuple[str | None, int], list[HostFacts]] = {}
+    for host in hosts:
+        kinds.setdefault((host.labels.get(ACCELERATOR_LABEL), host.gpus), []).append(host)
+    for alike in kinds.values():
+        alike.sort(key=lambda host: host.name)
+    return [tuple(alike[i : i + nnodes]) for alike in kinds.values() for i in range(0, len(alike) - nnodes + 1, nnodes)]
 
 
 class _Loaders:
     """Deals a CPU for its load to every slot: on hosts without servers, first those without GPUs; else on its own."""
 
     def __init__(self, hosts: list[HostFacts], serving: set[str], held: Collection[SlotPlace]) -> None:
-        serving = serving | {place.host.node_id for place in held}
+        serving = serving | {host.node_id for place in held for host in place.hosts}
         used = [place.load_host.node_id for place in held]
         others = [host for host in hosts if host.node_id not in serving]
         able = [h for h in others if h.gpus == 0] if any(h.gpus == 0 and h.cpus >= 1 for h in others) else others
@@ -119,7 +145,7 @@ def spread_hosts(place: SlotPlace, hosts: list[HostFacts]) -> list[HostFacts]:
 
     A server that is loaded from its own host listens on loopback only; else all hosts without GPUs can help.
     """
-    if place.load_host.node_id == place.host.node_id:
+    if place.bind_address == LOOPBACK:
         return [place.load_host]
     first = [h for h in hosts if h.node_id == place.load_host.node_id]
     others = [h for h in hosts if h.gpus == 0 and h.cpus >= 1 and h.node_id != place.load_host.node_id]
@@ -133,7 +159,8 @@ def load_candidates(place: SlotPlace, hosts: list[HostFacts]) -> list[HostFacts]
     """
     if place.bind_address == LOOPBACK:
         return [place.host]
-    able = [h for h in hosts if h.cpus >= 1 and h.node_id != place.host.node_id]
+    own = {host.node_id for host in place.hosts}
+    able = [h for h in hosts if h.cpus >= 1 and h.node_id not in own]
     return [*sorted(able, key=lambda h: h.gpus > 0), place.host]
 
 
@@ -160,7 +187,9 @@ def _room(host: HostFacts, slots: Slots) -> int:
 
 
 def _refusal(slots: Slots, hosts: list[HostFacts], found: int) -> str:
-    wanted = f"{slots.count or 'at least one'} slot(s) of {slots.gpus} GPUs"
+    wanted = f"{slots.count or 'at least one'} slot(s) of {slots.size}"
+    if slots.nnodes > 1:
+        wanted += " of one kind"
     if slots.accelerators:
         wanted += f" ({' or '.join(slots.accelerators)})"
     if slots.labels:
@@ -170,7 +199,8 @@ def _refusal(slots: Slots, hosts: list[HostFacts], found: int) -> str:
         fits = "matches" if matches(host, slots) else "does not match labels or accelerator"
         kind = f" {host.labels[ACCELERATOR_LABEL]}" if ACCELERATOR_LABEL in host.labels else ""
         lines.append(f"  {host.name}: {host.gpus} GPUs{kind}, {host.cpus:g} CPUs ({fits})")
-    lines.append("Lower slots.gpus or slots.count, change slots.labels, or add hosts (`specsweep hosts` lists them).")
+    lower = "slots.gpus, slots.nnodes" if slots.nnodes > 1 else "slots.gpus"
+    lines.append(f"Lower {lower} or slots.count, change slots.labels, or add hosts (`specsweep hosts` lists them).")
     return "\n".join(lines)
 
 

@@ -13,7 +13,7 @@ import contextlib
 import gzip
 import io
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -23,14 +23,14 @@ from actors.diagnosis.verdict import Ending, judge, read
 from actors.follower import LineSplitter, Segment
 from actors.generic_diagnosis import diagnose_any
 from orchestrator.errors import BadInput
-from orchestrator.outcome import Confidence, Diagnosis, Label
+from orchestrator.first_cause import RankEnd
+from orchestrator.first_cause import first_cause as place_of_first
+from orchestrator.outcome import Diagnosis
+from orchestrator.span_log import rank_logs
 
 STANDARD_INPUT = "-"
 _BITE = 1 << 20
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-_HEALTHY = frozenset({Label.READY, Label.BENIGN})
-# What a rank says when another one has died, or was told to stop.
-_CONSEQUENCES = frozenset({Label.PEER_RANK_FAILED, Label.NCCL_TIMEOUT, Label.NCCL_INIT, Label.STOP_REQUESTED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,35 +69,39 @@ class LogVerdict:
 def diagnose_log(file: str | Path, *, exit_code: int | None = None, engine: str = "sglang") -> LogVerdict:
     """The verdict on one log; without an exit code the server may be alive (`ready`, `benign`).
 
-    `file` may be `-` for standard input. `engine` "command": of a server that is not SGLang. BadInput if the file
-    cannot be read.
+    `file` may be `-` for standard input. `engine` "command": of a server that is not SGLang. If the log is of several
+    ranks, the verdict is that on the one that tells why. BadInput if the file cannot be read.
     """
     name = "standard input" if str(file) == STANDARD_INPUT else str(file)
     with _opened(file, name) as stream:
         segments = _segments(stream, name)
         if engine == "command":
             return LogVerdict(name, diagnose_any(segments, exit_code=exit_code))
-        reading = read(segments)
+        ranks = [_rank_verdict(name, of, part, exit_code) for of, part in rank_logs(segments)]
+    return first_cause(ranks or [_rank_verdict(name, "", (), exit_code)])
+
+
+def _rank_verdict(name: str, of: str, segments: Iterable[Segment], exit_code: int | None) -> LogVerdict:
+    """On a log, or on the part of it that is of one rank."""
+    reading = read(segments)
     found = reading.found or reading.note
     stamp = found.stamp if found is not None else ""
-    return LogVerdict(name, judge(reading, Ending(exit_code=exit_code, is_dead=exit_code is not None)), stamp)
+    told = judge(reading, Ending(exit_code=exit_code, is_dead=exit_code is not None))
+    return LogVerdict(f"{name} ({of})" if of else name, told, stamp)
 
 
 def first_cause(verdicts: Sequence[LogVerdict]) -> LogVerdict:
     """Of the logs of one start (its ranks, its hosts) the one that tells why it died.
 
-    Causes come before what is only the consequence of another rank's death, sure ones before guesses, then the earliest
-    by the servers' own clocks, then the first that was given.
+    By the servers' own clocks, if it comes to that.
     """
-    return min(enumerate(verdicts), key=lambda item: _order(item[1], item[0]))[1]
+    return verdicts[place_of_first([_rank_end(verdict) for verdict in verdicts])]
 
 
-def _order(verdict: LogVerdict, place: int) -> tuple[int, int, str, int]:
-    label = verdict.diagnosis.label
-    kind = 3 if label in _HEALTHY else 2 if label is Label.UNKNOWN else int(label in _CONSEQUENCES)
-    sure = [Confidence.HIGH, Confidence.MEDIUM, Confidence.LOW].index(verdict.diagnosis.confidence)
-    stamp = verdict.stamp if len(verdict.stamp) >= len("2026-01-01 00:00:00") else "~"  # a clock without a day: last
-    return kind, sure // 2, stamp, place
+def _rank_end(verdict: LogVerdict) -> RankEnd:
+    """A log whose clock has no day cannot be compared with others; a log alone does not tell that it is dead."""
+    has_day = len(verdict.stamp) >= len("2026-01-01 00:00:00")
+    return RankEnd(verdict.diagnosis, (verdict.stamp,) if has_day else ())
 
 
 @contextlib.contextmanager

@@ -36,6 +36,9 @@ OWNED = {
     "enable_metrics": "always on, since accept length is read from the metrics",
     "api_key": "secrets do not belong into settings; attach to a server with an API key by environment variable",
     "admin_api_key": "secrets do not belong into settings",
+    "nnodes": "give it as slots.nnodes: hosts per server",
+    "node_rank": "Specsweep starts every rank of a server itself; give slots.nnodes",
+    "dist_init_addr": "Specsweep chooses where the ranks of a server meet; give slots.nnodes",
     "config": "settings come from the scenario, so that what was asked is recorded",
 }
 

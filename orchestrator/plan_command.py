@@ -148,7 +148,7 @@ def _print(scenario: Scenario, plan: Plan, console: Console) -> None:
         console.print(f"... and {len(rows) - SHOWN_TRIALS} more trials (--json lists all)")
     console.print(
         f"{len(plan.configs)} configs, {len(plan.trials)} trials (server starts), {plan.points} points on "
-        f"{len(plan.slots)} slot(s) of {scenario.slots.gpus} GPUs; seed {scenario.seed}"
+        f"{len(plan.slots)} slot(s) of {scenario.slots.size}; seed {scenario.seed}"
     )
     _print_choices(scenario, plan, console)
     for warning in plan_warnings(scenario):

@@ -202,6 +202,8 @@ def _trial(
     identity: list[Any] = [scenario.engine.kind, scenario.model.path, scenario.engine.command, config.config_id]
     if scenario.engine.kind == "command":
         identity.append(scenario.engine.flags)
+    if scenario.slots.nnodes > 1:  # only then, so that earlier runs can be resumed
+        identity.append({"nnodes": scenario.slots.nnodes})
     if host_class:
         identity.append({"host_class": host_class})
     points = []

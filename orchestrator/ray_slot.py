@@ -26,16 +26,18 @@ class RaySlot:
     """A SlotPort over a slot actor and its load actors.
 
     `exposed`: servers listen on the network, and so get a key. `new_load` makes the load actor of a member, and tells
-    the host that it is on; the first one lives from the beginning, others from when a point needs them.
+    the host that it is on; the first one lives from the beginning, others from when a point needs them. None for a rank
+    that serves no requests.
     """
 
     def __init__(
-        self, facts: SlotFacts, slot: Any, new_load: Callable[[int], tuple[Any, str]], run_id: str, *, exposed: bool
-    ) -> None:
+        self, facts: SlotFacts, slot: Any, new_load: Callable[[int], tuple[Any, str]] | None, run_id: str, *,
+        exposed: bool,
+    ) -> None:  # fmt: skip
         self.facts = facts
         self._slot = slot
-        self._new_load = new_load
-        self._loads = [new_load(0)]
+        self._new_load = new_load or _no_load
+        self._loads = [new_load(0)] if new_load is not None else []
         self._run_id = run_id
         self._exposed = exposed
         self._grace_s = 30.0
@@ -165,6 +167,11 @@ class RaySlot:
         log: bytes = self._call(self._slot.server_log.remote(), CALL_S)
         return log
 
+    def rendezvous(self) -> str:
+        """HOST:PORT on the slot's host where the ranks of a server on several hosts can meet."""
+        address: str = self._call(self._slot.rendezvous.remote(), CALL_S)
+        return address
+
     def heartbeat(self) -> None:
         self._slot.heartbeat.remote()
 
@@ -174,6 +181,10 @@ class RaySlot:
     def end_close(self) -> None:
         with contextlib.suppress(SlotLost, TrialBroken):
             self._call(self._closing, self._grace_s + self._aside_s + GPU_RETURN_S + CALL_S)
+
+
+def _no_load(member: int) -> tuple[Any, str]:
+    raise AssertionError(f"load {member} of a rank that serves no requests")
 
 
 def _cause(error: Any) -> str:

@@ -87,7 +87,7 @@ For SGLang's servers, that is; for those of kind `command` it decides nothing bu
   The three speculation numbers are always passed together, since SGLang picks by model type what is left open.
 * `max_running_requests` is always passed. Left open it is the largest load level, at least 48: SGLang would cap it at
   48 with speculation only, and the comparison would be unfair.
-* `tp_size` is the slot's GPUs unless it is given; tp x pp x dp must equal `slots.gpus`.
+* `tp_size` is the slot's GPUs unless it is given; tp x pp x dp must equal `slots.gpus` x `slots.nnodes`.
 * Host, port, model path, metrics and API keys are set by Specsweep and refused as settings.
 * Combinations that come to the same settings are one config. A config's id is the hash of its settings and environment.
 """
@@ -209,6 +209,9 @@ An example, [two-bad-depths.yaml](../scenarios/faults/two-bad-depths.yaml), of w
   comes to its phase; a phase that this server does not have (`graph_draft` without speculation) never comes.
 * `serving` holds faults from ready on; `fault` says which. Requests count if they stream an answer: health checks and
   the request by which Specsweep proves that a server serves do not; its probe for the length of prompts does.
+* Of a server on several nodes `when: {node_rank: 1}` picks one; without it a fault strikes all of them. Other nodes
+  than 0 answer no requests: of the serving faults only `die` strikes there, `after_s` after its schedulers were up.
+  `rank` counts the schedulers of the node.
 * Every entry strikes on its own and counts for itself; several may strike one request, which is then held up first,
   refused second, and changed last.
 * Faults keep real time. `--emulator-start-speedup` shortens only the waits that are SGLang's own (5 s between the last

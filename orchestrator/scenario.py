@@ -58,9 +58,18 @@ class Sweep(Strict):
 
 
 class Slots(Strict):
-    """Where servers run: one slot is `gpus` GPUs of one host and holds one server at a time."""
+    """Where servers run: one slot is `gpus` GPUs of each of `nnodes` hosts and holds one server at a time."""
 
-    gpus: int = Field(1, ge=0, description="GPUs per server; 0 for servers on CPU. Equals tp x pp x dp size.")
+    gpus: int = Field(
+        1,
+        ge=0,
+        description="GPUs of a server on each of its hosts; 0: servers on CPU. Times nnodes it is tp x pp x dp size.",
+    )
+    nnodes: Count = Field(
+        1,
+        description="Hosts of a server, as SGLang's `--nnodes`; they are of one kind (`sglang` and `emulator` only; "
+        "docs/operations.md).",
+    )
     count: Count | None = Field(None, description="At most this many slots; default: all that the cluster has.")
     per_host: Count | None = Field(None, description="Slots per host when `gpus` is 0; default 1.")
     cpus: float = Field(1.0, ge=0, description="CPUs reserved with each slot.")
@@ -82,6 +91,16 @@ class Slots(Strict):
     emulated_gpus: int = Field(
         0, ge=0, description="GPUs that an embedded Ray pretends to have (`emulator` on `--address local` only)."
     )
+
+    @property
+    def server_gpus(self) -> int:
+        """GPUs of a whole server, on all its hosts."""
+        return self.gpus * self.nnodes
+
+    @property
+    def size(self) -> str:
+        """What a slot takes, in words."""
+        return f"{self.gpus} GPUs" if self.nnodes == 1 else f"{self.nnodes} hosts x {self.gpus} GPUs"
 
     @property
     def accelerators(self) -> tuple[str, ...]:

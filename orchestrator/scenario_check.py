@@ -12,6 +12,7 @@ from orchestrator.limits import parse_limit
 from orchestrator.metric_names import METRICS
 from orchestrator.options import SettingsFault, canonical_name, nearest
 from orchestrator.scenario import At, Criterion, Scenario, Workload
+from orchestrator.span_check import span_fault
 from orchestrator.sweep_check import Fault, check_exclude, check_setting_names, check_zip
 from orchestrator.sweep_space import expand
 from orchestrator.workload_check import check_workloads, measured_levels
@@ -28,6 +29,7 @@ def check_scenario(scenario: Scenario) -> Fault | None:
         launch_fault,
         check_command,
         _check_slots,
+        span_fault,
         check_setting_names,
         check_faked,
         check_zip,

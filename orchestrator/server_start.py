@@ -57,6 +57,8 @@ class LaunchSpec:
     meets the name of the host replaces `model_path`, or `draft_path` wherever it stands in the settings. Without
     `phase_budgets` only `start_timeout_s` and `phase_timeout_s` limit a start, and nothing limits the silence after.
     `network_key` is asked of callers by a server that others can reach, if it has no key of its own.
+    A server over several hosts is started once on each of its `nnodes` hosts, with the `node_rank` of that host; they
+    meet at `dist_init_addr`, "HOST:PORT" on the host of rank 0, which alone serves HTTP.
     """
 
     run_id: str
@@ -85,6 +87,14 @@ class LaunchSpec:
     draft_path_by_host: tuple[tuple[str, str], ...] = ()
     phase_budgets: tuple[PhaseBudget, ...] = ()
     network_key: str | None = None
+    nnodes: int = 1
+    node_rank: int = 0
+    dist_init_addr: str | None = None
+
+    @property
+    def is_follower(self) -> bool:
+        """Whether this is a part of a server that serves no requests itself: rank 0 on another host does."""
+        return self.node_rank > 0
 
     @property
     def aside_s(self) -> float:

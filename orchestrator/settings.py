@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.dialect import canonical_setting, setting_fault
@@ -13,6 +14,14 @@ from orchestrator.sglang_rules import broken_rule
 NEEDS_DRAFT_MODEL = frozenset({"EAGLE", "EAGLE3", "STANDALONE", "DFLASH"})
 # Algorithms that have no draft depth to choose: they fix the steps themselves.
 NO_DEPTH = frozenset({"NGRAM", "DFLASH", "DSPARK", "UNO"})
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSize:
+    """GPUs of a server on each of its hosts; 0 on CPU, or where the server is not ours."""
+
+    gpus: int
+    nnodes: int = 1
 
 
 def canonical_settings(settings: dict[str, Any], version: str | None = None) -> dict[str, Any]:
@@ -40,7 +49,7 @@ def resolve_settings(
     *,
     draft_path: str | None,
     bundled_draft: bool,
-    gpus: int,
+    size: ServerSize,
     version: str | None = None,
     arch: Arch | None = None,
 ) -> dict[str, Any]:
@@ -51,9 +60,11 @@ def resolve_settings(
     """
     given = {**canonical_settings(base, version), **canonical_settings(combination, version)}
     settings = {name: value for name, value in given.items() if value is not None}
-    _resolve_parallelism(settings, gpus)
-    drafts_with = {} if draft_path is None else {"speculative_draft_model_path": draft_path}
-    broken = broken_rule({**drafts_with, **settings}, version=version, arch=arch)
+    _resolve_parallelism(settings, size)
+    told_by_us: dict[str, Any] = {} if draft_path is None else {"speculative_draft_model_path": draft_path}
+    if size.nnodes > 1:
+        told_by_us["nnodes"] = size.nnodes
+    broken = broken_rule({**told_by_us, **settings}, version=version, arch=arch)
     if broken is not None:
         raise SettingsFault(broken.setting, broken.reason)
     return _resolve_speculation(settings, draft_path, bundled_draft)
@@ -90,16 +101,30 @@ def _resolve_depth(settings: dict[str, Any]) -> dict[str, Any]:
     return {**settings, "speculative_eagle_topk": topk, "speculative_num_draft_tokens": tokens}
 
 
-def _resolve_parallelism(settings: dict[str, Any], gpus: int) -> None:
+def _resolve_parallelism(settings: dict[str, Any], size: ServerSize) -> None:
     """GPUs of a server = tp x pp x dp (attention-DP lies inside tp); left open, tp takes the whole slot."""
+    gpus, nnodes = size.gpus, size.nnodes
     if gpus == 0:
+        _resolve_ranks(settings, nnodes)
         return
+    total = gpus * nnodes
+    slot = f"slots.gpus is {gpus}" if nnodes == 1 else f"slots.gpus x slots.nnodes is {gpus} x {nnodes} = {total}"
     attention_dp = settings.get("enable_dp_attention", False)
     others = settings.get("pp_size", 1) * (1 if attention_dp else settings.get("dp_size", 1))
     if "tp_size" not in settings:
-        if gpus % others:
-            raise SettingsFault("pp_size", f"x dp_size is {others}, which does not divide slots.gpus {gpus}")
-        settings["tp_size"] = gpus // others
+        if total % others:
+            raise SettingsFault("pp_size", f"x dp_size is {others}, which does not divide the server's GPUs: {slot}")
+        settings["tp_size"] = total // others
     needed = settings["tp_size"] * others
-    if needed != gpus:
-        raise SettingsFault("tp_size", f"makes a server of {needed} GPUs (tp x pp x dp), but slots.gpus is {gpus}")
+    if needed != total:
+        raise SettingsFault("tp_size", f"makes a server of {needed} GPUs (tp x pp x dp), but {slot}")
+
+
+def _resolve_ranks(settings: dict[str, Any], nnodes: int) -> None:
+    """On CPU only the hosts count: each runs as many ranks; left open, one."""
+    if nnodes == 1:
+        return
+    settings.setdefault("tp_size", nnodes)
+    ranks = settings["tp_size"] * settings.get("pp_size", 1)
+    if ranks % nnodes:
+        raise SettingsFault("tp_size", f"makes {ranks} ranks (tp x pp), which slots.nnodes {nnodes} does not divide")

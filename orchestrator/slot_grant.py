@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from orchestrator.host_match import LOOPBACK, HostFacts, SlotPlace, bundle_of, load_candidates, spread_hosts
 from orchestrator.ray_slot import CALL_S, RaySlot
 from orchestrator.scenario import Slots
-from orchestrator.slot_port import SlotFacts, SlotLost
+from orchestrator.slot_port import SlotFacts, SlotLost, SlotPort
+from orchestrator.span_slot import SpanSlot
 
 # A Ray worker takes seconds to come up, on a busy host many.
 START_S = CALL_S * 2
@@ -25,55 +26,41 @@ GROUP_PREFIX = "specsweep:"
 _numbers = itertools.count()
 
 
-class SlotGrant:
-    """Asks for what a slot at `place` needs; `is_granted` once the cluster has reserved it.
+class SlotSeat:
+    """One host's part of the slot at `place`; it starts its actors in `bundle` of the slot's placement group.
 
-    `living` tells the hosts of the cluster at that moment.
+    `bind_address` is where the server listens there.
     """
 
-    def __init__(self, run_id: str, slots: Slots, place: SlotPlace, living: Callable[[], list[HostFacts]]) -> None:
-        from ray.util.placement_group import placement_group
-
-        self.place = place
+    def __init__(self, run_id: str, slots: Slots, place: SlotPlace, host: HostFacts, bundle: Any) -> None:
+        self.host = host
+        self.actor: Any = None
+        self.bind_address = host.address if place.others else place.bind_address
+        self.name = f"{host.name}/{place.number}"
         self._run_id = run_id
         self._slots = slots
-        self._living = living
-        self._actor: Any = None
+        self._number = place.number
+        self._bundle = bundle
         self._dealt: tuple[str, ...] | None = None
-        self._own_load: Any = None
-        nodes = [place.host.node_id, place.load_host.node_id]
-        self._group = placement_group(
-            [bundle_of(slots), {"CPU": 1.0}],
-            strategy="PACK",
-            bundle_label_selector=[{"ray.io/node-id": node} for node in nodes],
-            name=f"{GROUP_PREFIX}{run_id}:{next(_numbers)}",
-        )
-
-    @property
-    def is_granted(self) -> bool:
-        """Whether everything is reserved, and no host of it has gone since."""
-        from ray.util.placement_group import placement_group_table
-
-        return bool(placement_group_table(self._group).get("state") == "CREATED")
 
     def start(self) -> None:
-        """Start the slot's actor, or another one in place of an earlier one, which ends. Does not wait for it."""
+        """Start the actor, or another one in place of an earlier one, which ends. Does not wait for it."""
         import ray
 
         from actors.slot_actor import SlotActor
 
-        if self._actor is not None:
-            ray.kill(self._actor)  # it may live, but silent: its GPUs are needed
+        if self.actor is not None:
+            ray.kill(self.actor)  # it may live, but silent: its GPUs are needed
         slots = self._slots
         options = {"num_gpus": slots.gpus, "num_cpus": slots.cpus, "max_restarts": 0, "max_concurrency": 32}
-        actor = ray.remote(SlotActor).options(scheduling_strategy=self._inside(0), **options)
-        self._actor = actor.remote(self._run_id, self.place.number, self.place.bind_address)
+        actor = ray.remote(SlotActor).options(scheduling_strategy=self._bundle, **options)
+        self.actor = actor.remote(self._run_id, self._number, self.bind_address)
 
     def gpu_ids(self) -> tuple[str, ...]:
         """The GPUs that the actor has, once it is up: as dealt to the slot, else as Ray gave them. SlotLost if it does
         not come up.
         """
-        given = tuple(self._get(self._actor.gpu_ids.remote()))
+        given = tuple(self._get(self.actor.gpu_ids.remote()))
         if self._dealt is None:
             return given
         self.use_gpus(self._dealt)
@@ -87,7 +74,7 @@ class SlotGrant:
     def use_gpus(self, gpu_ids: tuple[str, ...]) -> None:
         """Let the slot use these, of those that Ray gave to our slots of this host. Also when it is made anew."""
         self._dealt = gpu_ids
-        self._get(self._actor.use_gpus.remote(gpu_ids))
+        self._get(self.actor.use_gpus.remote(gpu_ids))
 
     def _get(self, ref: Any) -> Any:
         import ray
@@ -96,13 +83,57 @@ class SlotGrant:
             return ray.get(ref, timeout=START_S)
         except ray.exceptions.RayError as error:
             first = next(iter(str(error).strip().splitlines()), type(error).__name__)
-            raise SlotLost(f"{self.place.name}: its actor did not come up: {first}") from error
+            raise SlotLost(f"{self.name}: its actor did not come up: {first}") from error
 
-    def slot(self, engine: str, facts: SlotFacts) -> RaySlot:
-        """The slot of the actor that was started."""
+
+class SlotGrant:
+    """Asks for what a slot at `place` needs; `is_granted` once the cluster has reserved it.
+
+    `living` tells the hosts of the cluster at that moment.
+    """
+
+    def __init__(self, run_id: str, slots: Slots, place: SlotPlace, living: Callable[[], list[HostFacts]]) -> None:
+        from ray.util.placement_group import placement_group
+
+        self.place = place
+        self._run_id = run_id
+        self._living = living
+        self._own_load: Any = None
+        nodes = [*(host.node_id for host in place.hosts), place.load_host.node_id]
+        self._group = placement_group(
+            [*(bundle_of(slots) for _ in place.hosts), {"CPU": 1.0}],
+            strategy="PACK",
+            bundle_label_selector=[{"ray.io/node-id": node} for node in nodes],
+            name=f"{GROUP_PREFIX}{run_id}:{next(_numbers)}",
+        )
+        # A bundle for each rank, all granted together; the last one is that of the load.
+        bundles = enumerate(place.hosts)
+        self.seats = [SlotSeat(run_id, slots, place, host, self._inside(bundle)) for bundle, host in bundles]
+
+    @property
+    def is_granted(self) -> bool:
+        """Whether everything is reserved, and no host of it has gone since."""
+        from ray.util.placement_group import placement_group_table
+
+        return bool(placement_group_table(self._group).get("state") == "CREATED")
+
+    def start(self) -> None:
+        """Start the slot's actors, or others in place of earlier ones, which end. Does not wait for them."""
+        for seat in self.seats:
+            seat.start()
+
+    def slot(self, engine: str, facts: SlotFacts, of_ranks: Sequence[SlotFacts]) -> SlotPort:
+        """The slot of the actors that were started. `of_ranks`: where each rank is, for a server on several hosts."""
         loads = LoadPlaces(self.place, self._living)
-        exposed = self.place.bind_address != LOOPBACK
-        return RaySlot(facts, self._actor, lambda m: self._new_load(loads, m, engine), self._run_id, exposed=exposed)
+        head = self._rank(0, of_ranks[0] if self.place.others else facts, lambda m: self._new_load(loads, m, engine))
+        if not self.place.others:
+            return head
+        return SpanSlot(facts, [head, *(self._rank(rank, of_ranks[rank], None) for rank in range(1, len(of_ranks)))])
+
+    def _rank(self, rank: int, facts: SlotFacts, new_load: Callable[[int], tuple[Any, str]] | None) -> RaySlot:
+        seat = self.seats[rank]
+        exposed = seat.bind_address != LOOPBACK and rank == 0
+        return RaySlot(facts, seat.actor, new_load, self._run_id, exposed=exposed)
 
     def _new_load(self, loads: LoadPlaces, member: int, engine: str) -> tuple[Any, str]:
         """The first has a CPU of the slot's own while its host lives; others share what there is there."""
@@ -111,7 +142,7 @@ class SlotGrant:
         from actors.load_host import LoadHost
 
         host, is_first = loads.next_for(member)
-        own = {"num_cpus": 1, "scheduling_strategy": self._inside(1)}
+        own = {"num_cpus": 1, "scheduling_strategy": self._inside(len(self.seats))}
         shared = {"num_cpus": 0, "label_selector": {"ray.io/node-id": host.node_id}}
         if is_first and self._own_load is not None:
             ray.kill(self._own_load)  # that of a slot that was lost: it would keep the CPU

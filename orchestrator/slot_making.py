@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from orchestrator.gpu_neighbourhood import deal_gpus, numa_nodes
 from orchestrator.host_class import class_of
-from orchestrator.host_match import HostFacts, spread_hosts
+from orchestrator.host_match import HostFacts, SlotPlace, spread_hosts
 from orchestrator.host_report import HostReport
 from orchestrator.load_spread import process_bound
 from orchestrator.scenario import Slots
-from orchestrator.slot_grant import SlotGrant
-from orchestrator.slot_port import SlotFacts, SlotLost
+from orchestrator.slot_grant import SlotGrant, SlotSeat
+from orchestrator.slot_port import SlotFacts, SlotLost, SlotPort
 from orchestrator.slot_source import Made
 
 # Runs a function on hosts by their node ids: what each answered, an exception where it did not.
@@ -41,23 +41,41 @@ class SlotMaker:
 
     def make(self, grants: Sequence[SlotGrant]) -> list[Made]:
         """The slots of these grants, in their order; those of one host at the same time, so that GPUs can be dealt."""
-        silent = self._prepare([h for g in grants for h in (g.place.host, g.place.load_host)])
+        silent = self._prepare([h for g in grants for h in (*g.place.hosts, g.place.load_host)])
         made: dict[int, Made] = {}
         fit: list[SlotGrant] = []
         for grant in grants:
-            host = grant.place.host
-            why, unfit = silent.get(host.node_id, ""), False
-            if not why and self.classes is not None and self.host_class(host) not in self.classes:
-                why, unfit = f"its class `{self.host_class(host)}` is none of this run's, which are compared", True
-            if why:
-                made[id(grant)] = Made(None, why, unfit)
+            unusable = self._unusable(grant.place, silent)
+            if unusable is not None:
+                made[id(grant)] = unusable
             else:
                 fit.append(grant)
         for grant in fit:
             grant.start()
-        for node in dict.fromkeys(grant.place.host.node_id for grant in fit):
-            made |= self._finish([grant for grant in fit if grant.place.host.node_id == node])
+        ids: dict[int, tuple[str, ...]] = {}
+        failed: dict[int, Made] = {}
+        for node in dict.fromkeys(seat.host.node_id for grant in fit for seat in grant.seats):
+            self._seat([seat for grant in fit for seat in grant.seats if seat.host.node_id == node], ids, failed)
+        for grant in fit:
+            broken = next((failed[id(seat)] for seat in grant.seats if id(seat) in failed), None)
+            made[id(grant)] = broken or Made(self._slot(grant, [ids[id(seat)] for seat in grant.seats]))
         return [made[id(grant)] for grant in grants]
+
+    def _unusable(self, place: SlotPlace, silent: Mapping[str, str]) -> Made | None:
+        """Why there can be no slot at a place, by its hosts; None if there can."""
+        for host in place.hosts:
+            if host.node_id in silent:
+                return Made(None, silent[host.node_id], host=host)
+            if self.classes is not None and self.host_class(host) not in self.classes:
+                why = f"its class `{self.host_class(host)}` is none of this run's, which are compared"
+                return Made(None, why, unfit=True, host=host)
+            if self.host_class(host) != self.host_class(place.host):
+                why = (
+                    f"its class `{self.host_class(host)}` is not that of {place.host.name}, "
+                    f"`{self.host_class(place.host)}`: a server runs on hosts of one class"
+                )
+                return Made(None, why, unfit=True, host=host)
+        return None
 
     def _prepare(self, hosts: Collection[HostFacts]) -> dict[str, str]:
         """Before the first launch on a host nothing of an earlier start of this run, nor of a dead one, may hold a GPU.
@@ -92,31 +110,33 @@ class SlotMaker:
         """The class of a host, None if it was not prepared."""
         return self.host_class(host) if host.node_id in self._reports else None
 
-    def _finish(self, grants: list[SlotGrant]) -> dict[int, Made]:
+    def _seat(self, seats: list[SlotSeat], ids: dict[int, tuple[str, ...]], failed: dict[int, Made]) -> None:
         """Wait for the actors of one host, and deal its GPUs to those that are new."""
-        made: dict[int, Made] = {}
-        ids: dict[int, tuple[str, ...]] = {}
-        for grant in grants:
+        for seat in seats:
             try:
-                ids[id(grant)] = grant.gpu_ids()
+                ids[id(seat)] = seat.gpu_ids()
             except SlotLost as error:
-                made[id(grant)] = Made(None, str(error))
-        up = [grant for grant in grants if id(grant) in ids]
-        report = self._reports.get(up[0].place.host.node_id) if up else None
-        undealt = [grant for grant in up if not grant.is_dealt]
-        for grant, dealt in zip(undealt, deal_gpus([ids[id(g)] for g in undealt], report), strict=True):
-            ids[id(grant)] = dealt
-        for grant in up:
+                failed[id(seat)] = Made(None, str(error), host=seat.host)
+        undealt = [seat for seat in seats if id(seat) in ids and not seat.is_dealt]
+        report = self._reports.get(undealt[0].host.node_id) if undealt else None
+        for seat, dealt in zip(undealt, deal_gpus([ids[id(s)] for s in undealt], report), strict=True):
+            ids[id(seat)] = dealt
             try:
-                if grant in undealt:
-                    grant.use_gpus(ids[id(grant)])
-                made[id(grant)] = Made(grant.slot(self._engine, self._facts(grant, ids[id(grant)], report)))
+                seat.use_gpus(dealt)
             except SlotLost as error:
-                made[id(grant)] = Made(None, str(error))
-        return made
+                failed[id(seat)] = Made(None, str(error), host=seat.host)
 
-    def _facts(self, grant: SlotGrant, gpu_ids: tuple[str, ...], report: HostReport | None) -> SlotFacts:
+    def _slot(self, grant: SlotGrant, ids: Sequence[tuple[str, ...]]) -> SlotPort:
         place = grant.place
         processes = process_bound(sum(host.cpus for host in spread_hosts(place, self._living())))
-        numa = numa_nodes(gpu_ids, report)
-        return SlotFacts(place.name, place.host.name, gpu_ids, processes, self.host_class(place.host), numa)
+        of_ranks = [
+            SlotFacts(seat.name, seat.host.name, own, 1, self.host_class(seat.host), self._numa_nodes(seat.host, own))
+            for seat, own in zip(grant.seats, ids, strict=True)
+        ]
+        gpu_ids = tuple(gpu for own in ids for gpu in own)
+        numa = of_ranks[0].numa_nodes if not place.others else ()
+        facts = SlotFacts(place.name, place.hosts_name, gpu_ids, processes, self.host_class(place.host), numa)
+        return grant.slot(self._engine, facts, of_ranks)
+
+    def _numa_nodes(self, host: HostFacts, gpu_ids: tuple[str, ...]) -> tuple[int, ...]:
+        return numa_nodes(gpu_ids, self._reports.get(host.node_id))

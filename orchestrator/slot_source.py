@@ -39,11 +39,15 @@ class Grant(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What came of making a slot: it, or why there is none; `unfit` if its host is not to be used at all."""
+    """What came of making a slot: it, or why there is none; `unfit` if its host is not to be used at all.
+
+    `host`: which one it is about, if the slot has several.
+    """
 
     slot: SlotPort | None
     why: str = ""
     unfit: bool = False
+    host: HostFacts | None = None
 
 
 class SlotCluster(Protocol):
@@ -187,7 +191,7 @@ class ClusterSlots:
         if hosts is None:
             return
         with self._lock:
-            working = {node for place in self.places for node in (place.host.node_id, place.load_host.node_id)}
+            working = {host.node_id for place in self.places for host in (*place.hosts, place.load_host)}
             seen = self._watch.look(hosts, working, self._cluster.death_of)
             self._drop_gone({host.node_id for host in hosts})
             ready = self._to_make(hosts)
@@ -222,7 +226,8 @@ class ClusterSlots:
         kept = []
         for held in self._held:
             place, idle = held.grant.place, held.state in {_State.ASKED, _State.LOST, _State.SPARE}
-            if place.host.node_id in living and (place.load_host.node_id in living or not idle):
+            there = all(host.node_id in living for host in place.hosts)
+            if there and (place.load_host.node_id in living or not idle):
                 kept.append(held)
             else:
                 held.grant.release()
@@ -242,13 +247,13 @@ class ClusterSlots:
             with self._lock:
                 is_new, held.slot = held.slot is None, made.slot
                 taken = self._join(held)
-            name, host = held.grant.place.name, held.grant.place.host.name
+            name, host = held.grant.place.name, held.grant.place.hosts_name
             if taken and is_new:
                 joined.append(name)
             elif taken:
                 self._tell(HostEvent(HostChange.SLOT_ANEW, host, utc_now(), "its actor had died", (name,)))
         if joined:
-            host = together[0].grant.place.host.name
+            host = together[0].grant.place.hosts_name
             self._tell(HostEvent(HostChange.JOINED, host, utc_now(), "", tuple(joined)))
 
     def _failed(self, held: _Held, made: Made) -> None:
@@ -258,7 +263,7 @@ class ClusterSlots:
             held.state = _State.LOST
             if not made.unfit and held.failures < MOST_FAILURES:
                 return
-            event = self._watch.put_aside(held.grant.place.host, made.why)
+            event = self._watch.put_aside(made.host or held.grant.place.host, made.why)
         self._let_go(held)
         if event is not None:
             self._tell(event)
@@ -274,7 +279,7 @@ class ClusterSlots:
             event = self._watch.put_aside(host, reason)
             if event is not None:
                 self._tell(event)
-            gone = [held for held in self._held if held.grant.place.host.node_id == host.node_id]
+            gone = [held for held in self._held if host.node_id in {h.node_id for h in held.grant.place.hosts}]
         for held in gone:
             self._let_go(held)
 

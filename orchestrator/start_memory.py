@@ -46,7 +46,7 @@ class StartMemory:
             past,
             settings,
             silence_limits(self._scenario.timeouts),
-            gpu_count=self._scenario.slots.gpus,
+            gpu_count=self._scenario.slots.server_gpus,
             other_engine=kind == "command",
         )
 
@@ -61,7 +61,7 @@ class StartMemory:
     def _learn(self, slot: str, trial_id: str, phases: tuple[PhaseFact, ...], outcome: str) -> None:
         with self._lock:
             settings = self._asked.get(trial_id, {})
-            gpus = self._scenario.slots.gpus
+            gpus = self._scenario.slots.server_gpus
             self._past.append(PastStart(slot.rpartition("/")[0], gpus, None, settings, phases, outcome))
 
 

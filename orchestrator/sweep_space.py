@@ -13,7 +13,7 @@ from orchestrator.config_env import is_variable, split_environment, variable_tex
 from orchestrator.gpu_arch import arch_of_products
 from orchestrator.options import canonical_name
 from orchestrator.scenario import Scenario, Sweep
-from orchestrator.settings import resolve_settings
+from orchestrator.settings import ServerSize, resolve_settings
 from orchestrator.trial import EngineConfig, freeze_settings
 
 _COMPARISON = re.compile(r"^\s*(<=|>=|==|!=|<|>)\s*(-?\d+(?:\.\d+)?(?:e-?\d+)?)\s*$")
@@ -56,7 +56,7 @@ def _settings(scenario: Scenario, combination: dict[str, Any]) -> dict[str, Any]
         combination,
         draft_path=scenario.model.draft_path,
         bundled_draft=scenario.model.bundled_draft,
-        gpus=scenario.slots.gpus if engine.kind != "attach" else 0,
+        size=ServerSize(scenario.slots.gpus if engine.kind != "attach" else 0, scenario.slots.nnodes),
         version=engine.version,
         arch=arch_of_products(scenario.slots.accelerators),
     )

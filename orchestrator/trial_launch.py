@@ -46,6 +46,7 @@ def launch_spec(scenario: Scenario, run_id: str, trial: Trial) -> LaunchSpec:
         ready_path=engine.ready,
         served_name=scenario.model.served_name,
         allow_faked=tuple(engine.allow_faked),
+        nnodes=scenario.slots.nnodes,
     )
 
 

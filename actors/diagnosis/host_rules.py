@@ -8,6 +8,7 @@ from orchestrator.outcome import Label, Phase
 _CHILD_ENDED = (
     r"(?:Rank \d+ scheduler died during initialization \(exit code: {code}\)"
     r"|Subprocess \S+ \(pid=\d+\) crashed with exit code {code}\b|Exit code: {code}$"
+    r"|Scheduler or DataParallelController \d+ terminated with {code}$"
     r"|.{{0,60}}\b(?:exitcode|exit code)[: =]+{code}\b|.{{0,60}}died with <Signals\.{name}: )"
 )
 

@@ -5,35 +5,24 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from actors.emulator.flags import EmulatorFlags, parse_flags
-from actors.emulator.held_memory import HeldMemory, OutOfGpuMemory, held_memory
+from actors.emulator.held_memory import held_memory
 from actors.emulator.log import LogWriter
-from actors.emulator.memory import Death, MemoryPlan, plan_memory
+from actors.emulator.memory import Death, MemoryPlan
 from actors.emulator.processes import ProcessTree, kill_self, scheduler_titles
 from actors.emulator.profiles import PROFILES, Profile, profile_for
 from actors.emulator.resolution import Settings, resolve
-from actors.emulator.startup import (
-    Event,
-    Hold,
-    Pause,
-    Raw,
-    Say,
-    cache_lines,
-    ready_line,
-    startup_seconds,
-    timeline,
-    timings_line,
-)
+from actors.emulator.start import Start, StartDies
+from actors.emulator.startup import cache_lines, ready_line, startup_seconds, timings_line
 from actors.emulator.tracebacks import scheduler_traceback
 
 if TYPE_CHECKING:
     from actors.emulator.faults import Faults
+    from actors.emulator.span import Span
 
 SHELL_USAGE = 2
 
@@ -49,33 +38,41 @@ def main(argv: list[str] | None = None) -> None:
     check_model(values["model_path"])
     settings = resolve(values, profile)
     faults = _faults(flags, settings)
-    log = faults.log if faults else LogWriter(sys.stderr, settings.tp, access_stream=sys.stdout)
+    log = faults.log if faults else LogWriter(sys.stderr, settings.ranks, access_stream=sys.stdout)
     for warning in settings.warnings:
         log.say(warning)
     log.say(f"server_args={_shown(settings)}")
-    tree = ProcessTree(scheduler_titles(settings.tp))
+    tree = ProcessTree(scheduler_titles(settings.ranks))
     if faults:
         faults.own(tree)
-    held = held_memory(settings, profile, tree, os.environ)
-    profile = held.profile if held else profile
-    plan = plan_memory(settings, profile)
-    if held and (unbalanced := held.unbalanced()):
-        plan = replace(plan, death=unbalanced)
-    death = plan.death
+    start = Start(settings, log, flags.start_speedup, held_memory(settings, profile, tree, os.environ), _span(settings))
     try:
-        for event in timeline(settings, plan, profile):
-            _play(event, log, flags, held)
-    except OutOfGpuMemory as found:
-        death = found.death
-    if death is not None:
-        _die(death, log)
+        plan = start.play(profile)
+    except StartDies as found:
+        _die(found.death, log)
+    profile = start.profile or profile
+    if start.span and not settings.ranks.serves:
+        from actors.emulator.follower import Follower
+
+        for line in cache_lines(settings, plan):
+            log.every_rank(line)
+        raise SystemExit(Follower(settings.args, log, tree, start.span).run(faults))
     log.rank(ready_line(settings, plan))
     for line in cache_lines(settings, plan):
-        log.rank(line)
+        log.every_rank(line)
     log.say(timings_line(startup_seconds(plan, profile)))
-    code = _serve(settings, plan, profile, (flags, arguments, log, tree), faults)
+    code = _serve(settings, plan, profile, (flags, arguments, log, tree), faults, start.span)
     sys.stderr.flush()
     raise SystemExit(code)
+
+
+def _span(settings: Settings) -> Span | None:
+    """The other nodes, if there are any; exits with 1 as SGLang does if it is not told where they meet."""
+    if settings.ranks.nodes == 1:
+        return None
+    from actors.emulator.span import Span
+
+    return Span(settings.ranks)
 
 
 def _faults(flags: EmulatorFlags, settings: Settings) -> Faults | None:
@@ -106,18 +103,6 @@ def _shown(settings: Settings) -> dict[str, object]:
     return public_args(settings.args)
 
 
-def _play(event: Event, log: LogWriter, flags: EmulatorFlags, held: HeldMemory | None) -> None:
-    if isinstance(event, Hold):
-        if held:
-            held.hold(event.taken_gib, event.phase, event.graph)
-    elif isinstance(event, Pause):
-        time.sleep(event.seconds / flags.start_speedup)
-    elif isinstance(event, Raw):
-        log.raw(event.text)
-    elif isinstance(event, Say):
-        {"main": log.say, "first": log.rank, "all": log.every_rank}[event.who](event.text)
-
-
 def _die(death: Death, log: LogWriter) -> NoReturn:
     """The scheduler prints its exception and signals its parent, which kills the tree and itself."""
     log.rank(f"Scheduler hit an exception: {scheduler_traceback(death)}", death.gpu or 0)
@@ -132,11 +117,13 @@ def _serve(
     profile: Profile,
     rest: tuple[EmulatorFlags, Sequence[str], LogWriter, ProcessTree],
     faults: Faults | None,
+    span: Span | None,
 ) -> int:
     from actors.emulator.server import Server
 
     flags, arguments, log, tree = rest
     server = Server.build(settings, plan, profile, flags, arguments, log, tree)
+    server.span = span
     if faults:
         faults.join(server)
     try:

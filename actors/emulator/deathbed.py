@@ -53,17 +53,18 @@ class Deathbed:
 
     def speak(self, words: LastWords, rank: int) -> None:
         """The cause, as the rank tells it."""
+        number = self.log.ranks.first + rank
         for line in words.before:
-            text = line.format(rank=rank)
+            text = line.format(rank=number)
             if words.raw:
                 self.log.raw(text + "\n")
             else:
                 self.log.rank(text, rank)
         if words.error and words.ending == "exception":
-            trace = _filled(words, rank)
+            trace = _filled(words, number, rank)
             self.log.rank(f"Scheduler hit an exception: {trace}", rank)
         elif words.error:
-            self.log.raw((_filled(words, rank) if words.frames else words.error.format()) + "\n")
+            self.log.raw((_filled(words, number, rank) if words.frames else words.error.format()) + "\n")
 
     def die_starting(self, words: LastWords, rank: int) -> NoReturn:
         """The end of a start, after the cause was told."""
@@ -110,5 +111,5 @@ class Deathbed:
             self.tree.kill()
 
 
-def _filled(words: LastWords, rank: int) -> str:
-    return words.traceback().replace("{rank}", str(rank))
+def _filled(words: LastWords, rank: int, gpu: int) -> str:
+    return words.traceback().replace("{rank}", str(rank)).replace("{gpu}", str(gpu))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
@@ -14,6 +16,7 @@ from actors.emulator.log import LogWriter
 from actors.emulator.phase_stream import PhaseStream
 from actors.emulator.processes import ProcessTree
 from actors.emulator.resolution import Settings
+from actors.emulator.serving_fault import Die
 from actors.emulator.start_strike import StartStrike
 from orchestrator.errors import BadInput
 
@@ -31,8 +34,10 @@ class Faults:
     def __init__(self, path: Path, settings: Settings, speedup: float) -> None:
         self._script = _load(path)
         self._path = path
-        stream = PhaseStream(sys.stderr, settings.tp, self._reached)
-        self.log = LogWriter(cast(TextIO, stream), settings.tp, access_stream=sys.stdout)
+        stream = PhaseStream(sys.stderr, settings.ranks.count, self._reached)
+        self.log = LogWriter(cast(TextIO, stream), settings.ranks, access_stream=sys.stdout)
+        # Nodes of one server may read the same script.
+        self._node = f"-node{settings.ranks.node}" if settings.ranks.nodes > 1 else ""
         self._stream = stream
         self._bed = Deathbed(self.log, settings.args, speedup)
         start = self._of_this_server("start", self._script, settings.args)
@@ -44,6 +49,14 @@ class Faults:
     def own(self, tree: ProcessTree) -> None:
         """These are the processes of the server."""
         self._bed.tree = tree
+
+    def strike_follower(self, end: Callable[[Die], None]) -> None:
+        """This node serves no requests: of the serving faults only its death can strike, by itself."""
+        for fault in self._serving_faults:
+            if isinstance(fault, Die) and fault.request is None and fault.probability is None:
+                timer = threading.Timer(fault.after_s, end, [fault])
+                timer.daemon = True
+                timer.start()
 
     def join(self, server: Server) -> None:
         """The server is built and about to open its port."""
@@ -68,7 +81,7 @@ class Faults:
         """Whether a fault of the first starts is still due; counts this start."""
         if fault.starts is None:
             return True
-        mark = " ".join([name, *(os.environ.get(variable, "-") for variable in _MARKS)])
+        mark = " ".join([name + self._node, *(os.environ.get(variable, "-") for variable in _MARKS)])
         counted = self._path.with_name(self._path.name + ".starts")
         with counted.open("a+", encoding="utf-8") as file:
             file.seek(0)

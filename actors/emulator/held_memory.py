@@ -34,6 +34,7 @@ class HeldMemory:
         self._free_gib = [self._enter(rank) for rank in range(len(gpus))]
         least = self._free_gib.index(min(self._free_gib))
         self.profile = replace(profile, gpu=self._gpu(least, self._free_gib[least]))
+        self.least_gib = self._free_gib[least]
 
     def _enter(self, rank: int) -> float:
         """Take the CUDA context; free GiB of the rank's GPU afterwards, 0 where not even that fits."""
@@ -49,9 +50,14 @@ class HeldMemory:
         others = tuple((pid, gib) for pid, gib in state.holders.items() if pid != self._pids[rank])
         return GpuMemory(state.total_gib, free_gib, others)
 
+    def agree(self, least_gib: float) -> None:
+        """The least that is free on a GPU of all nodes, by which all of them plan."""
+        self.least_gib = least_gib
+        self.profile = replace(self.profile, gpu=replace(self.profile.gpu, free_gib=least_gib))
+
     def unbalanced(self) -> Death | None:
         """What SGLang dies of where its GPUs are not equally free."""
-        least = min(self._free_gib)
+        least = self.least_gib
         for rank, free in enumerate(self._free_gib):
             if least < free * BALANCE:
                 message = (
@@ -82,7 +88,8 @@ def held_memory(
     visible = environment.get("CUDA_VISIBLE_DEVICES")
     gpus = [int(i) for i in visible.split(",")] if visible else list(range(len(ledger.gpus())))
     first, step = int(settings.args.get("base_gpu_id") or 0), int(settings.args.get("gpu_id_step") or 1)
-    mine = gpus[first : first + settings.tp * step : step]
-    if len(mine) < settings.tp:
-        raise SystemExit(f"RuntimeError: CUDA error: invalid device ordinal: {settings.tp} GPUs wanted, {gpus} visible")
+    wanted = settings.ranks.count
+    mine = gpus[first : first + wanted * step : step]
+    if len(mine) < wanted:
+        raise SystemExit(f"RuntimeError: CUDA error: invalid device ordinal: {wanted} GPUs wanted, {gpus} visible")
     return HeldMemory(ledger, profile, mine, tree.scheduler_pids)

@@ -1,6 +1,7 @@
 """What a server says when it dies, for each cause: the messages of SGLang, torch, NCCL and the hub, shortened.
 
-Numbers in them are those of real reports. `{rank}` is the scheduler that speaks, `{port}` the server's port.
+Numbers in them are those of real reports. `{rank}` is the scheduler that speaks, `{gpu}` its GPU on its host, `{port}`
+the server's port.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ _ARGS = (_MAIN, ("server_args.py", "__post_init__", "self._handle_speculative_de
 
 def _out_of_memory(size: str, free: str) -> str:
     return (
-        f"CUDA out of memory. Tried to allocate {size}. GPU {{rank}} has a total capacity of 94.97 GiB of which {free} "
+        f"CUDA out of memory. Tried to allocate {size}. GPU {{gpu}} has a total capacity of 94.97 GiB of which {free} "
         "is free. Including non-PyTorch memory, this process has 92.66 GiB memory in use. Of the allocated memory "
         "89.11 GiB is allocated by PyTorch, and 1.43 GiB is reserved by PyTorch but unallocated."
     )

@@ -7,23 +7,28 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import TextIO
 
+from actors.emulator.ranks import LocalRanks
+
+ONE_RANK = LocalRanks()
+
 
 class LogWriter:
     """Writes `[time RANK] message` lines. With one rank there is no tag, as in SGLang.
 
-    All goes to one stream but for uvicorn's access log, which has `access_stream`.
+    All goes to one stream but for uvicorn's access log, which has `access_stream`. Ranks are counted from the first
+    of this node.
     """
 
     def __init__(
         self,
         stream: TextIO,
-        tp: int = 1,
+        ranks: LocalRanks = ONE_RANK,
         clock: Callable[[], datetime] = datetime.now,
         access_stream: TextIO | None = None,
     ) -> None:
         self._stream = stream
         self._access_stream = access_stream or stream
-        self._tp = tp
+        self.ranks = ranks
         self._clock = clock
 
     def say(self, text: str) -> None:
@@ -36,12 +41,11 @@ class LogWriter:
 
     def rank(self, text: str, rank: int = 0) -> None:
         """A line of one scheduler."""
-        tag = f" TP{rank}" if self._tp > 1 else ""
-        self._write(f"[{self._clock():%Y-%m-%d %H:%M:%S}{tag}] {text}\n")
+        self._write(f"[{self._clock():%Y-%m-%d %H:%M:%S}{self.ranks.tag(rank)}] {text}\n")
 
     def every_rank(self, text: str) -> None:
         """The same line from all schedulers."""
-        for rank in range(self._tp):
+        for rank in range(self.ranks.count):
             self.rank(text, rank)
 
     def raw(self, text: str) -> None:

@@ -19,7 +19,10 @@ CONTEXT_GIB = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """Why a start dies. `phase`: init, load, draft_load, kv, or graph; `gpu` is set where one card ran out."""
+    """Why a start dies. `phase`: init, load, draft_load, kv, or graph; `gpu` is set where one card ran out.
+
+    Of a server on several nodes also: meeting, barrier, peer and peer_serving.
+    """
 
     phase: str
     error: str

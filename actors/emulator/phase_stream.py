@@ -19,6 +19,7 @@ _AFTER = (
     ("max_total_num_tokens=", "http_bind", False),
     ("INFO:     Uvicorn running on", "warmup", False),
     ("The server is fired up", "ready", False),
+    ("Dummy health check server started", "ready", False),  # of a node that serves no requests
 )
 # The phase is reached when this is about to be said for the first time.
 _BEFORE = (("server_args=", "args"), ("Mamba Cache is allocated", "kv_pool"), ("KV Cache is allocated", "kv_pool"))

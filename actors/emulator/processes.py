@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
+from actors.emulator.ranks import LocalRanks
+
 PR_SET_PDEATHSIG = 1
 
 # PYTHONHOME lets the interpreter find itself although argv[0] is a title. Reading the pipe ends with the parent.
@@ -19,10 +21,9 @@ _IDLE = (
 )
 
 
-def scheduler_titles(tp: int) -> list[str]:
+def scheduler_titles(ranks: LocalRanks) -> list[str]:
     """Process titles as SGLang sets them, after the helper that Python itself starts for them."""
-    schedulers = [f"sglang::scheduler_TP{rank}" for rank in range(tp)] if tp > 1 else ["sglang::scheduler"]
-    return [sys.executable, *schedulers, "sglang::detokenizer"]
+    return [sys.executable, *ranks.titles(), *(["sglang::detokenizer"] if ranks.serves else [])]
 
 
 class ProcessTree:
@@ -52,11 +53,15 @@ class ProcessTree:
     @property
     def scheduler_pids(self) -> list[int]:
         """Of each rank in turn."""
-        return [child.pid for _, child in self._children[1:-1]]
+        return [child.pid for child in self._schedulers]
+
+    @property
+    def _schedulers(self) -> list[subprocess.Popen[bytes]]:
+        return [child for title, child in self._children if title.startswith("sglang::scheduler")]
 
     def end_rank(self, rank: int, number: int) -> None:
         """A scheduler ends by this signal, as if it were its own doing."""
-        self._children[1 + min(rank, len(self._children) - 3)][1].send_signal(number)
+        self._schedulers[min(rank, len(self._schedulers) - 1)].send_signal(number)
 
     def crashed(self) -> tuple[str, int, int] | None:
         """Name, pid and exit code of a child that ended with an error."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from actors.emulator.profiles import Profile
+from actors.emulator.ranks import LocalRanks, local_ranks
 
 SPEC_MAX_RUNNING = 48
 NEEDS_DRAFT_PATH = {"STANDALONE", "EAGLE3", "DFLASH"}
@@ -63,6 +64,11 @@ class Settings:
     capture_prefill: tuple[int, ...]
 
     @property
+    def ranks(self) -> LocalRanks:
+        """The schedulers of this node."""
+        return local_ranks(self.args)
+
+    @property
     def speculating(self) -> bool:
         return self.algorithm is not None
 
@@ -86,6 +92,8 @@ class Settings:
 def resolve(given: dict[str, Any], profile: Profile) -> Settings:
     """Fill in every default in SGLang's order. ValueError or AssertionError where SGLang's own rules raise one."""
     args, warnings = dict(given), list[str]()
+    if args["tp_size"] * args["pp_size"] % args["nnodes"]:
+        raise AssertionError("tp_size must be divisible by number of nodes")
     args |= {name: value for name, value in UNSET.items() if args[name] is None}
     _resolve_device(args)
     tier = next(t for t in _TIERS if profile.gpu.total_mib < t[0])

@@ -24,14 +24,17 @@ from actors.emulator.profiles import Profile
 from actors.emulator.request_body import Ask, Sampling
 from actors.emulator.resolution import EAGLE_PROPER, Settings
 from actors.emulator.serving import Engine, EngineOptions
+from actors.emulator.span import Span
 from actors.emulator.startup import PHASES, startup_seconds
 from actors.emulator.state import ServerState
+from actors.emulator.tracebacks import scheduler_traceback
 
 WARMUP = Ask(tuple(range(10, 18)), Sampling(max_new_tokens=8))
 WARMUP_PORT = 40000
 DRAIN_POLL_S = 5.0
 BIND_FAILURE_S = 5.0
 CRASH_SETTLE_S = 5.0
+NODE_POLL_S = 0.1
 
 
 @dataclass
@@ -43,6 +46,7 @@ class Server:
     speedup: float
     log: LogWriter
     stop: asyncio.Event = field(default_factory=asyncio.Event)
+    span: Span | None = None
 
     @classmethod
     def build(
@@ -94,7 +98,8 @@ class Server:
             await self._fail_to_bind(error)
         self.log.say(f"INFO:     Uvicorn running on http://{args['host']}:{args['port']} (Press CTRL+C to quit)")
         loop = asyncio.get_running_loop()
-        background = [loop.create_task(self.state.engine.run()), loop.create_task(self._watch_children())]
+        engine = loop.create_task(self.state.engine.run())
+        background = [engine, loop.create_task(self._watch_children()), loop.create_task(self._watch_nodes(engine))]
         # SGLang installs its drain handler with the first request, which is the warm-up; before that SIGTERM kills.
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal)
@@ -155,6 +160,8 @@ class Server:
 
     async def _shut_down(self, runner: web.AppRunner, pid: int) -> None:
         kill_line = f"kill_process_tree called: parent_pid={pid}, include_parent=False, pid={pid}"
+        if self.span:
+            self.span.end()
         self.tree.kill()
         self.log.say(kill_line)
         self.log.say("INFO:     Shutting down")
@@ -172,14 +179,29 @@ class Server:
             if crash is None:
                 continue
             name, child, code = crash
+            if self.span:
+                self.span.leave()
             self.log.say(
                 f"Subprocess {name} (pid={child}) crashed with exit code {code}. Triggering SIGQUIT for cleanup..."
             )
-            self.log.say("SIGQUIT received. signum=None, frame=None. It usually means one child failed.")
-            self.log.say("Sleeping 5 seconds before crash diagnostics to let GPU activity settle.")
-            await asyncio.sleep(CRASH_SETTLE_S / self.speedup)
-            self.log.say("No live scheduler processes found; skipping py-spy and CUDA coredump.")
-            self._end_tree()
+            await self._crash()
+
+    async def _watch_nodes(self, engine: asyncio.Task[None]) -> None:
+        """A node that is gone takes the others with it: their next exchange with it fails."""
+        while self.span and not self.stop.is_set():
+            await asyncio.sleep(NODE_POLL_S)
+            broken = self.span.broken()
+            if broken is not None:
+                engine.cancel()
+                self.log.every_rank(f"Scheduler hit an exception: {scheduler_traceback(broken)}")
+                await self._crash()
+
+    async def _crash(self) -> None:
+        self.log.say("SIGQUIT received. signum=None, frame=None. It usually means one child failed.")
+        self.log.say("Sleeping 5 seconds before crash diagnostics to let GPU activity settle.")
+        await asyncio.sleep(CRASH_SETTLE_S / self.speedup)
+        self.log.say("No live scheduler processes found; skipping py-spy and CUDA coredump.")
+        self._end_tree()
 
     def _end_tree(self) -> None:
         self.log.say(f"kill_process_tree called: parent_pid={os.getpid()}, include_parent=True, pid={os.getpid()}")

@@ -45,15 +45,29 @@ class Hold:
     graph: str | None = None
 
 
-Event = Say | Raw | Pause | Hold
+@dataclass(frozen=True, slots=True)
+class Meet:
+    """All ranks need each other here; nothing where they are on one node. `after`: what has ended."""
+
+    after: str
+
+
+Event = Say | Raw | Pause | Hold | Meet
+
+
+def joining(profile: Profile) -> tuple[Event, ...]:
+    """The ranks find each other; after this they know what is free on all their GPUs."""
+    return (
+        Say("Init parallel begin."),
+        Meet("init"),
+        Pause(profile.times.init_s),
+        Say(f"Init parallel ends. elapsed={profile.times.init_s:.2f} s"),
+    )
 
 
 def timeline(settings: Settings, plan: MemoryPlan, profile: Profile) -> Iterator[Event]:
     """Events until all graphs are captured, or until the event before the death that `plan` foresees."""
     dead_in = plan.death.phase if plan.death else None
-    yield Say("Init parallel begin.")
-    yield Pause(profile.times.init_s)
-    yield Say(f"Init parallel ends. elapsed={profile.times.init_s:.2f} s")
     yield _baseline(plan, profile)
     if dead_in == "init":
         return
@@ -75,12 +89,15 @@ def _loading(settings: Settings, plan: MemoryPlan, profile: Profile) -> Iterator
     dead_in = plan.death.phase if plan.death else None
     quant = f"quant={profile.quantization}, " if profile.quantization else ""
     yield Say(f"Load weight begin. avail mem={plan.free_gib:.2f} GB")
+    if settings.ranks.nodes > 1:
+        yield Say("multimem all-gather disabled because the TP group spans across nodes.")
     yield from (
         [Pause(profile.times.load_s)] if settings.args["load_format"] == "dummy" else _shards(profile.times.load_s)
     )
     if dead_in == "load":
         return
     yield Hold(plan.weights_gib, "load")
+    yield Meet("load")
     left = plan.free_gib - plan.weights_gib
     yield Say(
         f"Load weight end. elapsed={profile.times.load_s:.2f} s, type={profile.architecture}, {quant}"
@@ -96,6 +113,7 @@ def _loading(settings: Settings, plan: MemoryPlan, profile: Profile) -> Iterator
     if dead_in == "draft_load":
         return
     yield Hold(plan.weights_gib + plan.draft_gib, "draft_load")
+    yield Meet("load")
     yield Say(
         f"Load weight end. elapsed={profile.times.draft_load_s:.2f} s, type={profile.draft_architecture}, {quant}"
         f"avail mem={plan.loaded_gib:.2f} GB, mem usage={plan.draft_gib:.2f} GB."
@@ -120,6 +138,7 @@ def _pools(settings: Settings, plan: MemoryPlan, profile: Profile) -> Iterator[E
         yield Say(warning)
     yield Pause(profile.times.kv_s)
     yield Hold(plan.free_gib - plan.pooled_gib, "kv")
+    yield Meet("kv")
     if plan.state is not None:
         yield Say(_state_line(settings, plan))
     yield Say(_kv_line(profile, plan.kv_tokens, plan.kv_gib))
@@ -180,6 +199,7 @@ def _capture(graph: GraphPlan, profile: Profile, fatal: bool, plan_free_gib: flo
     if fatal:
         return
     yield Hold(plan_free_gib - graph.end_gib, "graph", graph.name)
+    yield Meet("graph")
     listed = f"bs={sizes}, " if graph.metric in {"decode", "target_verify"} else ""
     yield Say(
         f"{head} end. {listed}elapsed={capture_seconds(graph, profile):.2f} s, "
@@ -201,6 +221,7 @@ def _bar(graph: GraphPlan, profile: Profile, fatal: bool) -> Iterator[Event]:
             yield Pause(seconds if fatal else 0.0)
             break
         yield Pause(seconds)
+        yield Meet("graph")
         elapsed += seconds
     yield Raw("\n")
 

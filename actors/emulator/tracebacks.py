@@ -58,6 +58,31 @@ _GRAPH_FILES = {
     "draft decode": "speculative/eagle_draft_cuda_graph_runner.py",
     "draft extend": "speculative/eagle_draft_extend_cuda_graph_runner.py",
 }
+_MEETING = (
+    _INIT[0],
+    ("managers/scheduler.py", 536, "__init__", "bootstrap.init_parallel_runtime("),
+    ("distributed/bootstrap.py", 322, "_init_parallel_groups", "init_distributed_environment("),
+    ("distributed/parallel_state.py", 2517, "init_distributed_environment", "torch.distributed.init_process_group("),
+)
+_BARRIER = (
+    *_INIT,
+    ("managers/scheduler.py", 1131, "init_model_worker", "self.init_tp_model_worker()"),
+    ("managers/tp_worker.py", 286, "__init__", "self._init_model_runner()"),
+    ("model_executor/model_runner_components/load_model_utils.py", 393, "dist_barrier_after_load", "raise ValueError("),
+)
+_PEER_STARTING = (*_INIT, ("distributed/parallel_state.py", 1497, "barrier", "torch.distributed.barrier("))
+_PEER_SERVING = (
+    ("managers/scheduler.py", 6368, "run_scheduler_process", "scheduler.run_event_loop()"),
+    ("managers/scheduler.py", 2078, "event_loop_overlap", "self.ingest_requests()"),
+    (
+        "managers/scheduler_components/request_receiver.py",
+        206,
+        "_broadcast_reqs_across_ranks",
+        "recv_reqs = broadcast_pyobj(",
+    ),
+    ("utils/common.py", 2715, "broadcast_pyobj", "dist.broadcast(tensor_size, src=src, group=dist_group)"),
+)
+_SPAN = {"meeting": _MEETING, "barrier": _BARRIER, "peer": _PEER_STARTING, "peer_serving": _PEER_SERVING}
 HINTS = """Possible solutions:
 1. set --mem-fraction-static to a smaller value (e.g., 0.8 or 0.7)
 2. set --cuda-graph-max-bs-decode to a smaller value (e.g., 16)
@@ -78,6 +103,8 @@ def _traceback(frames: tuple[Frame, ...], error: str) -> str:
 def scheduler_traceback(death: Death) -> str:
     """The text after `Scheduler hit an exception: `."""
     error = f"{death.error}: {death.message}"
+    if death.phase in _SPAN:
+        return _traceback(_SPAN[death.phase], error) + "\n"
     if death.phase == "init":
         return _traceback(_BALANCE, error) + "\n"
     if death.phase in {"load", "draft_load"}:

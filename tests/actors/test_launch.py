@@ -37,6 +37,13 @@ def test_the_emulator_is_one_of_our_modules() -> None:
     assert argv == (sys.executable, "-m", "actors.emulator", "--model-path", "/models/m", *TAIL)
 
 
+def test_a_rank_of_a_server_on_several_hosts_is_told_which_it_is_and_where_they_meet() -> None:
+    spec = replace(SPEC, nnodes=2, node_rank=1, dist_init_addr="10.0.0.4:20300", extra_args=("--log-level", "debug"))
+    span = ("--nnodes", "2", "--node-rank", "1", "--dist-init-addr", "10.0.0.4:20300")
+    assert server_argv(spec, "10.0.0.5", 31000) == (*HEAD, *TAIL, *span, "--log-level", "debug")
+    assert (spec.is_follower, replace(spec, node_rank=0).is_follower) == (True, False)
+
+
 def test_a_command_prefix_replaces_ours_and_extra_arguments_come_last() -> None:
     spec = replace(SPEC, command=("docker", "run", "img"), extra_args=("--log-level", "debug"))
     argv = server_argv(spec, "10.0.0.5", 31000)

@@ -9,7 +9,7 @@ from actors.emulator.flags import parse_flags
 from actors.emulator.memory import MemoryPlan, plan_memory
 from actors.emulator.profiles import Profile
 from actors.emulator.resolution import resolve
-from actors.emulator.startup import Say, ready_line, timeline
+from actors.emulator.startup import Say, joining, ready_line, timeline
 from actors.startup import StartupTimeline
 from orchestrator.dialect import dialect_of, spell
 from orchestrator.outcome import Label, PhaseFact
@@ -34,7 +34,7 @@ def emulated_start(profile: Profile, settings: dict[str, Any]) -> EmulatedStart:
     plan = plan_memory(resolved, profile)
     log = StartupTimeline()
     log.advance("[2026-11-29 12:00:00] server_args={}", 0.0)
-    for event in timeline(resolved, plan, profile):
+    for event in (*joining(profile), *timeline(resolved, plan, profile)):
         if isinstance(event, Say):
             log.advance(f"[2026-11-29 12:00:00 TP0] {event.text}", 0.0)
     if plan.death is None:

@@ -22,12 +22,14 @@ _GRACE_S = 5.0
 class LocalSlot:
     """Use as a context; its server and its files are gone afterwards."""
 
-    def __init__(self, run_id: str, number: int, gpu_ids: tuple[str, ...] = ()) -> None:
-        self.facts = SlotFacts(f"local/{number}", "local", gpu_ids)
+    def __init__(
+        self, run_id: str, number: int, gpu_ids: tuple[str, ...] = (), address: str = "127.0.0.1", host: str = "local"
+    ) -> None:
+        self.facts = SlotFacts(f"{host}/{number}", host, gpu_ids)
         self._run_id = run_id
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._host = SlotHost(run_id, number, gpu_ids, "127.0.0.1")
+        self._host = SlotHost(run_id, number, gpu_ids, address)
         self._load = LoadHost(run_id, "emulator")
 
     def __enter__(self) -> Self:
@@ -52,6 +54,11 @@ class LocalSlot:
 
     def interrupt(self) -> None:
         self._wait(self._load.interrupt())
+        if (server := self._host._server) is not None and not server.is_ready:
+            self._wait(server.stop(_GRACE_S))
+
+    def rendezvous(self) -> str:
+        return self._wait(self._host.rendezvous())
 
     def stop(self) -> StopFacts:
         told: dict[str, Any] = self._wait(self._host.stop(_GRACE_S))

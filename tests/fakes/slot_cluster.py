@@ -60,11 +60,12 @@ class FakeCluster:
         return [self._make(grant.place) for grant in grants]
 
     def _make(self, place: SlotPlace) -> Made:
-        if place.host.name in self.unfit:
-            return Made(None, "another class", unfit=True)
-        if place.host.name in self.silent:
-            return Made(None, "its actor did not come up")
+        for host in place.hosts:
+            if host.name in self.unfit:
+                return Made(None, "another class", unfit=True, host=host)
+            if host.name in self.silent:
+                return Made(None, "its actor did not come up", host=host)
         self.made.append(place.name)
         slot = self._new_slot(place.name)
-        slot.facts = SlotFacts(place.name, place.host.name, ("0",), 1, self.classes.get(place.host.name, ""))
+        slot.facts = SlotFacts(place.name, place.hosts_name, ("0",), 1, self.classes.get(place.host.name, ""))
         return Made(slot)

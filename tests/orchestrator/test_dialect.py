@@ -16,7 +16,7 @@ from orchestrator.dialect import (
     spell,
 )
 from orchestrator.options import RELEASES, SettingsFault, canonical_name, known_options, options_of
-from orchestrator.settings import canonical_settings, resolve_settings
+from orchestrator.settings import ServerSize, canonical_settings, resolve_settings
 
 FOUR = ("0.5.9", "0.5.15", "0.5.19", "0.5.23")
 
@@ -263,7 +263,7 @@ def test_a_variable_that_a_version_does_not_read_is_told() -> None:
 
 def test_an_old_switch_that_is_off_in_a_config_overrides_the_base() -> None:
     base = {"disable_piecewise_cuda_graph": True, "max_running_requests": 8}
-    given: dict[str, Any] = {"draft_path": None, "bundled_draft": True, "gpus": 1}
+    given: dict[str, Any] = {"draft_path": None, "bundled_draft": True, "size": ServerSize(1)}
 
     on = resolve_settings(base, {}, **given)
     off = resolve_settings(base, {"disable_piecewise_cuda_graph": False}, **given)

@@ -123,3 +123,42 @@ def test_hosts_of_different_size_each_give_as_many_slots_as_they_hold() -> None:
     assert [(p.host.hostname, p.number) for p in places] == [
         ("a", 0), ("bb", 0), ("a", 1), ("bb", 1), ("a", 2), ("a", 3),
     ]  # fmt: skip
+
+
+def kind(name: str, gpus: int, accelerator: str | None = None) -> HostFacts:
+    return host(name, gpus, {"ray.io/accelerator-type": accelerator} if accelerator else {})
+
+
+def test_a_server_over_two_hosts_takes_hosts_of_one_kind_by_name_with_the_same_number_on_both() -> None:
+    hosts = [kind("b2", 8, "B200"), kind("r1", 8, "RTX-PRO-6000"), kind("b1", 8, "B200"), kind("b3", 8, "B200")]
+    places = place_slots(slots(gpus=4, nnodes=2), hosts)
+
+    assert [(p.name, [h.name for h in p.hosts]) for p in places] == [
+        ("b1+b2/0", ["b1", "b2"]),
+        ("b1+b2/1", ["b1", "b2"]),
+    ]
+
+
+def test_hosts_with_another_number_of_gpus_are_another_kind() -> None:
+    assert len(place_slots(slots(gpus=4, nnodes=2), [kind("a", 4), kind("bb", 4), kind("c", 8), kind("d", 8)])) == 3
+    with pytest.raises(ClusterRefusal, match=r"Wanted: at least one slot\(s\) of 2 hosts x 4 GPUs of one kind"):
+        place_slots(slots(gpus=4, nnodes=2), [kind("a", 4), kind("c", 8)])
+
+
+def test_a_server_over_two_hosts_is_never_on_loopback_and_loaded_from_elsewhere_where_there_is_a_host() -> None:
+    alone = place_slots(slots(gpus=4, nnodes=2), [kind("a", 4), kind("bb", 4)])[0]
+    assert (alone.load_host.name, alone.bind_address) == ("a", "10.0.0.1")
+    helped = place_slots(slots(gpus=4, nnodes=2), [kind("a", 4), kind("bb", 4), host("loader")])[0]
+    assert (helped.load_host.name, helped.bind_address) == ("loader", "10.0.0.1")
+    assert [h.name for h in load_candidates(helped, [kind("a", 4), kind("bb", 4)])] == ["a"]
+
+
+def test_further_places_leave_out_every_host_of_what_is_held() -> None:
+    hosts = [kind("a", 4), kind("bb", 4)]
+    held = place_slots(slots(gpus=4, nnodes=2), hosts)
+    assert more_places(slots(gpus=4, nnodes=2), [*hosts, kind("ccc", 4)], held) == []
+    (more,) = more_places(slots(gpus=4, nnodes=2), [*hosts, kind("ccc", 4), kind("dddd", 4)], held)
+    assert more.name == "ccc+dddd/0"
+    assert [p.name for p in place_slots(slots(gpus=4, nnodes=2, count=1), [*hosts, kind("cc", 4), kind("dd", 4)])] == [
+        "a+bb/0"
+    ]

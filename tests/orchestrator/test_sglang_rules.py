@@ -134,6 +134,7 @@ ROWS: list[Row] = [
     ("pipeline-speculation", {**EAGLE, "pp_size": 2}, "pp_size", {"disaggregation_mode": "prefill"}, None, None),
     ("pipeline-slots-delay", {"pp_size": 2, "min_free_slots_delay": 1}, "min_free_slots_delay", {"pp_size": 1}, None, None),
     ("replicas-on-one-node", {"dp_size": 2, "nnodes": 2}, "dp_size", {"nnodes": 1}, None, None),
+    ("ranks-on-every-node", {"tp_size": 3, "nnodes": 2}, "tp_size", {"tp_size": 4}, None, None),
     ("dense-tensor-size", {"moe_dense_tp_size": 2, "tp_size": 4}, "moe_dense_tp_size", {"moe_dense_tp_size": 4}, None, None),
     ("expert-size", {"moe_runner_backend": "flashinfer_cutlass", "ep_size": 2, "tp_size": 4}, "ep_size", {"ep_size": 4}, None, None),
     ("cutlass-expert-size", {"moe_runner_backend": "cutlass", "quantization": "fp8", "ep_size": 2}, "ep_size", {"ep_size": 1}, None, None),

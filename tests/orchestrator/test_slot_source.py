@@ -227,3 +227,28 @@ def test_a_slot_may_come_while_one_is_lost_asked_for_or_hosts_can_join() -> None
     source.ended(slot, None)
     assert source.may_give()
     assert ClusterSlots(cluster, Slots.model_validate({"gpus": 1}), 0.1, may_join=True).may_give()
+
+
+def test_the_hosts_that_are_left_of_a_server_over_two_serve_again_with_another_host() -> None:
+    cluster = FakeCluster(gpu_host("a"), gpu_host("bb"))
+    source, run, first = source_of(cluster, nnodes=2)
+    assert names(first) == ["a+bb/0"]
+
+    cluster.hosts = [gpu_host("a")]
+    source.ended(first[0], None)
+    source.look()
+    assert (cluster.released, run.joined) == (["a+bb/0"], [])
+    cluster.hosts = [gpu_host("a"), gpu_host("ccc")]
+    source.look()
+    assert names(run.joined) == ["a+ccc/0"]
+
+
+def test_of_a_server_over_two_hosts_the_one_that_makes_no_slot_is_put_aside() -> None:
+    cluster = FakeCluster(gpu_host("a"))
+    cluster.hosts = [gpu_host("a"), gpu_host("bb")]
+    source, run, first = source_of(cluster, nnodes=2)
+    source.ended(first[0], None)
+    cluster.silent = {"bb"}
+    for _ in range(4):
+        source.look()
+    assert run.told == [("host_unused", "bb")]

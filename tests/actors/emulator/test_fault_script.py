@@ -107,7 +107,9 @@ def test_a_side_endpoint_is_struck_for_its_time_and_number() -> None:
 @pytest.mark.parametrize("label", [*WORDS, *SERVING_WORDS])
 def test_no_last_word_has_a_place_left_unfilled(label: str) -> None:
     words = WORDS.get(label) or SERVING_WORDS[label]
-    text = " ".join([words.error, *words.before]).replace("{rank}", "0").replace("{{auto,slow}}", "")
+    text = (
+        " ".join([words.error, *words.before]).replace("{rank}", "0").replace("{gpu}", "0").replace("{{auto,slow}}", "")
+    )
     assert "{" not in text
 
 
