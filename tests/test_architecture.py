@@ -84,15 +84,17 @@ def test_ray_is_known_at_the_edges_only() -> None:
         "orchestrator/cluster.py",
         "orchestrator/ray_connection.py",
         "orchestrator/ray_slot.py",
+        "orchestrator/slot_grant.py",
         "orchestrator/ray_ensemble.py",
         "actors/slot_actor.py",
     }
 
 
-def test_only_the_cluster_module_creates_actors() -> None:
+def test_actors_are_created_in_one_place() -> None:
     creating = {m.name for m in MODULES if "ray.remote(" in m.read_text(encoding="utf-8")}
 
-    assert creating == {"cluster.py", "ray_slot.py"}  # the latter: a task that reads a spool
+    # The others start tasks: something asked of a host, a spool that is read.
+    assert creating == {"slot_grant.py", "cluster.py", "ray_slot.py"}
 
 
 @pytest.mark.parametrize("path", MODULES, ids=str)
