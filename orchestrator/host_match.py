@@ -30,6 +30,11 @@ class HostFacts:
         """What people call it."""
         return self.hostname or self.address
 
+    @property
+    def key(self) -> str:
+        """The same for a host that comes back, whose node id is another one then."""
+        return f"{self.address} {self.hostname}"
+
 
 @dataclass(frozen=True, slots=True)
 class SlotPlace:

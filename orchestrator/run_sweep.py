@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
@@ -17,7 +17,7 @@ from orchestrator.cluster import Cluster
 from orchestrator.eviction_command import evict_strangers
 from orchestrator.foresight import run_foresight
 from orchestrator.host_match import matches
-from orchestrator.planner import Plan, make_plan
+from orchestrator.planner import Plan
 from orchestrator.progress import Progress
 from orchestrator.ray_connection import Connection, connect, resolve_address
 from orchestrator.run_directory import RunDirectory
@@ -90,14 +90,17 @@ def sweep_on_cluster(
             scenario.engine.kind,
             scenario.timeouts.cluster_s,
             container_runtime(scenario.engine.command),
+            stored_classes=directory.host_classes,
+            has_results=bool(directory.state.done_points),
         )
-        for line in cluster.leftovers:
+        directory.keep_classes(cluster.classes)
+        for line in cluster.told:
             console.print(line, soft_wrap=True, markup=False)
         if wanted.evict:
             evict_strangers(cluster.slot_places(), directory.run_id, yes=wanted.yes, console=console)
         early.check()
-        plan = make_plan(scenario, len(slots), done, directory.lineages.stand_ins)
-        console.print(plan_line(plan))
+        plan = directory.plan(scenario, [slot.facts.host_class for slot in slots], done)
+        console.print(plan_line(plan, len(slots), cluster.classes), markup=False)
         with Progress(plan, [s.facts.name for s in slots], console) as progress:
             memory = StartMemory.beside(directory.paths.root, scenario, progress)
             foresight = run_foresight(scenario, lambda: smallest_gpu_gib(cluster, scenario), console.print)
@@ -105,7 +108,7 @@ def sweep_on_cluster(
             def spec(trial: Trial) -> LaunchSpec:
                 return replace(launch_spec(scenario, directory.run_id, trial), phase_budgets=memory.budgets(trial))
 
-            sweep = Sweep(plan, list(slots), directory, spec, memory, foresight)
+            sweep = Sweep(plan, list(slots), directory, spec, memory, foresight, source=cluster.source)
             with _orderly_interrupt(sweep):
                 return sweep.run()
     finally:
@@ -137,10 +140,11 @@ def _connection(scenario: Scenario, address: str) -> Connection:
     return Connection(address, slots.emulated_gpus, cpus_wanted=count * (slots.cpus + 1))
 
 
-def plan_line(plan: Plan) -> str:
+def plan_line(plan: Plan, slots: int, classes: Sequence[str] = ()) -> str:
     """One line about what is going to be done."""
+    apart = f" (every config on each of {len(classes)} classes of hosts)" if len(classes) > 1 else ""
     return (
-        f"{len(plan.configs)} configs, {len(plan.trials)} trials, {plan.points} points on {len(plan.slots)} slots; "
+        f"{len(plan.configs)} configs, {len(plan.trials)} trials, {plan.points} points on {slots} slots{apart}; "
         f"about {plan.makespan_s / 60:.1f} min by estimate"
     )
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from orchestrator.host_event import HostEvent
 from orchestrator.server_start import LaunchSpec, LoadSeen, ServerDied, StartEvent
 from orchestrator.trial import Point
 
@@ -15,6 +16,7 @@ class SlotFacts:
     """Where a slot is. `gpu_ids` are indices on its host; empty for servers on CPU.
 
     `load_processes`: how many may offer the load of one point. Only results of one `host_class` can be compared.
+    `numa_nodes`: where the GPUs are, as far as the kernel tells.
     """
 
     name: str
@@ -22,6 +24,7 @@ class SlotFacts:
     gpu_ids: tuple[str, ...]
     load_processes: int = 1
     host_class: str = ""
+    numa_nodes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,3 +73,37 @@ class SlotPort(Protocol):
 
     def server_log(self) -> bytes:
         """The server's log so far, zstd-compressed, secrets replaced."""
+
+
+class SlotTaker(Protocol):
+    """A run that slots can join while it goes on. From any thread."""
+
+    def join(self, slot: SlotPort) -> bool:
+        """Another slot takes part; False if the run has nothing for it."""
+
+    def tell(self, event: HostEvent) -> None:
+        """Something happened to a host."""
+
+    def needs_slots(self) -> bool:
+        """Whether there are trials that nobody has taken."""
+
+
+class SlotSource(Protocol):
+    """Where further slots come from while a run goes on. Its methods do not block.
+
+    `patience_s`: how long a run without slots waits for one.
+    """
+
+    patience_s: float
+
+    def begin(self, run: SlotTaker) -> None:
+        """From now on give slots to the run, and tell it what hosts do."""
+
+    def ended(self, slot: SlotPort, refused: str | None) -> None:
+        """A slot was lost, or refuses more servers and why."""
+
+    def may_give(self) -> bool:
+        """Whether a slot may come yet."""
+
+    def is_making(self) -> bool:
+        """Whether one is on its way."""

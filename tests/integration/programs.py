@@ -117,7 +117,7 @@ def started_rig(folder: Path, ledger: GpuLedger, *, with_jobs: bool) -> Iterator
 
 @contextlib.contextmanager
 def started_hosts(gpus: Sequence[int], *, with_jobs: bool = False) -> Iterator[HostRig]:
-    """Hosts with so many GPUs each, the head first, in namespaces of their own; the test is skipped where none can be."""
+    """Hosts with so many GPUs each, the head first, in namespaces of their own; skips the test where none can be."""
     why = why_impossible()
     if why is not None:
         pytest.skip(why)
