@@ -82,6 +82,7 @@ def test_ray_is_known_at_the_edges_only() -> None:
     knowing = {m.relative_to(ROOT).as_posix() for m in MODULES if "ray" in roots(imports(m))}
 
     assert knowing == {
+        "orchestrator/actor_watch.py",
         "orchestrator/cluster.py",
         "orchestrator/ray_connection.py",
         "orchestrator/ray_slot.py",
