@@ -30,6 +30,7 @@ ROOT = Path(__file__).resolve().parent.parent
 _NET = "10.77.0."
 _GCS_PORT, _JOBS_PORT = 6379, 8265
 _UP_S = 120.0
+_TRIES = 3
 _COUNT = itertools.count()
 # A lost host is noticed after seconds instead of a minute, on its own side too.
 QUICK_LOSS = {
@@ -277,9 +278,23 @@ class HostRig:
         )  # fmt: skip
 
     def _finish_ray(self, host: RigHost, started: subprocess.Popen[str]) -> None:
-        said, complained = started.communicate(timeout=_UP_S)
-        if started.returncode:
-            raise RuntimeError(f"no Ray on {host.name}: {said[-1500:]}{complained[-1500:]}")
+        """Ray gives its raylet 30 s to register, which is not enough on a machine that is busy: then once more."""
+        for left in reversed(range(_TRIES)):
+            said, complained = started.communicate(timeout=_UP_S)
+            if started.returncode == 0:
+                return
+            if not left:
+                raise RuntimeError(f"no Ray on {host.name}: {said[-1500:]}{complained[-1500:]}")
+            self._end_ray(host)
+            started = self._begin_ray(host)
+
+    def _end_ray(self, host: RigHost) -> None:
+        """kill -9 of all that is Ray's on a host; what the guards still end is left to them."""
+        for process in host.processes():
+            if process != host.pid1 and not environment(process).get(RUN_MARK):
+                with contextlib.suppress(psutil.Error):
+                    if "/ray/" in title(process) or title(process).startswith("ray::"):
+                        process.kill()
 
     def _link(self, host: RigHost, state: str) -> None:
         _ip("-n", self._switch, "link", "set", f"sw{host.number}", state)
@@ -317,13 +332,19 @@ class HostRig:
         self.boot(host)
         self.heal(host)
         if not host.raylets():
-            for process in host.processes():
-                # Agents of the raylet that died have its ports.
-                if process != host.pid1 and not environment(process).get(RUN_MARK):
-                    with contextlib.suppress(psutil.Error):
-                        if "/ray/" in title(process) or title(process).startswith("ray::"):
-                            process.kill()
+            self._end_ray(host)  # agents of the raylet that died have its ports
             self.start_ray(host)
+
+    def restart_ray(self) -> None:
+        """A new cluster on the same hosts, after the head's own processes were lost."""
+        for host in self.hosts:
+            self._end_ray(host)
+            self.boot(host)
+            self.heal(host)
+        self.start_ray(self.hosts[0])
+        starts = [(host, self._begin_ray(host)) for host in self.hosts[1:]]
+        for host, started in starts:
+            self._finish_ray(host, started)
 
     def marked(self, run_id: str = "") -> list[str]:
         """Processes of a run (of any if empty) on all hosts."""

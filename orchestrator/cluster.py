@@ -112,6 +112,10 @@ class Cluster:
         threading.Thread(target=self._beat, daemon=True).start()
         return kept
 
+    def class_of(self, host: HostFacts) -> str | None:
+        """The class of a host on which the run has, or had, a slot."""
+        return self._maker.known_class(host) if self._maker else None
+
     def ask_for(self, place: SlotPlace) -> Grant:
         """Ask Ray for what a slot needs."""
         assert self._wanted is not None

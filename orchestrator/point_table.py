@@ -44,6 +44,7 @@ class MeasuredPoint:
         """The row of the `points` table."""
         names = ("run_id", "trial_id", "point_id", "config_id", "engine", "attempt", "repeat", "workload", "level_kind")
         identity = {name: self.load[name] for name in (*names, "level", "slot", "host", "began_at")}
+        identity["host_class"] = self.load.get("host_class") or ""
         validity = {
             "valid": self.metrics.valid,
             "void_reasons": list(self.metrics.void_reasons),
@@ -55,13 +56,17 @@ class MeasuredPoint:
         return identity | self.metrics.values() | validity
 
 
-def measured_points(paths: RunPaths, scenario: Scenario, configs: Mapping[str, RunConfig]) -> list[MeasuredPoint]:
-    """Every point that the journal says was measured and whose files are whole, in the order of measuring.
+def measured_points(
+    paths: RunPaths, scenario: Scenario, configs: Mapping[str, RunConfig], host_class: str = ""
+) -> list[MeasuredPoint]:
+    """Every point that the journal says was measured and whose files are whole, in the order of measuring; those of a
+    class of hosts if one is given.
 
     `configs` are those of the run: a point whose server did not speculate as its config asked is void.
     """
     slo = {w.name: w.slo.limits() if w.slo else None for w in scenario.workloads}
-    loads = sorted(dataset.read_rows(paths, "loads"), key=lambda row: (row["began_at"], row["point_id"]))
+    rows = (row for row in dataset.read_rows(paths, "loads") if host_class in {"", row.get("host_class")})
+    loads = sorted(rows, key=lambda row: (row["began_at"], row["point_id"]))
     asks = speculation_asks(scenario, configs, _drafted(loads))
     counted = replay(read_events(paths.journal)).done_points
     points = []

@@ -19,6 +19,9 @@ from orchestrator.cluster import Cluster
 from orchestrator.errors import BadInput, ClusterRefusal
 
 PROBE_S = 10.0
+# For this process only. Without the head's GCS Ray ends a driver after a minute, from C++ and without a word to Python;
+# hosts end their part by themselves after that time, which the run learns, so that it can end in order.
+_PATIENT = {"RAY_gcs_rpc_server_reconnect_timeout_s": "900"}
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,8 @@ def connect(connection: Connection, run_id: str) -> Cluster:
     for name, value in quiet.items():
         os.environ.setdefault(name, value)
     _probe(connection.address)
+    if connection.address != "local":
+        os.environ |= _PATIENT
     if connection.address == "local":
         folder = _own_folder()
         _own_token(folder)
@@ -68,6 +73,7 @@ def connect(connection: Connection, run_id: str) -> Cluster:
         options["address"] = connection.address
         if "RAY_JOB_ID" not in os.environ:
             options["runtime_env"] = {"py_modules": [str(p) for p in _own_packages()]}
+    _silence_events()
     with _stderr_kept() as said:
         try:
             ray.init(**options)
@@ -75,6 +81,16 @@ def connect(connection: Connection, run_id: str) -> Cluster:
             told = said() or str(error)
             raise ClusterRefusal(_no_cluster(connection.address, told)) from error
     return Cluster(run_id, connection.address)
+
+
+def _silence_events() -> None:
+    """Ray prints its own account of lost hosts and workers, with traces, to the driver's terminal, whatever the logging
+    settings; the run tells what matters. There is no public switch, and without this one nothing but the look is lost.
+    """
+    from ray._private import worker
+
+    if hasattr(worker, "print_to_stdstream"):
+        worker.print_to_stdstream = lambda *_, **__: None
 
 
 def resolve_address(address: str | None) -> str:

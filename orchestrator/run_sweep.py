@@ -103,7 +103,9 @@ def sweep_on_cluster(
         console.print(plan_line(plan, len(slots), cluster.classes), markup=False)
         with Progress(plan, [s.facts.name for s in slots], console) as progress:
             memory = StartMemory.beside(directory.paths.root, scenario, progress)
-            foresight = run_foresight(scenario, lambda: smallest_gpu_gib(cluster, scenario), console.print)
+            foresight = run_foresight(
+                scenario, lambda c: smallest_gpu_gib(cluster, scenario, c), console.print, directory.trial_classes
+            )
 
             def spec(trial: Trial) -> LaunchSpec:
                 return replace(launch_spec(scenario, directory.run_id, trial), phase_budgets=memory.budgets(trial))
@@ -115,10 +117,13 @@ def sweep_on_cluster(
         _close_quietly(cluster)
 
 
-def smallest_gpu_gib(cluster: Cluster, scenario: Scenario) -> float | None:
-    """GiB of the smallest GPU of the hosts that the scenario may use, by their drivers; None where none answers."""
+def smallest_gpu_gib(cluster: Cluster, scenario: Scenario, host_class: str = "") -> float | None:
+    """GiB of the smallest GPU of the hosts that the scenario may use, or of a class of them, by their drivers; None
+    where none answers.
+    """
     hosts = [host for host in cluster.hosts() if host.gpus and matches(host, scenario.slots)]
-    sizes = [gpu["total_gib"] for host in hosts for gpu in cluster.gpu_states(host) or ()]
+    of_class = [host for host in hosts if not host_class or cluster.class_of(host) == host_class]
+    sizes = [gpu["total_gib"] for host in of_class for gpu in cluster.gpu_states(host) or ()]
     return min(sizes, default=None)
 
 

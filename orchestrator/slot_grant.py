@@ -40,6 +40,7 @@ class SlotGrant:
         self._living = living
         self._actor: Any = None
         self._dealt: tuple[str, ...] | None = None
+        self._own_load: Any = None
         nodes = [place.host.node_id, place.load_host.node_id]
         self._group = placement_group(
             [bundle_of(slots), {"CPU": 1.0}],
@@ -112,8 +113,12 @@ class SlotGrant:
         host, is_first = loads.next_for(member)
         own = {"num_cpus": 1, "scheduling_strategy": self._inside(1)}
         shared = {"num_cpus": 0, "label_selector": {"ray.io/node-id": host.node_id}}
+        if is_first and self._own_load is not None:
+            ray.kill(self._own_load)  # that of a slot that was lost: it would keep the CPU
         actor = ray.remote(LoadHost).options(max_concurrency=32, **(own if is_first else shared))
-        return actor.remote(self._run_id, engine), host.node_id
+        load = actor.remote(self._run_id, engine)
+        self._own_load = load if is_first else self._own_load
+        return load, host.node_id
 
     def _inside(self, bundle: int) -> Any:
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
