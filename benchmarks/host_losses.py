@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import random
 import shutil
 import signal
@@ -46,7 +47,8 @@ measure: {warmup_s: 0.2, duration_s: 3}
 objectives:
   - {name: fast, maximize: output_throughput_tok_s, at: {concurrency: 1}}
 """
-_CONFIGS, _POINTS = 4, 8
+_POINTS = 8
+SMALL = "small"
 _BEGIN_S = 90.0
 _RUN_S = 300.0
 _LEFT_S = 60.0
@@ -60,6 +62,11 @@ class Loss:
     act: Callable[[Scene], None]
     repair: Callable[[Scene], None] | None = None
     after_s: float | None = None
+    runs: str = "runs"  # the folder of its run directory
+
+    @property
+    def slug(self) -> str:
+        return self.name.replace(" ", "-")
 
 
 @dataclass
@@ -85,6 +92,7 @@ class Scene:
     def __init__(self, rig: HostRig, victim: RigHost, scenario: Path, root: Path) -> None:
         self.rig, self.victim, self.root = rig, victim, root
         self._scenario = scenario
+        self.others: list[subprocess.Popen[str]] = []
         self.driver = self.run()
 
     def run(self, *resume: str) -> subprocess.Popen[str]:
@@ -153,7 +161,7 @@ def _within(limit_s: float, condition: Callable[[], object]) -> float | None:
 def suffer(rig: HostRig, loss: Loss, scenario: Path, rng: random.Random) -> Told:
     """One run with one loss."""
     victim = rig.hosts[2]
-    scene = Scene(rig, victim, scenario, rig.folder / "runs" / loss.name.replace(" ", "-"))
+    scene = Scene(rig, victim, scenario, rig.folder / loss.runs / loss.slug)
     if _within(_BEGIN_S, lambda: scene.trial_on_victim() or scene.driver.poll() is not None) is None:
         raise RuntimeError("no server on the second host")
     time.sleep(rng.uniform(0.5, 2.5))
@@ -206,6 +214,8 @@ def _is_trial(process: psutil.Process, trial_id: str) -> bool:
 
 def _resume(scene: Scene, told: Told) -> None:
     """Complete it, and see what is wrong."""
+    for other in scene.others:
+        other.communicate()
     left = _within(_LEFT_S, lambda: not scene.rig.marked())
     if left is None:
         told.faults += [f"left: {line}" for line in scene.rig.marked()]
@@ -247,8 +257,54 @@ def _actor(scene: Scene) -> list[psutil.Process]:
     return [scene.slot_actor()]
 
 
+def _driver(scene: Scene) -> list[psutil.Process]:
+    return inner(scene.driver)
+
+
 def _raylet(scene: Scene) -> list[psutil.Process]:
     return scene.victim.raylets()
+
+
+def _fill(folder: str) -> Callable[[Scene], None]:
+    """Fill one of the small disks to the last byte."""
+
+    def act(scene: Scene) -> None:
+        with contextlib.suppress(OSError), (scene.rig.folder / folder / "ballast").open("wb", buffering=0) as ballast:
+            while True:
+                ballast.write(bytes(4096))
+
+    return act
+
+
+def _free(folder: str) -> Callable[[Scene], None]:
+    return lambda scene: (scene.rig.folder / folder / "ballast").unlink(missing_ok=True)
+
+
+def _fill_store(scene: Scene) -> None:
+    """Somebody else fills the object stores of the hosts that send load, for 15 s."""
+    words = (
+        "import ray, time; ray.init(log_to_driver=False, logging_level='ERROR'); held = []\n"
+        "@ray.remote(num_cpus=0)\nclass Hog:\n"
+        "    def hold(self):\n        import numpy\n"
+        "        self.held = [ray.put(numpy.zeros(1 << 20, dtype='u1')) for _ in range(95)]\n"
+        "hogs = [Hog.options(label_selector={'host': h}).remote() for h in ('h0', 'h3')]\n"
+        "ray.get([h.hold.remote() for h in hogs], timeout=30); time.sleep(15)"
+    )
+    scene.others.append(scene.rig.popen(scene.rig.hosts[0], sys.executable, "-c", words))
+
+
+def _fill_both(scene: Scene) -> None:
+    for number in (0, 3):
+        _fill(_scratch(number))(scene)
+
+
+def _free_both(scene: Scene) -> None:
+    for number in (0, 3):
+        _free(_scratch(number))(scene)
+
+
+def _scratch(number: int) -> str:
+    return f"h{number}/tmp/specsweep-{os.getuid()}"
 
 
 LOSSES = (
@@ -265,13 +321,20 @@ LOSSES = (
     Loss("slot actor stopped 10 s", _send_to(_actor, signal.SIGSTOP), _send_to(_actor, signal.SIGCONT), 10.0),
     Loss("raylet stopped 4 s", _send_to(_raylet, signal.SIGSTOP), _send_to(_raylet, signal.SIGCONT), 4.0),
     Loss("raylet stopped 20 s", _send_to(_raylet, signal.SIGSTOP), _send_to(_raylet, signal.SIGCONT), 20.0),
-    Loss("GCS -9", _kill_gcs),
+    Loss("driver stopped 20 s", _send_to(_driver, signal.SIGSTOP), _send_to(_driver, signal.SIGCONT), 20.0),
+    Loss("disk of the GPU host full", _fill(_scratch(2)), _free(_scratch(2))),
+    Loss("disk of the load hosts full", _fill_both, _free_both),
+    Loss("disk of the driver full", _fill(SMALL), _free(SMALL), runs=SMALL),
+    Loss("object store full", _fill_store),
+    Loss("GCS -9", _kill_gcs, lambda s: s.rig.restart_ray()),
 )  # fmt: skip
 
 
 @contextlib.contextmanager
 def _started(*, untuned: bool) -> Iterator[HostRig]:
-    rig = HostRig([0, 1, 1, 0], ray_env={} if untuned else None)
+    # Where the host that is hit keeps logs, where its load is spooled, and where runs are kept whose disk gets full.
+    disks = {f"h{i}/tmp/specsweep-{os.getuid()}": 16 for i in (0, 2, 3)} | {SMALL: 4}
+    rig = HostRig([0, 1, 1, 0], ray_env={} if untuned else None, small_disks=disks)
     try:
         rig.start()
         yield rig
@@ -301,9 +364,8 @@ def main() -> None:
             sys.stdout.flush()
             if wanted.keep is not None:
                 wanted.keep.mkdir(parents=True, exist_ok=True)
-                (wanted.keep / f"{loss.name.replace(' ', '-')}.txt").write_text(told.said, encoding="utf-8")
-                kept = wanted.keep / loss.name.replace(" ", "-")
-                shutil.copytree(rig.folder / "runs" / loss.name.replace(" ", "-"), kept, dirs_exist_ok=True)
+                (wanted.keep / f"{loss.slug}.txt").write_text(told.said, encoding="utf-8")
+                shutil.copytree(rig.folder / loss.runs / loss.slug, wanted.keep / loss.slug, dirs_exist_ok=True)
             for host in rig.hosts:
                 rig.revive(host)
     sys.exit(1 if bad else 0)

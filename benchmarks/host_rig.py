@@ -119,13 +119,15 @@ class HostRig:
     """`gpus`: GPUs of each host, the head's (mostly 0) first. `start`, use, `end`.
 
     `ray_env` goes to every `ray start`. `with_jobs` starts the server for `ray job submit`, which takes longer to come
-    up than all else. `folder` is seen by all hosts: run directories may be there.
+    up than all else. `folder` is seen by all hosts: run directories may be there. `small_disks`: MiB of folders below
+    it that are file systems of their own, to be filled.
     """
 
     def __init__(
         self, gpus: Sequence[int], *, with_jobs: bool = False, ray_env: dict[str, str] | None = None, cpus: int = 8,
-        gpu_gib: float = 96.0,
+        gpu_gib: float = 96.0, small_disks: dict[str, int] | None = None,
     ) -> None:  # fmt: skip
+        self._small_disks = small_disks or {}
         # Ray makes sockets below it, whose names may have 107 characters; and not where hosts have their own folder.
         self.folder = Path(tempfile.mkdtemp(prefix="specsweep-hosts-"))
         self._id = f"ss{os.getpid()}x{next(_COUNT)}"
@@ -167,6 +169,10 @@ class HostRig:
 
     def start(self) -> None:
         """All hosts; returns when every raylet has registered."""
+        for name, size_mib in self._small_disks.items():
+            (self.folder / name).mkdir(parents=True, exist_ok=True)
+            mount = ["mount", "-t", "tmpfs", "-o", f"size={size_mib}m", "tmpfs", str(self.folder / name)]
+            subprocess.run(mount, check=True)
         _ip("netns", "add", self._switch)
         for words in ("add br0 type bridge", "set br0 up", "set lo up"):
             _ip("-n", self._switch, "link", *words.split())
@@ -354,6 +360,8 @@ class HostRig:
         """Switch everything off and remove it."""
         for host in self.hosts:
             self.crash(host)
+        for disk in self._small_disks:
+            subprocess.run(["umount", "-l", str(self.folder / disk)], capture_output=True, check=False)
         for name in (*(host.netns for host in self.hosts), self._switch):
             subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -19,9 +19,6 @@ from orchestrator.cluster import Cluster
 from orchestrator.errors import BadInput, ClusterRefusal
 
 PROBE_S = 10.0
-# For this process only. Without the head's GCS Ray ends a driver after a minute, from C++ and without a word to Python;
-# hosts end their part by themselves after that time, which the run learns, so that it can end in order.
-_PATIENT = {"RAY_gcs_rpc_server_reconnect_timeout_s": "900"}
 
 
 @dataclass(frozen=True)
@@ -45,8 +42,6 @@ def connect(connection: Connection, run_id: str) -> Cluster:
     for name, value in quiet.items():
         os.environ.setdefault(name, value)
     _probe(connection.address)
-    if connection.address != "local":
-        os.environ |= _PATIENT
     if connection.address == "local":
         folder = _own_folder()
         _own_token(folder)

@@ -225,8 +225,10 @@ class RaySlot:
     def heartbeat(self) -> None:
         self._slot.heartbeat.remote()
 
-    def begin_close(self) -> None:
+    def begin_close(self) -> Any:
+        """Ask for the end of the server and the slot; what is returned is ready when it has come."""
         self._closing = self._slot.close.remote(self._grace_s)
+        return self._closing
 
     def end_close(self) -> None:
         import ray

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +28,8 @@ from orchestrator.sweep_space import expand
 
 # Ctrl-C, SIGTERM as ours, and SIGTERM as Ray handles it while it starts.
 STOPPED = (KeyboardInterrupt, SystemExit)
+# A file system that is full, over quota, gone read-only or broken, or takes no file as long as ours.
+_NO_STORAGE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EFBIG}
 
 
 @dataclass(frozen=True)
@@ -44,6 +50,11 @@ def run(request: RunRequest, console: Console) -> Path:
     scenario = _scenario_of(request)
     check_named_files(scenario, request.scenario)
     directory = _open_run(request, scenario)
+    with _storage_told(directory):
+        return _run(request, scenario, directory, console)
+
+
+def _run(request: RunRequest, scenario: Scenario, directory: RunDirectory, console: Console) -> Path:
     done = finished_work(directory.state)
     result: SweepResult | None = None
     try:
@@ -64,6 +75,21 @@ def run(request: RunRequest, console: Console) -> Path:
     console.print(f"\nRun: {directory.paths.root}", soft_wrap=True)
     _judge(result, directory)
     return directory.paths.root
+
+
+@contextlib.contextmanager
+def _storage_told(directory: RunDirectory) -> Iterator[None]:
+    """SpecsweepError where the run directory takes no more; by then the servers are stopped."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _NO_STORAGE:
+            raise
+        root = directory.paths.root
+        raise SpecsweepError(
+            f"{root}: cannot be written any more: {os.strerror(error.errno)}. The servers are stopped, and every point "
+            f"that was finished is kept.\nRepair that (`df -h {root}`), then continue: specsweep run --resume {root}"
+        ) from error
 
 
 def _end_early(directory: RunDirectory, error: BaseException) -> None:
