@@ -98,7 +98,8 @@ def free_port(slot_index: int, base: int = 20000, spacing: int = 320, skip: int 
     """
     first = base + slot_index * spacing
     own = range(first, min(first + spacing - _INTERNAL_PORTS[-1], 65535 - _INTERNAL_PORTS[-1]))
-    for port in (*own[skip:], *own[:skip]):
+    order: list[int] = [*own[skip:], *own[:skip]]
+    for port in order:
         if all(map(_is_free, (port, *(port + offset for offset in _INTERNAL_PORTS)))):
             return port
     raise ClusterRefusal(f"no free port for slot {slot_index} between {first} and {first + spacing}")

@@ -55,7 +55,7 @@ class SlotHost:
 
     @property
     def port_number(self) -> int:
-        """Spaces the ports of servers on this host: by the first GPU, since slots of other runs count from 0 as well."""
+        """Spaces the ports of servers on this host: by the first GPU, since slots of other runs count from 0 too."""
         indices = [int(gpu) for gpu in self._gpu_ids if gpu.isdigit()]
         return min(indices, default=self._number)
 

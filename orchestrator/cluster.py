@@ -171,7 +171,7 @@ class Cluster:
             gpus = sum(float(bundle.get("GPU", 0)) for bundle in group.get("bundles", {}).values())
             held[whose] = held.get(whose, 0.0) + gpus
         told = [f"{whose} {gpus:g} GPUs" for whose, gpus in sorted(held.items()) if self._run_id not in whose]
-        return f" Held: {', '.join(told)}." if told else " What holds the rest is no run of ours."
+        return f" Held: {', '.join(told)}." if told else " No other run of ours holds any now."
 
     def _remove_scratch(self) -> None:
         import ray
