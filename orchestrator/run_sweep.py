@@ -16,8 +16,8 @@ from rich.console import Console
 
 from actors.container import container_runtime
 from orchestrator.cluster import Cluster
-from orchestrator.eviction_command import evict_strangers
 from orchestrator.errors import SpecsweepError
+from orchestrator.eviction_command import evict_strangers
 from orchestrator.foresight import run_foresight
 from orchestrator.head_watch import watching_head
 from orchestrator.host_match import matches
