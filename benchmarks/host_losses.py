@@ -353,6 +353,7 @@ def main() -> None:
         sys.exit(why)
     chosen = [loss for loss in LOSSES if not wanted.only or loss.name in wanted.only]
     rng = random.Random(wanted.seed)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
     bad = 0
     with _started(untuned=wanted.untuned) as rig:
         scenario = rig.folder / "losses.yaml"

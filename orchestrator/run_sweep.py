@@ -126,7 +126,7 @@ def sweep_on_cluster(
 
 
 def _leave_without_head(cluster: Cluster, directory: RunDirectory, console: Console, silent_s: float) -> None:
-    """End the process from a thread: the main one may wait for the head, and Ray would end us all the same, silently."""
+    """End the process from a thread: the main one may wait for the head. Ray would end it all the same, silently."""
     root = directory.paths.root
     if console.is_terminal:
         console.show_cursor(True)
