@@ -105,18 +105,18 @@ def seconds(root: Path) -> float:
 
 
 def test_two_hosts_take_about_half_the_time_of_one(whole: HostRig) -> None:
-    quick = ("--set", "measure.duration_s=1.5")
-    both, on_two = began(whole, "two", *quick)
+    steady = ("--set", "measure.duration_s=4", "--set", "workloads.0.concurrency=[1]")
+    both, on_two = began(whole, "two", *steady)
     ended(both)
-    alone, on_one = began(whole, "one", *quick, "--set", "slots.count=1")
+    alone, on_one = began(whole, "one", *steady, "--set", "slots.count=1")
     ended(alone)
 
     hosts = [e["place"]["host"] for e in events(on_two, "trial_started")]
     assert sorted(hosts) == ["h1", "h1", "h2", "h2"]
     assert len({e["place"]["host"] for e in events(on_one, "trial_started")}) == 1
-    # 0.5, but for what each trial's start and stop wait for the other's on two cores.
-    assert seconds(on_two) / seconds(on_one) < 0.75
-    assert_each_once(on_two, POINTS)
+    # 0.5 if the starts of servers did not wait for each other: all hosts share the cores of this machine.
+    assert seconds(on_two) / seconds(on_one) < 0.8
+    assert_each_once(on_two, 4)
     assert whole.marked() == []
 
 
