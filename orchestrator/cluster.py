@@ -77,8 +77,10 @@ class Cluster:
         """What ended a node, as Ray tells it."""
         import ray
 
-        told = [str(node.get("DeathReasonMessage") or "") for node in ray.nodes() if node["NodeID"] == node_id]
-        return next((text.strip() for text in told if text.strip()), "its raylet does not answer any more")
+        told = ""
+        with contextlib.suppress(ray.exceptions.RayError, RuntimeError, ConnectionError):
+            told = "".join(str(n.get("DeathReasonMessage") or "") for n in ray.nodes() if n["NodeID"] == node_id)
+        return told.strip() or "its raylet does not answer any more"
 
     def grant_slots(
         self, slots: Slots, engine: str, timeout_s: float, runtime: tuple[str, ...] = (), *,

@@ -16,6 +16,7 @@ class HostChange(StrEnum):
     UNUSED = "host_unused"  # it is there and matches, but this run does not use it
     SLOT_ANEW = "slot_anew"  # the actor of a slot died, its host did not
     AWAITED = "hosts_awaited"  # no slot is left, and work is
+    UNSEEN = "hosts_unseen"  # the cluster cannot be watched any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,8 @@ class HostEvent:
                 return f"made anew: {', '.join(self.slots)}{reason}"
             case HostChange.AWAITED:
                 return f"no slot is left; waiting for hosts{reason}"
+            case HostChange.UNSEEN:
+                return f"hosts that join or come back are not seen any more{reason}"
 
     def as_json(self) -> dict[str, Any]:
         """As the journal keeps it, without the name of the event."""

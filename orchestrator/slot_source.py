@@ -173,8 +173,13 @@ class ClusterSlots:
             return any(held.state is _State.MAKING for held in self._held)
 
     def _keep_looking(self) -> None:
-        while not self._closing.wait(LOOK_S):
-            self.look()
+        try:
+            while not self._closing.wait(LOOK_S):
+                self.look()
+        except Exception as error:  # noqa: BLE001 - the edge of a thread: the slots that are there can go on
+            with self._lock:
+                self._may_join = False
+            self._tell(HostEvent(HostChange.UNSEEN, "", utc_now(), f"{type(error).__name__}: {error}"))
 
     def look(self) -> None:
         """See what became of the hosts, and what can be made now."""
@@ -226,7 +231,11 @@ class ClusterSlots:
     def _make(self, together: list[_Held]) -> None:
         """Make slots of one host, and let them take part."""
         joined: list[str] = []
-        for held, made in zip(together, self._cluster.make([h.grant for h in together]), strict=True):
+        try:
+            found = self._cluster.make([held.grant for held in together])
+        except Exception as error:  # noqa: BLE001 - the edge of a thread: told when the host is put aside
+            found = [Made(None, f"{type(error).__name__}: {error}")] * len(together)
+        for held, made in zip(together, found, strict=True):
             if made.slot is None:
                 self._failed(held, made)
                 continue

@@ -196,6 +196,29 @@ def test_while_the_cluster_cannot_be_asked_nothing_is_taken_for_lost() -> None:
     assert (run.told, cluster.held) == ([], ["a/0"])
 
 
+def test_a_fault_while_a_slot_is_made_is_told_as_the_hosts_and_leaves_nothing_on_its_way() -> None:
+    cluster = FakeCluster(gpu_host("a"))
+    source, run, _ = source_of(cluster)
+    cluster.hosts = [gpu_host("a"), gpu_host("bb")]
+    cluster.make = lambda grants: 1 / 0  # type: ignore[method-assign,assignment,return-value]
+    for _ in range(3):
+        source.look()
+
+    assert run.told == [("host_unused", "bb")]
+    assert not source.is_making()
+
+
+def test_when_hosts_cannot_be_looked_at_any_more_that_is_told_and_the_run_waits_for_none() -> None:
+    cluster = FakeCluster(gpu_host("a"))
+    source, run, _ = source_of(cluster)
+    source._closing.wait = lambda timeout=None: False  # type: ignore[method-assign]
+    cluster.living = lambda: 1 / 0  # type: ignore[method-assign,assignment,return-value]
+    source._keep_looking()
+
+    assert run.told == [("hosts_unseen", "")]
+    assert not source.may_give()
+
+
 def test_a_slot_may_come_while_one_is_lost_asked_for_or_hosts_can_join() -> None:
     cluster = FakeCluster(gpu_host("a"))
     source = ClusterSlots(cluster, Slots.model_validate({"gpus": 1}), 0.1, may_join=False, spawn=at_once)

@@ -90,6 +90,30 @@ def test_a_slot_that_joins_takes_what_a_lost_one_leaves(tmp_path: Path) -> None:
     assert list(rows_per_point(run.paths).values()) == [5] * 4
 
 
+def test_a_slot_that_comes_while_none_is_left_goes_on_with_the_run(tmp_path: Path) -> None:
+    run = RunDirectory.create(tmp_path / "run", SCENARIO)
+    first, second = slot_on("a"), slot_on("b")
+    first.lose_at = run.plan(SCENARIO, [""]).slots[0][1].trial_id
+    second._pause_s = 0.05  # so that the main thread has nothing to store in between
+    source = Later()
+    asked: list[bool] = []
+
+    def may_give() -> bool:
+        """Asked only while no slot is left; the second one comes when it is asked for the second time."""
+        asked.append(True)
+        if len(asked) == 2:
+            assert source.run is not None
+            assert source.run.join(second)
+        return True
+
+    source.may_give = may_give  # type: ignore[method-assign]
+    result = sweep(run, [first], source)
+    run.close(complete=result.complete)
+
+    assert result.complete
+    assert (len(first.launched), len(second.launched)) == (2, 3)
+
+
 def test_without_a_slot_the_run_waits_says_so_and_ends_incomplete_when_none_comes(tmp_path: Path) -> None:
     run = RunDirectory.create(tmp_path / "run", SCENARIO)
     slot = slot_on("a")
