@@ -20,6 +20,7 @@ VOCABULARY = {
     "model_folder",  # hosts and the driver look for a model in the same places
 }  # fmt: skip
 CORE = {
+    "cut_network",
     "audit", "bench_serving", "distribution", "percentile_support", "plan_warnings", "point_state", "rates",
     "saturation", "settled", "acceptance", "attention_rules", "auto_choices", "block_draft_rules", "capacity_rules",
     "cell_size", "command_check", "config_shape", "emulated_memory", "estimate", "gpu_memory", "graph_budget",
