@@ -77,7 +77,7 @@ class Told:
     exit_code: int | None
     detected_s: float | None
     gone_s: float | None
-    done_s: float
+    done_s: float | None
     starts: int
     points_before: int
     resumed: bool
@@ -181,28 +181,29 @@ def suffer(rig: HostRig, loss: Loss, scenario: Path, rng: random.Random) -> Told
 
 
 def _watch(scene: Scene, loss: Loss, start: dict[str, Any], began: float) -> Told:
-    """Until the driver has ended; what came when."""
-    detected = gone = None
+    """Until the driver has ended and the server that was hit is gone; what came when."""
+    detected = gone = done = None
     repaired = loss.after_s is None
-    while scene.driver.poll() is None and time.monotonic() - began < _RUN_S:
+    while (done is None or gone is None or not repaired) and time.monotonic() - began < _RUN_S:
         now = time.monotonic() - began
         if not repaired and loss.after_s is not None and now >= loss.after_s and loss.repair is not None:
             loss.repair(scene)
             repaired = True
         if detected is None and scene.has_ended(start):
             detected = now
-        mark = [m for m in scene.victim.processes() if _is_trial(m, start["trial_id"])]
-        if gone is None and not mark:
+        if gone is None and not any(_is_trial(p, start["trial_id"]) for p in scene.victim.processes()):
             gone = now
+        if done is None and scene.driver.poll() is not None:
+            done = now
         time.sleep(0.1)
-    done_s = time.monotonic() - began
-    if scene.driver.poll() is None:
+    if done is None:
         for process in inner(scene.driver):
             process.kill()
     said, complained = scene.driver.communicate()
-    if detected is None and scene.has_ended(start):
-        detected = done_s
-    return Told(loss.name, scene.driver.returncode, detected, gone, done_s, 0, 0, False, 0, said=f"{said}{complained}")
+    told = Told(loss.name, scene.driver.returncode, detected, gone, done, 0, 0, False, 0, said=f"{said}{complained}")
+    if done is None:
+        told.faults.append(f"the driver had not ended after {_RUN_S:g} s")
+    return told
 
 
 def _is_trial(process: psutil.Process, trial_id: str) -> bool:
@@ -219,8 +220,6 @@ def _resume(scene: Scene, told: Told) -> None:
     left = _within(_LEFT_S, lambda: not scene.rig.marked())
     if left is None:
         told.faults += [f"left: {line}" for line in scene.rig.marked()]
-    if told.gone_s is None:
-        told.gone_s = told.done_s + (left or 0.0)
     if told.exit_code != 0:
         told.resumed = True
         driver = scene.run("--resume", str(scene.root))
@@ -317,6 +316,7 @@ LOSSES = (
     Loss("power loss", lambda s: s.rig.power_off(s.victim)),
     Loss("power loss of the load host", lambda s: s.rig.power_off(s.rig.hosts[3])),
     Loss("partition 20 s", lambda s: s.rig.partition(s.victim), lambda s: s.rig.heal(s.victim), 20.0),
+    Loss("partition 150 s", lambda s: s.rig.partition(s.victim), lambda s: s.rig.heal(s.victim), 150.0),
     Loss("partition 4 s", lambda s: s.rig.partition(s.victim), lambda s: s.rig.heal(s.victim), 4.0),
     Loss("slot actor stopped 10 s", _send_to(_actor, signal.SIGSTOP), _send_to(_actor, signal.SIGCONT), 10.0),
     Loss("raylet stopped 4 s", _send_to(_raylet, signal.SIGSTOP), _send_to(_raylet, signal.SIGCONT), 4.0),
