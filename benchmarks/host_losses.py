@@ -92,7 +92,7 @@ def _watch(scene: Scene, loss: Loss, start: dict[str, Any], began: float) -> Tol
         if not repaired and loss.after_s is not None and now >= loss.after_s and loss.repair is not None:
             loss.repair(scene)
             repaired = True
-        if detected is None and scene.has_ended(start):
+        if detected is None and scene.has_failed():
             detected = now
         if gone is None and not any(_is_trial(p, start["trial_id"]) for p in scene.victim.processes()):
             gone = now

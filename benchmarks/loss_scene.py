@@ -58,9 +58,9 @@ class Scene:
                 return start
         return None
 
-    def has_ended(self, start: dict[str, Any]) -> bool:
-        key = (start["trial_id"], start["attempt"])
-        return any((e["trial_id"], e["attempt"]) == key for e in self.events("trial_ended"))
+    def has_failed(self) -> bool:
+        """Whether it is known that a trial was broken."""
+        return any(e["outcome"] == "failed" for e in self.events("trial_ended"))
 
     def slot_actor(self) -> psutil.Process:
         return self.victim.actors("SlotActor")[0]
