@@ -73,10 +73,14 @@ def write_parquet(table: Any, file: Path) -> None:
     """Write whole or not at all."""
     file.parent.mkdir(parents=True, exist_ok=True)
     temporary = file.with_name(f".{file.name}.tmp")
-    pq.write_table(table, temporary, compression="zstd")
-    with temporary.open("rb+") as handle:
-        os.fsync(handle.fileno())
-    temporary.replace(file)
+    try:
+        pq.write_table(table, temporary, compression="zstd")
+        with temporary.open("rb+") as handle:
+            os.fsync(handle.fileno())
+        temporary.replace(file)
+    except OSError:  # a full disk is not filled further
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def write_load(paths: RunPaths, row: dict[str, Any], attempt: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Iterator
@@ -11,20 +12,31 @@ from typing import IO, Any
 
 
 class Journal:
-    """Appends events durably. A line that a crash tore is cut off at opening; it was never acted on."""
+    """Appends events durably. A line that a crash tore is cut off at opening; it was never acted on.
+
+    One that a full disk tore is cut off at once, so that the journal ends with what was the case.
+    """
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path = path
         _cut_torn_line(path)
-        self._file: IO[bytes] = path.open("ab")
+        self._file: IO[bytes] = path.open("ab", buffering=0)
+        self._whole_bytes = path.stat().st_size
 
     def append(self, event: str, **facts: Any) -> None:
-        """Write one event and wait until it is on disk."""
-        line = json.dumps({"event": event, **facts}, separators=(",", ":"), default=str)
-        self._file.write(line.encode() + b"\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        """Write one event and wait until it is on disk. OSError if it cannot be."""
+        line = json.dumps({"event": event, **facts}, separators=(",", ":"), default=str).encode() + b"\n"
+        try:
+            left = memoryview(line)
+            while left:
+                left = left[self._file.write(left) :]
+            os.fsync(self._file.fileno())
+        except OSError:
+            with contextlib.suppress(OSError):
+                self._file.truncate(self._whole_bytes)
+            raise
+        self._whole_bytes += len(line)
 
     def close(self) -> None:
         self._file.close()

@@ -63,8 +63,12 @@ def write_whole(path: Path, data: bytes) -> None:
     """Write to a temporary name in the same folder, fsync, rename: readers see the old file or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with temporary.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:  # a full disk is not filled further
+        temporary.unlink(missing_ok=True)
+        raise

@@ -70,6 +70,7 @@ def connect(connection: Connection, run_id: str) -> Cluster:
         options["address"] = connection.address
         if not shipped_with_job():
             options["runtime_env"] = {"py_modules": [str(p) for p in _own_packages()]}
+    _silence_events()
     with _stderr_kept() as said:
         try:
             ray.init(**options)
@@ -77,6 +78,16 @@ def connect(connection: Connection, run_id: str) -> Cluster:
             told = said() or str(error)
             raise ClusterRefusal(no_cluster(connection.address, told)) from error
     return Cluster(run_id, connection.address)
+
+
+def _silence_events() -> None:
+    """Ray prints its own account of lost hosts and workers, with traces, to the driver's terminal, whatever the logging
+    settings; the run tells what matters. There is no public switch, and without this one nothing but the look is lost.
+    """
+    from ray._private import worker
+
+    if hasattr(worker, "print_to_stdstream"):
+        worker.print_to_stdstream = lambda *_, **__: None
 
 
 def resolve_address(address: str | None) -> str:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +32,8 @@ from orchestrator.sweep_space import expand
 
 # Ctrl-C, SIGTERM as ours, and SIGTERM as Ray handles it while it starts.
 STOPPED = (KeyboardInterrupt, SystemExit)
+# A file system that is full, over quota, gone read-only or broken, or takes no file as long as ours.
+_NO_STORAGE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EFBIG}
 
 
 @dataclass(frozen=True)
@@ -59,6 +65,14 @@ def _run(request: RunRequest, console: Console, account: RunAccount, early: Earl
     directory = account.directory = _open_run(request, scenario)
     if in_job():
         console.print(RUN_DIRECTORY_LINE + str(directory.paths.root), soft_wrap=True, markup=False, highlight=False)
+    with _storage_told(directory):
+        return _work(request, scenario, directory, console, account, early)
+
+
+def _work(
+    request: RunRequest, scenario: Scenario, directory: RunDirectory, console: Console, account: RunAccount,
+    early: EarlyInterrupt,
+) -> Path:  # fmt: skip
     done = finished_work(directory.state)
     try:
         if directory.plan(scenario, (), done).trials:
@@ -77,6 +91,21 @@ def _run(request: RunRequest, console: Console, account: RunAccount, early: Earl
     console.print(f"\nRun: {directory.paths.root}", soft_wrap=True)
     _judge(account.swept, directory)
     return directory.paths.root
+
+
+@contextlib.contextmanager
+def _storage_told(directory: RunDirectory) -> Iterator[None]:
+    """SpecsweepError where the run directory takes no more; by then the servers are stopped."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _NO_STORAGE:
+            raise
+        root = directory.paths.root
+        raise SpecsweepError(
+            f"{root}: cannot be written any more: {os.strerror(error.errno)}. The servers are stopped, and every point "
+            f"that was finished is kept.\nRepair that (`df -h {root}`), then continue: specsweep run --resume {root}"
+        ) from error
 
 
 def _end_early(directory: RunDirectory, error: BaseException) -> None:

@@ -225,11 +225,14 @@ class RunDirectory:
             self.paths.root.rmdir()
 
     def close(self, *, complete: bool) -> None:
+        """Nothing more is stored. What cannot be written any more (a full disk) stays as it is: `reopen` repairs it."""
         for stream in self._streams.values():
-            stream.abandon()
+            with contextlib.suppress(OSError):
+                stream.abandon()
         self._streams.clear()
         if not self._discarded:
-            self._journal.append("run_ended", complete=complete, at=utc_now())
+            with contextlib.suppress(OSError):
+                self._journal.append("run_ended", complete=complete, at=utc_now())
         self._journal.close()
         self._lock.close()
 

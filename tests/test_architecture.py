@@ -20,6 +20,7 @@ VOCABULARY = {
     "model_folder",  # hosts and the driver look for a model in the same places
 }  # fmt: skip
 CORE = {
+    "cut_network",
     "audit", "bench_serving", "distribution", "percentile_support", "plan_warnings", "point_state", "rates",
     "saturation", "settled", "acceptance", "attention_rules", "auto_choices", "block_draft_rules", "capacity_rules",
     "cell_size", "command_check", "config_shape", "emulated_memory", "estimate", "gpu_memory", "graph_budget",
@@ -86,6 +87,7 @@ def test_ray_is_known_at_the_edges_only() -> None:
     knowing = {m.relative_to(ROOT).as_posix() for m in MODULES if "ray" in roots(imports(m))}
 
     assert knowing == {
+        "orchestrator/actor_watch.py",
         "orchestrator/cluster.py",
         "orchestrator/ray_connection.py",
         "orchestrator/ray_slot.py",
