@@ -28,6 +28,7 @@ class LedgerTraits:
 
     `release_lag_s`: memory of a process that ended comes back so much later; None: never. `lists_pids` is False for a
     container, where the driver lists no processes at all; with `tells_gib` False they are listed without their memory.
+    `numa_nodes` and `links` say where the GPUs sit, as HostReport tells it; empty: the host does not tell.
     """
 
     total_gib: tuple[float, ...]
@@ -36,6 +37,8 @@ class LedgerTraits:
     lists_pids: bool = True
     tells_gib: bool = True
     capability: tuple[int, int] | None = None
+    numa_nodes: tuple[int | None, ...] = ()
+    links: tuple[tuple[int, int, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,8 @@ class GpuLedger:
         told = json.loads((self.folder / "gpus.json").read_text(encoding="utf-8"))
         capability = told.get("capability")
         pair = (int(capability[0]), int(capability[1])) if capability else None
-        return LedgerTraits(**{**told, "total_gib": tuple(told["total_gib"]), "capability": pair})
+        places = {"numa_nodes": tuple(told.get("numa_nodes", ())), "links": tuple(map(tuple, told.get("links", ())))}
+        return LedgerTraits(**{**told, **places, "total_gib": tuple(told["total_gib"]), "capability": pair})
 
     def hold(self, pid: int, gpu: int, gib: float, *, release_lag_s: float | None = -1.0) -> None:
         """A process now holds so much of a GPU in all, more or less than before; GpuMemoryFull if it is not there.

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from orchestrator.errors import ClusterRefusal
-from orchestrator.host_match import LOOPBACK, GpuPlace, HostFacts, SlotPlace, bundle_of, place_slots, spread_hosts
-from orchestrator.load_spread import process_bound
+from orchestrator.host_match import GpuPlace, HostFacts, place_slots
 from orchestrator.ray_slot import CALL_S, RaySlot
 from orchestrator.scenario import Slots
-from orchestrator.slot_port import SlotFacts
+from orchestrator.slot_grant import GROUP_PREFIX, SlotGrant
 
 HEARTBEAT_S = 15.0
 
@@ -27,7 +27,7 @@ class Cluster:
         self._address = address
         self._slots: list[RaySlot] = []
         self._nodes: set[str] = set()
-        self._group: Any = None
+        self._grants: list[SlotGrant] = []
         self._closing = threading.Event()
         # What hosts had of dead runs when the slots were granted, and was ended; a line for each.
         self.leftovers: list[str] = []
@@ -58,37 +58,35 @@ class Cluster:
         return states
 
     def grant_slots(self, slots: Slots, engine: str, timeout_s: float, runtime: tuple[str, ...] = ()) -> list[RaySlot]:
-        """Reserve the slots in one placement group pinned to hosts, and start their actors.
+        """Reserve a place for every slot at once, and start the actors of those that are granted in time.
 
         `runtime` calls the container runtime, if servers run in one: containers of an earlier start are removed.
         ClusterRefusal, with wanted and available, if the cluster cannot hold them or is busy.
         """
-        import ray
-        from ray.util.placement_group import placement_group
-
-        places = place_slots(slots, self.hosts())
-        bundles = [bundle_of(slots) for _ in places] + [{"CPU": 1.0} for _ in places]
-        nodes = [p.host.node_id for p in places] + [p.load_host.node_id for p in places]
-        self._group = placement_group(
-            bundles, strategy="PACK", bundle_label_selector=[{"ray.io/node-id": node} for node in nodes]
-        )
-        try:
-            ray.get(self._group.ready(), timeout=timeout_s)
-        except ray.exceptions.GetTimeoutError:
-            raise ClusterRefusal(self._busy(slots, places, timeout_s)) from None
-        self._nodes = set(nodes)
+        self._grants = [SlotGrant(self._run_id, slots, place, self.hosts) for place in place_slots(slots, self.hosts())]
+        granted = self._wait_for_grants(timeout_s)
+        if not granted:
+            raise ClusterRefusal(self._busy(slots, len(self._grants), timeout_s))
+        self._nodes = {host.node_id for g in granted for host in (g.place.host, g.place.load_host)}
         self.leftovers = self._prepare_hosts(runtime)
-        actors = [self._start_actor(slots, place, i) for i, place in enumerate(places)]
-        self._slots = [
-            self._slot(place, actor, len(places) + i, engine)
-            for i, (place, actor) in enumerate(zip(places, actors, strict=True))
-        ]
+        for grant in granted:
+            grant.start()
+        self._slots = [grant.slot(engine) for grant in granted]
         threading.Thread(target=self._beat, daemon=True).start()
         return self._slots
 
+    def _wait_for_grants(self, timeout_s: float) -> list[SlotGrant]:
+        """Those that are granted when all are, or when the time is up."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            granted = [grant for grant in self._grants if grant.is_granted]
+            if len(granted) == len(self._grants) or time.monotonic() >= deadline:
+                return granted
+            time.sleep(0.1)
+
     def host_places(self) -> list[GpuPlace]:
         """Every living host with all its GPUs."""
-        return [GpuPlace(h.hostname or h.address, None, partial(self._ask_one, h.node_id)) for h in self.hosts()]
+        return [GpuPlace(h.name, None, partial(self._ask_one, h.node_id)) for h in self.hosts()]
 
     def slot_places(self) -> list[GpuPlace]:
         """The GPUs of the granted slots, host by host."""
@@ -101,22 +99,39 @@ class Cluster:
         ((_, answer),) = self.ask_hosts(task, *arguments, nodes={node}, **named)
         return answer
 
-    def _busy(self, slots: Slots, places: list[SlotPlace], timeout_s: float) -> str:
+    def _busy(self, slots: Slots, wanted: int, timeout_s: float) -> str:
         import ray
 
         free = ray.available_resources()
         return (
-            f"the cluster did not grant the slots within {timeout_s:g} s. Wanted: {len(places)} slots of {slots.gpus} "
+            f"the cluster did not grant a slot within {timeout_s:g} s. Wanted: {wanted} slots of {slots.gpus} "
             f"GPUs and {slots.cpus:g} CPUs, and a CPU for the load of each. Free now: {free.get('GPU', 0):g} GPUs, "
-            f"{free.get('CPU', 0):g} CPUs (others may hold the rest; `specsweep hosts` shows who)."
+            f"{free.get('CPU', 0):g} CPUs.{self._holders()} Wait for their end, or raise timeouts.cluster_s to wait "
+            "longer (`specsweep hosts` shows what is used)."
         )
+
+    def _holders(self) -> str:
+        """Which runs of ours hold GPUs, and how many others do; placement groups of runs have the run in their name."""
+        from ray.util.placement_group import placement_group_table
+
+        held: dict[str, float] = {}
+        for group in placement_group_table().values():
+            if group.get("state") != "CREATED":
+                continue
+            name = str(group.get("name", ""))
+            run = name.removeprefix(GROUP_PREFIX).rpartition(":")[0] if name.startswith(GROUP_PREFIX) else ""
+            whose = f"run {run}" if run else "another job"
+            gpus = sum(float(bundle.get("GPU", 0)) for bundle in group.get("bundles", {}).values())
+            held[whose] = held.get(whose, 0.0) + gpus
+        told = [f"{whose} {gpus:g} GPUs" for whose, gpus in sorted(held.items()) if self._run_id not in whose]
+        return f" Held: {', '.join(told)}." if told else " What holds the rest is no run of ours."
 
     def _prepare_hosts(self, runtime: tuple[str, ...]) -> list[str]:
         """Before the first launch: no process of an earlier start of this run, nor of a dead one, may hold a GPU."""
         from actors.host_cleanup import prepare_host
 
         answers = self.ask_hosts(prepare_host, self._run_id, runtime, nodes=self._nodes)
-        return [f"{host.hostname or host.address}: {line}" for host, lines in answers for line in lines or ()]
+        return [f"{host.name}: {line}" for host, lines in answers for line in lines or ()]
 
     def _remove_scratch(self) -> None:
         import ray
@@ -140,44 +155,6 @@ class Cluster:
         ]
         return list(zip(asked, ray.get(calls, timeout=CALL_S * 4), strict=True))
 
-    def _start_actor(self, slots: Slots, place: SlotPlace, bundle: int) -> Any:
-        """The actor of a slot, on its way: a Ray worker takes seconds to come up, and none waits for another."""
-        import ray
-
-        from actors.slot_actor import SlotActor
-
-        options = {"num_gpus": slots.gpus, "num_cpus": slots.cpus, "max_restarts": 0, "max_concurrency": 32}
-        actor = ray.remote(SlotActor).options(scheduling_strategy=self._inside(bundle), **options)
-        return actor.remote(self._run_id, place.number, place.bind_address)
-
-    def _slot(self, place: SlotPlace, actor: Any, load_bundle: int, engine: str) -> RaySlot:
-        """The slot of an actor, once that is up."""
-        import ray
-
-        from actors.load_host import LoadHost
-
-        helpers = spread_hosts(place, self.hosts())
-
-        def new_load(member: int) -> tuple[Any, str]:
-            """The first has a CPU of the slot's own; others share what there is, on all hosts that can help."""
-            host, actor = helpers[member % len(helpers)], ray.remote(LoadHost)
-            self._nodes.add(host.node_id)
-            own = {"num_cpus": 1, "scheduling_strategy": self._inside(load_bundle)}
-            shared = {"num_cpus": 0, "label_selector": {"ray.io/node-id": host.node_id}}
-            placed = actor.options(max_concurrency=32, **(shared if member else own))
-            return placed.remote(self._run_id, engine), host.node_id
-
-        gpu_ids = tuple(ray.get(actor.gpu_ids.remote(), timeout=CALL_S * 2))
-        name = f"{place.host.hostname or place.host.address}/{place.number}"
-        processes = process_bound(sum(host.cpus for host in helpers))
-        facts = SlotFacts(name, place.host.hostname or place.host.address, gpu_ids, processes)
-        return RaySlot(facts, actor, new_load, self._run_id, exposed=place.bind_address != LOOPBACK)
-
-    def _inside(self, bundle: int) -> Any:
-        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
-
-        return PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=bundle)
-
     def _beat(self) -> None:
         while not self._closing.wait(HEARTBEAT_S):
             for slot in self._slots:
@@ -193,7 +170,6 @@ class Cluster:
         for slot in self._slots:
             slot.end_close()
         self._remove_scratch()
-        if self._group is not None:
-            with contextlib.suppress(ray.exceptions.RayError, ValueError):
-                ray.util.remove_placement_group(self._group)
+        for grant in self._grants:
+            grant.release()
         ray.shutdown()

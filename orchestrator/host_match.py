@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,16 @@ class HostFacts:
     memory_gib: float
     labels: Mapping[str, str]
 
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return self.hostname or self.address
+
+    @property
+    def key(self) -> str:
+        """The same for a host that comes back, whose node id is another one then."""
+        return f"{self.address} {self.hostname}"
+
 
 @dataclass(frozen=True, slots=True)
 class SlotPlace:
@@ -33,6 +43,11 @@ class SlotPlace:
     host: HostFacts
     number: int
     load_host: HostFacts
+
+    @property
+    def name(self) -> str:
+        """What the slot is called."""
+        return f"{self.host.name}/{self.number}"
 
     @property
     def bind_address(self) -> str:
@@ -50,36 +65,76 @@ class GpuPlace:
 
 
 def place_slots(slots: Slots, hosts: list[HostFacts]) -> list[SlotPlace]:
-    """As many slots as the matching hosts hold, at most `count`; load comes from hosts without GPUs if there are any.
-
-    Slots are dealt to the hosts in turn, so that all hosts work. ClusterRefusal names wanted and available.
-    """
-    matching = [host for host in hosts if matches(host, slots)]
-    room = {host.node_id: _room(host, slots) for host in matching}
-    places: list[SlotPlace] = []
-    loaders = _load_hosts(slots, hosts)
-    wanted = slots.count or sum(room.values())
-    number = 0
-    while len(places) < wanted and any(number < room[host.node_id] for host in matching):
-        for host in matching:
-            if number < room[host.node_id] and len(places) < wanted:
-                loader = loaders[len(places) % len(loaders)] if loaders else host
-                places.append(SlotPlace(host, number, loader))
-        number += 1
+    """As many slots as the matching hosts hold, at most `count`. ClusterRefusal names wanted and available."""
+    places = more_places(slots, hosts, ())
     if not places or (slots.count and len(places) < slots.count):
-        raise ClusterRefusal(_refusal(slots, hosts, matching, len(places)))
+        raise ClusterRefusal(_refusal(slots, hosts, len(places)))
     return places
 
 
+def more_places(slots: Slots, hosts: list[HostFacts], held: Collection[SlotPlace]) -> list[SlotPlace]:
+    """Places for further slots beside those that are held, up to `count`; none if there is no room.
+
+    Slots are dealt to the hosts in turn, so that all hosts work.
+    """
+    matching = [host for host in hosts if matches(host, slots)]
+    room = {host.node_id: _room(host, slots) for host in matching}
+    taken = {(place.host.node_id, place.number) for place in held}
+    wanted = (slots.count or sum(room.values()) + len(held)) - len(held)
+    found: list[tuple[HostFacts, int]] = []
+    for number in range(max(room.values(), default=0)):
+        for host in matching:
+            free = number < room[host.node_id] and (host.node_id, number) not in taken
+            if free and len(found) < wanted:
+                found.append((host, number))
+    loaders = _Loaders(hosts, {host.node_id for host, _ in found}, held)
+    return [SlotPlace(host, number, loaders.for_slot_on(host)) for host, number in found]
+
+
+class _Loaders:
+    """Deals a CPU for its load to every slot: on hosts without servers, first those without GPUs; else on its own."""
+
+    def __init__(self, hosts: list[HostFacts], serving: set[str], held: Collection[SlotPlace]) -> None:
+        serving = serving | {place.host.node_id for place in held}
+        used = [place.load_host.node_id for place in held]
+        others = [host for host in hosts if host.node_id not in serving]
+        able = [h for h in others if h.gpus == 0] if any(h.gpus == 0 and h.cpus >= 1 for h in others) else others
+        self._free = {h.node_id: int(h.cpus) - used.count(h.node_id) for h in able}
+        self._able = able
+        self._next = len(used)
+
+    def for_slot_on(self, host: HostFacts) -> HostFacts:
+        """The load host of the next slot."""
+        for turn in range(len(self._able)):
+            loader = self._able[(self._next + turn) % len(self._able)]
+            if self._free[loader.node_id] >= 1:
+                self._free[loader.node_id] -= 1
+                self._next += turn + 1
+                return loader
+        return host
+
+
 def spread_hosts(place: SlotPlace, hosts: list[HostFacts]) -> list[HostFacts]:
-    """Where load processes of a slot may go, its load host first.
+    """Where load processes of a slot may go, its load host first while that lives. `hosts` are those that live.
 
     A server that is loaded from its own host listens on loopback only; else all hosts without GPUs can help.
     """
     if place.load_host.node_id == place.host.node_id:
         return [place.load_host]
+    first = [h for h in hosts if h.node_id == place.load_host.node_id]
     others = [h for h in hosts if h.gpus == 0 and h.cpus >= 1 and h.node_id != place.load_host.node_id]
-    return [place.load_host, *others]
+    return [*first, *others] or [place.host]
+
+
+def load_candidates(place: SlotPlace, hosts: list[HostFacts]) -> list[HostFacts]:
+    """Where the load of a slot can go when its load host is gone, best first; its own host comes last.
+
+    `hosts` are those that live. A server that listens on loopback can only be loaded from its own host.
+    """
+    if place.bind_address == LOOPBACK:
+        return [place.host]
+    able = [h for h in hosts if h.cpus >= 1 and h.node_id != place.host.node_id]
+    return [*sorted(able, key=lambda h: h.gpus > 0), place.host]
 
 
 def matches(host: HostFacts, slots: Slots) -> bool:
@@ -102,13 +157,7 @@ def _room(host: HostFacts, slots: Slots) -> int:
     return min(host.gpus // slots.gpus, by_cpu)
 
 
-def _load_hosts(slots: Slots, hosts: list[HostFacts]) -> list[HostFacts]:
-    if slots.gpus == 0:
-        return []
-    return [host for host in hosts if host.gpus == 0 and host.cpus >= 1]
-
-
-def _refusal(slots: Slots, hosts: list[HostFacts], matching: list[HostFacts], found: int) -> str:
+def _refusal(slots: Slots, hosts: list[HostFacts], found: int) -> str:
     wanted = f"{slots.count or 'at least one'} slot(s) of {slots.gpus} GPUs"
     if slots.accelerator:
         wanted += f" ({slots.accelerator})"
@@ -116,9 +165,9 @@ def _refusal(slots: Slots, hosts: list[HostFacts], matching: list[HostFacts], fo
         wanted += " on hosts with " + ", ".join(f"{k}={v}" for k, v in slots.labels.items())
     lines = [f"the cluster cannot hold what the scenario wants. Wanted: {wanted}. Available: {found} slot(s)."]
     for host in hosts:
-        fits = "matches" if host in matching else "does not match labels or accelerator"
+        fits = "matches" if matches(host, slots) else "does not match labels or accelerator"
         kind = f" {host.labels[ACCELERATOR_LABEL]}" if ACCELERATOR_LABEL in host.labels else ""
-        lines.append(f"  {host.hostname or host.address}: {host.gpus} GPUs{kind}, {host.cpus:g} CPUs ({fits})")
+        lines.append(f"  {host.name}: {host.gpus} GPUs{kind}, {host.cpus:g} CPUs ({fits})")
     lines.append("Lower slots.gpus or slots.count, change slots.labels, or add hosts (`specsweep hosts` lists them).")
     return "\n".join(lines)
 

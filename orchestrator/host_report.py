@@ -23,7 +23,9 @@ class HostReport:
     `gpus` is None where no driver answers. `gpu_links` are (index, index, kind) with NVML's kinds of a common ancestor,
     nearest first: `internal`, `single`, `multiple`, `hostbridge`, `node`, `system`, and `nvlink` before all.
     `engine_version` and `model_present` are None where that was not asked or cannot be told. `ray_settings` are the
-    `RAY_...` variables of the raylet, without secrets.
+    `RAY_...` settings of the raylet, `gcs_settings` those of the head's GCS, by its environment and `--system-config`
+    (None where none runs or can be seen); both sorted, without secrets. `dashboard_host` is where the dashboard of
+    this host listens, None without one.
     """
 
     hostname: str
@@ -41,6 +43,11 @@ class HostReport:
     open_files: int = 0
     scratch_free_gib: float = 0.0
     ray_settings: tuple[tuple[str, str], ...] = ()
+    shm_free_gib: float | None = None
+    python_version: str = ""
+    ray_version: str | None = None
+    gcs_settings: tuple[tuple[str, str], ...] | None = None
+    dashboard_host: str | None = None
 
     @property
     def host_class(self) -> str:

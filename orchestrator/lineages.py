@@ -68,10 +68,13 @@ class Recovery:
 
 
 class Lineages:
-    """The lineages of one run. `past` are its trials' ends so far, as the journal tells them, oldest first."""
+    """The lineages of one run, on one class of its hosts. `past` are the ends of the trials there so far, as the
+    journal tells them, oldest first.
+    """
 
-    def __init__(self, scenario: Scenario, past: Iterable[Mapping[str, Any]] = ()) -> None:
+    def __init__(self, scenario: Scenario, past: Iterable[Mapping[str, Any]] = (), host_class: str = "") -> None:
         self._scenario = scenario
+        self._host_class = host_class
         self._needs = needs_of(scenario)
         self._swept = _swept(scenario)
         self._made: dict[str, EngineConfig] = {}
@@ -176,13 +179,17 @@ class Lineages:
             return None
         if found.config.config_id == config_id:
             return trial
-        return trial_of(self._scenario, found.config, found.repaired, trial.repeat)
+        return trial_of(self._scenario, found.config, found.repaired, trial.repeat, self._host_class)
 
     def repaired_trials(self) -> list[Trial]:
         """Every trial of every repaired config of the run."""
         repeats = range(self._scenario.measure.repeats)
         made = [(self._made[c], repaired) for c, repaired in self._repaired.items()]
-        return [trial_of(self._scenario, config, repaired, repeat) for config, repaired in made for repeat in repeats]
+        return [
+            trial_of(self._scenario, config, repaired, repeat, self._host_class)
+            for config, repaired in made
+            for repeat in repeats
+        ]
 
     def after(self, trial: Trial, outcome: Outcome, failed: FailedStart | None, starts: int) -> Recovery | None:
         """Decide what follows the end of a trial, and remember it. `starts`: of this trial, unchanged, this one too."""

@@ -6,7 +6,6 @@ Nothing is downloaded. Weight files are read for their headers only.
 from __future__ import annotations
 
 import json
-import os
 import struct
 from collections.abc import Iterator
 from itertools import pairwise
@@ -16,6 +15,7 @@ from typing import Any
 from orchestrator.config_shape import model_shape
 from orchestrator.errors import BadInput
 from orchestrator.memory_model import ModelFacts
+from orchestrator.model_folder import model_folder
 from orchestrator.weight_budget import Checkpoint
 
 # Names of tensors of bundled drafts: Qwen, GLM, MiMo ("mtp"), EAGLE-like exports ("nextn").
@@ -52,18 +52,6 @@ def config_file(given: str) -> Path:
     if not file.is_file():
         raise BadInput(f"{given}: no such file; give a model's config.json or the folder that holds it")
     return file
-
-
-def model_folder(path: str) -> Path | None:
-    """The folder of a model: the path itself, or the newest snapshot of a hub name in the local cache."""
-    given = Path(path).expanduser()
-    if (given / "config.json").is_file():
-        return given
-    if path.count("/") != 1 or path.startswith((".", "/", "~")):
-        return None
-    snapshots = _hub_cache() / f"models--{path.replace('/', '--')}" / "snapshots"
-    found = sorted(snapshots.glob("*/config.json"), key=lambda file: file.stat().st_mtime)
-    return found[-1].parent if found else None
 
 
 def checkpoint_of(folder: Path, layers: int | None = None) -> Checkpoint | None:
@@ -122,11 +110,3 @@ def _json(file: Path) -> dict[str, Any]:
     if not isinstance(told, dict):
         raise BadInput(f"{file}: is no JSON object")
     return told
-
-
-def _hub_cache() -> Path:
-    """Where the hub's client keeps models, by its own environment variables."""
-    if "HF_HUB_CACHE" in os.environ:
-        return Path(os.environ["HF_HUB_CACHE"])
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
-    return Path(os.environ.get("HF_HOME") or cache).expanduser() / "hub"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
@@ -75,29 +75,64 @@ def make_plan(
     done: frozenset[str] = frozenset(),
     stand_ins: Mapping[str, StandIn] | None = None,
 ) -> Plan:
-    """Every trial that still has points to measure, over `slot_count` slots.
+    """Every trial that still has points to measure, over `slot_count` slots of hosts of one class.
 
     `done` holds point ids and trial ids that need no work, `stand_ins` what runs in place of configs by their ids
     (resume). Trials go, dearest first, to the slot that is free first, so that slots finish together; within a slot
     they run in random order from the scenario's seed.
     """
+    return make_class_plan(scenario, [""] * max(1, slot_count), ("",), done, lambda _: stand_ins or {})
+
+
+def make_class_plan(
+    scenario: Scenario,
+    slots: Sequence[str],
+    classes: Sequence[str],
+    done: frozenset[str],
+    stand_ins: Callable[[str], Mapping[str, StandIn]],
+) -> Plan:
+    """A plan for slots on hosts of several classes: every class measures everything that is not done.
+
+    `slots` has the class of each slot, `classes` all of the run. Trials of a class without a slot come behind those of
+    all slots, for slots that may join.
+    """
     configs = tuple(expand(scenario))
+    queues: list[tuple[Trial, ...]] = [()] * len(slots)
+    for host_class in classes:
+        trials = _trials(scenario, configs, host_class, done, stand_ins(host_class))
+        own = [i for i, of in enumerate(slots) if of == host_class]
+        for i, queue in zip(own, _spread(trials, max(1, len(own)), scenario.seed), strict=False):
+            queues[i] = queue
+        if not own:
+            queues.extend(_spread(trials, 1, scenario.seed))
+    return Plan(configs, tuple(queues))
+
+
+def _trials(
+    scenario: Scenario,
+    configs: tuple[EngineConfig, ...],
+    host_class: str,
+    done: frozenset[str],
+    stand_ins: Mapping[str, StandIn],
+) -> list[Trial]:
     specs = point_specs(scenario)
     trials = []
     for repeat in range(scenario.measure.repeats):
         for asked in configs:
-            run = (stand_ins or {}).get(asked.config_id, StandIn(asked))
+            run = stand_ins.get(asked.config_id, StandIn(asked))
             if run.config is None:
                 continue
-            trial = _trial(scenario, run, repeat, specs, done)
+            trial = _trial(scenario, run, repeat, specs, done, host_class)
             if trial.points and trial.trial_id not in done:
                 trials.append(trial)
-    return Plan(configs, _spread(trials, max(1, slot_count), scenario.seed))
+    return trials
 
 
-def trial_of(scenario: Scenario, config: EngineConfig, repaired: Repaired | None, repeat: int) -> Trial:
+def trial_of(
+    scenario: Scenario, config: EngineConfig, repaired: Repaired | None, repeat: int, host_class: str = ""
+) -> Trial:
     """One trial of a config with all its points."""
-    return _trial(scenario, StandIn(config, repaired), repeat, point_specs(scenario), frozenset())
+    return _trial(scenario, StandIn(config, repaired), repeat, point_specs(scenario), frozenset(), host_class)
 
 
 def point_specs(scenario: Scenario) -> tuple[PointSpec, ...]:
@@ -153,19 +188,30 @@ def _counters(engine: Engine) -> tuple[tuple[str, str], ...]:
     return tuple((what, name) for what, name in engine.counters.model_dump().items() if name is not None)
 
 
-def _trial(scenario: Scenario, run: StandIn, repeat: int, specs: tuple[PointSpec, ...], done: frozenset[str]) -> Trial:
+def _trial(
+    scenario: Scenario,
+    run: StandIn,
+    repeat: int,
+    specs: tuple[PointSpec, ...],
+    done: frozenset[str],
+    host_class: str,
+) -> Trial:
     config = run.config
     assert config is not None
-    trial_id = f"{config.config_id}-r{repeat}"
+    trial_id = f"{config.config_id}-r{repeat}" + (f"-{content_hash(host_class, 6)}" if host_class else "")
     identity: list[Any] = [scenario.engine.kind, scenario.model.path, scenario.engine.command, config.config_id]
     if scenario.engine.kind == "command":
         identity.append(scenario.engine.flags)
+    if host_class:
+        identity.append({"host_class": host_class})
     points = []
     for spec in specs:
         point_id = content_hash([identity, _spec_identity(spec), repeat])
         if point_id not in done:
             points.append(Point(point_id, trial_id, config.config_id, repeat, spec))
-    return Trial(trial_id, config, repeat, tuple(points), _estimate_s(scenario, config, points), run.repaired)
+    return Trial(
+        trial_id, config, repeat, tuple(points), _estimate_s(scenario, config, points), run.repaired, host_class
+    )
 
 
 def _spec_identity(spec: PointSpec) -> list[Any]:

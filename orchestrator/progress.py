@@ -15,6 +15,7 @@ from rich.text import Text
 
 from actors.diagnosis.advice import advice
 from orchestrator.config_label import config_labels
+from orchestrator.host_event import HostEvent
 from orchestrator.lineages import Recovery
 from orchestrator.outcome import Failed, Infeasible, Phase
 from orchestrator.planner import Plan
@@ -28,6 +29,7 @@ from orchestrator.trial_run import (
     PointBegan,
     PointEnded,
     PointRepeated,
+    SlotEnded,
     TrialBegan,
     TrialEnded,
     TrialSpared,
@@ -81,7 +83,12 @@ class Progress:
             self._live.stop()
 
     def saw(self, slot: str, happening: Happening) -> None:
-        view = self._views[slot]
+        if isinstance(happening, HostEvent):
+            self._say(slot or "cluster", happening.text)
+        else:  # a slot that is not known has joined
+            self._saw(slot, self._views.setdefault(slot, _SlotView(since=self._clock())), happening)
+
+    def _saw(self, slot: str, view: _SlotView, happening: Happening) -> None:
         notes: tuple[str, ...] = getattr(happening, "notes", ())
         for note in (n for n in notes if n not in view.told):
             self._say(slot, f"{view.config}: {note}")
@@ -106,12 +113,12 @@ class Progress:
             case PointEnded(point, _, report, _):
                 self._counts.points += 1
                 self._say(slot, f"{view.config}: {point.spec.workload} {point.spec.level}: {report.requests} requests")
-            case TrialEnded() | TrialSpared() | PointRepeated():
-                self._saw_end(slot, view, happening)
             case _:
-                pass
+                self._saw_end(slot, view, happening)
 
-    def _saw_end(self, slot: str, view: _SlotView, happening: TrialEnded | TrialSpared | PointRepeated) -> None:
+    def _saw_end(self, slot: str, view: _SlotView, happening: Happening) -> None:
+        if isinstance(happening, SlotEnded) and happening.lost and happening.refused is None:
+            self._doing(view, "lost")
         if isinstance(happening, PointRepeated):
             view.tokens, view.point_since = 0, self._clock()
             view.told.append(happening.note)
@@ -119,6 +126,8 @@ class Progress:
             return
         if isinstance(happening, TrialEnded):
             self._trial_ended(slot, view, happening)
+            return
+        if not isinstance(happening, TrialSpared):
             return
         trial = happening.trial
         self._total_trials, self._total_points = self._total_trials - 1, self._total_points - len(trial.points)

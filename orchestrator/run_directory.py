@@ -16,6 +16,7 @@ from typing import IO, Any
 
 from orchestrator import SCHEMA_VERSION, dataset
 from orchestrator.errors import BadInput
+from orchestrator.host_event import HostEvent
 from orchestrator.journal import Journal, RunState, read_events, replay
 from orchestrator.lineages import Lineages, Recovery
 from orchestrator.outcome import Cancelled, Measured, Outcome
@@ -36,7 +37,8 @@ class RunDirectory:
         self.paths = paths
         self.run_id = run_id
         self.state = state
-        self.lineages = Lineages(scenario, state.ends)
+        self._scenario = scenario
+        self._lineages: dict[str, Lineages] = {}
         self._run_facts = RunFacts(self.run_id, scenario.engine.kind)
         self._lock = lock
         self._journal = Journal(paths.journal)
@@ -105,6 +107,22 @@ class RunDirectory:
             outcome: Outcome = Measured(len(trial.points)) if whole else Cancelled("the driver ended")
             self.end_trial(trial, began.attempt, outcome, server_from_json(began.server), Place.of(began.place))
 
+    @property
+    def lineages(self) -> Lineages:
+        """Those of a run on hosts of one class."""
+        return self.lineages_of("")
+
+    def lineages_of(self, host_class: str) -> Lineages:
+        """What stands for what among the trials of a class of hosts: what dies on one may run on another."""
+        if host_class not in self._lineages:
+            ends = [event for event in self.state.ends if event.get("host_class", "") == host_class]
+            self._lineages[host_class] = Lineages(self._scenario, ends, host_class)
+        return self._lineages[host_class]
+
+    def host_event(self, event: HostEvent) -> None:
+        """Record what became of a host."""
+        self._journal.append(event.change, **event.as_json())
+
     def begin_trial(self, trial: Trial, attempt: int, place: Place) -> None:
         """Record a start; `attempt` counts the starts of this trial over all resumptions, from 1."""
         self.state.attempts[trial.trial_id] = attempt
@@ -157,6 +175,7 @@ class RunDirectory:
         self._journal.append(
             "trial_ended", trial_id=trial.trial_id, config_id=trial.config.config_id, attempt=attempt,
             outcome=outcome.kind, **told, **({} if recovery is None else {"recovery": recovery.as_json()}),
+            **({"host_class": trial.host_class} if trial.host_class else {}),
         )  # fmt: skip
         self.state.outcomes[trial.trial_id] = {"outcome": outcome.kind, "config_id": trial.config.config_id, **told}
 

@@ -21,17 +21,18 @@ class RunFacts:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where and when: slot, host, GPU indices there, UTC wall-clock time."""
+    """Where and when: slot, host, GPU indices there, UTC wall-clock time, the host's class (empty: not known)."""
 
     slot: str
     host: str
     gpu_ids: tuple[str, ...]
     began_at: str
+    host_class: str = ""
 
     @classmethod
     def of(cls, told: dict[str, Any]) -> Self:
         """From the journal."""
-        return cls(told["slot"], told["host"], tuple(told["gpu_ids"]), told["began_at"])
+        return cls(told["slot"], told["host"], tuple(told["gpu_ids"]), told["began_at"], told.get("host_class", ""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ def load_row(run: RunFacts, point: Point, attempt: int, report: ClientReport, pl
         "engine": run.engine, "attempt": attempt, "repeat": point.repeat, "workload": spec.workload,
         "level_kind": spec.level.kind, "level": spec.level.value, "input_tokens": spec.input_tokens,
         "output_tokens": spec.output_tokens, "slot": place.slot, "host": place.host, "began_at": place.began_at,
-        "client_json": json.dumps(asdict(report)),
+        "client_json": json.dumps(asdict(report)), "host_class": place.host_class,
     }  # fmt: skip
 
 
@@ -100,6 +101,7 @@ def trial_row(
         "points": measured_points,
         "repaired_from": trial.repaired.from_id if trial.repaired else None,
         "repair_json": _repair_json(trial.repaired) if trial.repaired else None,
+        "host_class": place.host_class,
     }  # fmt: skip
 
 

@@ -78,6 +78,7 @@ def loads_schema() -> Any:
             ("host", text),
             ("began_at", text),
             ("client_json", text),
+            ("host_class", text),  # files of earlier releases lack it
         ],
         metadata={"specsweep_schema": str(SCHEMA_VERSION), "table": "loads"},
     )
@@ -123,6 +124,7 @@ def trials_schema() -> Any:
             ("slot_refused", text),
             ("repaired_from", text),
             ("repair_json", text),
+            ("host_class", text),
         ],
         metadata={"specsweep_schema": str(SCHEMA_VERSION), "table": "trials"},
     )

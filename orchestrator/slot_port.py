@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from orchestrator.host_event import HostEvent
 from orchestrator.server_start import LaunchSpec, LoadSeen, ServerDied, StartEvent
 from orchestrator.trial import Point
 
@@ -70,3 +71,21 @@ class SlotPort(Protocol):
 
     def server_log(self) -> bytes:
         """The server's log so far, zstd-compressed, secrets replaced."""
+
+
+class SlotSource(Protocol):
+    """Where further slots come from while a run goes on. Its methods do not block.
+
+    `patience_s`: how long a run without slots waits for one.
+    """
+
+    patience_s: float
+
+    def begin(self, join: Callable[[SlotPort], bool], tell: Callable[[HostEvent], None]) -> None:
+        """From now on give slots to `join`, which returns whether the run takes it, and `tell` what hosts do."""
+
+    def ended(self, slot: SlotPort, refused: str | None) -> None:
+        """A slot was lost, or refuses more servers and why."""
+
+    def may_give(self) -> bool:
+        """Whether a slot may come yet."""

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from orchestrator.foresight import Foresight, PredictedDeath
+from orchestrator.host_event import HostChange, HostEvent
 from orchestrator.lineages import Recovery
 from orchestrator.load_spread import LoadSpread
 from orchestrator.outcome import Infeasible, Outcome
 from orchestrator.planner import Plan
+from orchestrator.provenance import utc_now
 from orchestrator.recovery import Again
 from orchestrator.remedies import Kind
 from orchestrator.run_directory import RunDirectory
 from orchestrator.run_tables import EndNotes, Place
 from orchestrator.server_start import LaunchSpec, ServerReady
-from orchestrator.slot_port import SlotFacts, SlotPort
+from orchestrator.slot_port import SlotFacts, SlotPort, SlotSource
 from orchestrator.trial import Trial
 from orchestrator.trial_queue import HandedBack, TrialQueue
 from orchestrator.trial_run import (
@@ -52,7 +56,10 @@ class SweepResult:
 
 
 class Sweep:
-    """Runs a plan on slots. `launch_spec` makes what a slot needs for a trial's server."""
+    """Runs a plan on slots. `launch_spec` makes what a slot needs for a trial's server.
+
+    `source` gives further slots while the run goes on; if none is left, the run waits for them.
+    """
 
     def __init__(
         self,
@@ -62,15 +69,20 @@ class Sweep:
         launch_spec: Callable[[Trial], LaunchSpec],
         watcher: Watcher,
         foresight: Foresight | None = None,
+        source: SlotSource | None = None,
     ) -> None:
-        self._slots = slots
         self._run = run
         self._launch_spec = launch_spec
         self._watcher = watcher
         self._foresight = foresight
-        self._spreads = [LoadSpread(slot.facts.load_processes) for slot in slots]
-        self._trials = TrialQueue(plan, [slot.facts.host for slot in slots])
-        self._happenings: queue.Queue[tuple[int, Happening]] = queue.Queue(maxsize=256)
+        self._source = source
+        self._slots: list[SlotPort] = []
+        self._spreads: list[LoadSpread] = []
+        self._trials = TrialQueue(plan)
+        self._joining = threading.Lock()
+        self._working, self._closed = 0, False
+        self._is_classed = any(trial.host_class for trial in plan.trials)
+        self._happenings: queue.Queue[tuple[int | None, Happening]] = queue.Queue(maxsize=256)
         self._cancelled = threading.Event()
         self._result = SweepResult()
         self._earlier = dict(run.state.attempts)
@@ -78,22 +90,73 @@ class Sweep:
         self._refusals: dict[str, int] = {}
         self._deciding = threading.Lock()
         self._faults: list[Exception] = []
+        for slot in slots:
+            self._add(slot)
+
+    def _add(self, slot: SlotPort) -> int:
+        self._slots.append(slot)
+        self._spreads.append(LoadSpread(slot.facts.load_processes))
+        self._working += 1
+        return self._trials.join(slot.facts.host, self._class_of(slot))
+
+    def _class_of(self, slot: SlotPort) -> str:
+        """The class as trials have it: none in a run on hosts of one class."""
+        return slot.facts.host_class if self._is_classed else ""
+
+    def _start(self, i: int) -> None:
+        threading.Thread(target=self._work, args=(i,), name=self._slots[i].facts.name, daemon=True).start()
+
+    def join(self, slot: SlotPort) -> bool:
+        """Another slot takes part from now on; whether the run still needs it. From any thread."""
+        with self._joining:
+            if self._closed or self.cancelled or not self._trials.left_for(self._class_of(slot)):
+                return False
+            i = self._add(slot)
+        self._start(i)
+        return True
+
+    def tell(self, event: HostEvent) -> None:
+        """Something happened to a host: it is stored and shown. From any thread."""
+        self._happenings.put((None, event))
 
     def run(self) -> SweepResult:
-        """Until every slot has nothing left to do."""
-        for i, slot in enumerate(self._slots):
-            threading.Thread(target=self._work, args=(i,), name=slot.facts.name, daemon=True).start()
-        working = len(self._slots)
-        while working:
-            i, happening = self._happenings.get()
-            if isinstance(happening, SlotEnded):
-                working -= 1
-            self._store(i, happening)
+        """Until nothing is left to do, or nobody who could."""
+        for i in range(self._working):
+            self._start(i)
+        if self._source:
+            self._source.begin(self.join, self.tell)
+        while not self._is_over():
+            self._store(*self._happenings.get())
         if self._faults:
             raise self._faults[0]
         self._result.complete = not self._trials.left and not self.cancelled
         self._result.cancelled = self.cancelled
         return self._result
+
+    def _is_over(self) -> bool:
+        """Whether no slot works, and none comes any more."""
+        if self._working:
+            return False
+        if self._source is not None and self._needs_slots():
+            self._wait_for_slots(self._source.patience_s)
+        with self._joining:
+            self._closed = not self._working
+        while self._closed and not self._happenings.empty():
+            self._store(*self._happenings.get())
+        return self._closed
+
+    def _needs_slots(self) -> bool:
+        left = self._trials.left and not self.cancelled and not self._faults
+        return bool(left) and self._source is not None and self._source.may_give()
+
+    def _wait_for_slots(self, patience_s: float) -> None:
+        """Store what hosts do until a slot has joined."""
+        deadline = time.monotonic() + patience_s
+        told = f"at most {patience_s:g} s, with {self._trials.left} trials to do"
+        self._store(None, HostEvent(HostChange.AWAITED, "", utc_now(), told))
+        while not self._working and self._needs_slots() and time.monotonic() < deadline:
+            with contextlib.suppress(queue.Empty):
+                self._store(*self._happenings.get(timeout=1.0))
 
     def cancel(self) -> None:
         """Stop every server and end the run; what was measured is kept. Safe in a signal handler: it only marks."""
@@ -102,7 +165,7 @@ class Sweep:
 
     def _interrupt_all(self) -> None:
         self._trials.clear()
-        for slot in self._slots:
+        for slot in list(self._slots):
             threading.Thread(target=slot.interrupt, daemon=True).start()
 
     @property
@@ -111,25 +174,26 @@ class Sweep:
 
     def _work(self, i: int) -> None:
         """One slot's thread: trials until none is left."""
+        end = SlotEnded()
         try:
-            lost, trial = False, self._trials.take(i)
-            while trial is not None and not lost and not self._cancelled.is_set():
-                lost, following = self._run_trial(i, trial)
-                trial = following if following is not None or lost else self._trials.take(i)
+            trial = self._trials.take(i)
+            while trial is not None and not end.lost and not self._cancelled.is_set():
+                end, following = self._run_trial(i, trial)
+                trial = following if following is not None or end.lost else self._trials.take(i)
         except Exception as error:  # noqa: BLE001 - the edge of a thread: told by run(), never swallowed
             self._faults.append(error)
         finally:
             self._trials.leave(i)
-            self._happenings.put((i, SlotEnded()))
+            self._happenings.put((i, end))
 
-    def _run_trial(self, i: int, planned: Trial) -> tuple[bool, Trial | None]:
-        """Returns whether the slot was lost, and what it does next without asking the queue."""
+    def _run_trial(self, i: int, planned: Trial) -> tuple[SlotEnded, Trial | None]:
+        """Returns whether the slot can go on, and what it does next without asking the queue."""
         with self._deciding:
-            trial = self._run.lineages.trial_to_run(planned)
+            trial = self._run.lineages_of(planned.host_class).trial_to_run(planned)
         if trial is None:
             self._happenings.put((i, TrialSpared(planned)))
             self._trials.done(i)
-            return False, None
+            return SlotEnded(), None
         work = self._work_on(i, trial)
         following, again = None, None
         try:
@@ -145,7 +209,7 @@ class Sweep:
         finally:
             if following is None:
                 self._trials.done(i, again)
-        return work.lost, following
+        return SlotEnded(work.lost, work.refused), following
 
     def _work_on(self, i: int, trial: Trial) -> TrialRun | PredictedDeath:
         """A start of the trial on a slot, unless its server is sure to die."""
@@ -163,7 +227,9 @@ class Sweep:
             if ended.refused is not None:  # by the slot: says nothing about the trial
                 self._refusals[trial_id] = self._refusals.get(trial_id, 0) + 1
             starts = self._starts[trial_id] - self._refusals.get(trial_id, 0)
-            recovery = self._run.lineages.after(ended.trial, ended.outcome, ended.failed, starts)
+            recovery = self._run.lineages_of(ended.trial.host_class).after(
+                ended.trial, ended.outcome, ended.failed, starts
+            )
         return replace(ended, recovery=recovery)
 
     def _next_step(self, work: TrialRun | PredictedDeath, ended: TrialEnded) -> tuple[Trial | None, HandedBack | None]:
@@ -171,7 +237,7 @@ class Sweep:
         recovery = ended.recovery
         if isinstance(ended.outcome, Infeasible):
             with self._deciding:
-                following = self._run.lineages.trial_to_run(ended.trial)
+                following = self._run.lineages_of(ended.trial.host_class).trial_to_run(ended.trial)
             following = following if following is not ended.trial else None
         else:
             following = work.rest if _asks_for(recovery, Kind.CLEAN) else None
@@ -182,9 +248,16 @@ class Sweep:
                 return None, HandedBack(work.rest, how)
         return following, None
 
-    def _store(self, i: int, happening: Happening) -> None:
+    def _store(self, i: int | None, happening: Happening) -> None:
         """Everything that is kept goes through here, in the order of each slot."""
-        slot = self._slots[i].facts
+        if isinstance(happening, HostEvent):
+            self._run.host_event(happening)
+            self._watcher.saw(happening.host, happening)
+        elif i is not None:
+            self._keep(i, self._slots[i].facts, happening)
+            self._watcher.saw(self._slots[i].facts.name, happening)
+
+    def _keep(self, i: int, slot: SlotFacts, happening: Happening) -> None:
         match happening:
             case TrialBegan(trial, attempt, began_at):
                 self._run.begin_trial(trial, attempt, place_of(slot, began_at))
@@ -200,9 +273,16 @@ class Sweep:
                 self._run.abandon_point(point, mark="-client-too-slow")
             case TrialEnded():
                 self._end_trial(i, happening)
+            case SlotEnded():
+                self._end_slot(i, happening)
             case _:
                 pass  # only to be shown
-        self._watcher.saw(slot.name, happening)
+
+    def _end_slot(self, i: int, ended: SlotEnded) -> None:
+        with self._joining:
+            self._working -= 1
+        if ended.lost and self._source is not None:
+            self._source.ended(self._slots[i], ended.refused)
 
     def _end_trial(self, i: int, ended: TrialEnded) -> None:
         place = place_of(self._slots[i].facts, ended.began_at)
@@ -219,4 +299,4 @@ def _asks_for(recovery: Recovery | None, how: Kind) -> bool:
 
 def place_of(slot: SlotFacts, began_at: str) -> Place:
     """Where and when something happened, as the tables tell it."""
-    return Place(slot.name, slot.host, slot.gpu_ids, began_at)
+    return Place(slot.name, slot.host, slot.gpu_ids, began_at, slot.host_class)

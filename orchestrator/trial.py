@@ -188,7 +188,10 @@ class Repaired:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One fresh server start and the points to be measured on it, in order. `repaired` if its config is a repair."""
+    """One fresh server start and the points to be measured on it, in order. `repaired` if its config is a repair.
+
+    `host_class`: only hosts of this class run it; empty in a run whose hosts are all of one.
+    """
 
     trial_id: str
     config: EngineConfig
@@ -196,6 +199,7 @@ class Trial:
     points: tuple[Point, ...]
     estimated_s: float
     repaired: Repaired | None = None
+    host_class: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import heapq
 import threading
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from orchestrator.planner import Plan
@@ -18,59 +21,128 @@ class HandedBack:
     how: Kind
 
 
-class TrialQueue:
-    """The trials of each slot in their order. `hosts` are those of the slots.
-
-    A slot that is through takes from the one with most left, then waits for what others may hand back.
+class _Share:
+    """The trials that slots of one class do, in the order of each. The longest queue is found without adding them up:
+    the heap holds what each had left at some time, which is never too little.
     """
 
-    def __init__(self, plan: Plan, hosts: list[str]) -> None:
+    def __init__(self) -> None:
+        self._queues: dict[int, deque[Trial]] = {}
+        self._left_s: dict[int, float] = {}
+        self._longest: list[tuple[float, int]] = []
+        self.waiting = 0
+        self.handed_back: list[tuple[HandedBack, int]] = []
+        self.busy = 0
+
+    def add(self, index: int, trials: Sequence[Trial]) -> None:
+        self._queues[index] = deque(trials)
+        self._left_s[index] = sum(t.estimated_s for t in trials)
+        self.waiting += len(trials)
+        heapq.heappush(self._longest, (-self._left_s[index], index))
+
+    def take(self, slot: int) -> Trial | None:
+        """The slot's next one, else the last one of the slot with most left."""
+        index, own = (slot, True) if self._queues.get(slot) else (self._most_left(), False)
+        if index is None:
+            return None
+        trial = self._queues[index].popleft() if own else self._queues[index].pop()
+        self._left_s[index] -= trial.estimated_s
+        self.waiting -= 1
+        return trial
+
+    def _most_left(self) -> int | None:
+        while self._longest:
+            told, index = self._longest[0]
+            if not self._queues[index]:
+                heapq.heappop(self._longest)
+            elif -told > self._left_s[index]:
+                heapq.heapreplace(self._longest, (-self._left_s[index], index))
+            else:
+                return index
+        return None
+
+    def clear(self) -> None:
+        for queue in self._queues.values():
+            queue.clear()
+        self.waiting = 0
+        self.handed_back.clear()
+
+    @property
+    def left(self) -> int:
+        return self.waiting + len(self.handed_back)
+
+
+class TrialQueue:
+    """The trials of each slot in their order. Slots join, `hosts` are those of the ones that are there from the start.
+
+    A slot that is through takes from the one with most left, then waits for what others may hand back. A slot takes
+    only trials of its own class of hosts.
+    """
+
+    def __init__(self, plan: Plan, hosts: Sequence[str] = (), classes: Sequence[str] = ()) -> None:
         self._changed = threading.Condition()
-        self._queues = [list(slot) for slot in plan.slots]
-        self._hosts = hosts
-        self._handed_back: list[tuple[HandedBack, int]] = []
-        self._alive = set(range(len(hosts)))
+        self._shares: dict[str, _Share] = {}
+        for index, trials in enumerate(plan.slots):
+            for host_class in dict.fromkeys(trial.host_class for trial in trials):
+                self._share(host_class).add(index, [t for t in trials if t.host_class == host_class])
+        self._hosts: list[str] = []
+        self._classes: list[str] = []
+        self._alive: set[int] = set()
         self._busy: set[int] = set()
         self._alone = False
+        for i, host in enumerate(hosts):
+            self.join(host, classes[i] if classes else "")
+
+    def _share(self, host_class: str) -> _Share:
+        return self._shares.setdefault(host_class, _Share())
+
+    def join(self, host: str, host_class: str = "") -> int:
+        """Another slot takes part; its number."""
+        with self._changed:
+            self._hosts.append(host)
+            self._classes.append(host_class)
+            self._alive.add(len(self._hosts) - 1)
+            self._changed.notify_all()
+            return len(self._hosts) - 1
 
     def take(self, slot: int) -> Trial | None:
         """The next trial for a slot; blocks while others may still hand one back, None if there is nothing left."""
         with self._changed:
+            share = self._share(self._classes[slot])
             while True:
-                trial = None if self._alone else self._next(slot)
+                trial = None if self._alone else self._next(slot, share)
                 if trial is not None:
                     self._busy.add(slot)
+                    share.busy += 1
                     return trial
-                if not self._busy and not self._handed_back:
+                if not share.busy and not share.left:
                     return None
                 self._changed.wait(timeout=1.0)
 
-    def _next(self, slot: int) -> Trial | None:
-        own = self._queues[slot] if slot < len(self._queues) else []
-        if own:
-            return own.pop(0)
-        longest = max(self._queues, key=lambda q: sum(t.estimated_s for t in q), default=[])
-        if longest:
-            return longest.pop()
-        for i, (back, broke_on) in enumerate(self._handed_back):
+    def _next(self, slot: int, share: _Share) -> Trial | None:
+        trial = share.take(slot)
+        if trial is not None:
+            return trial
+        for i, (back, broke_on) in enumerate(share.handed_back):
             if back.how is Kind.ALONE and not self._busy:
                 self._alone = True
-                return self._handed_back.pop(i)[0].trial
+                return share.handed_back.pop(i)[0].trial
             if back.how is not Kind.ALONE and self._may_take(slot, broke_on):
-                return self._handed_back.pop(i)[0].trial
+                return share.handed_back.pop(i)[0].trial
         return None
 
     def _may_take(self, slot: int, broke_on: int) -> bool:
         """A slot on another host if one is left, else another slot, else the same."""
-        elsewhere = {s for s in self._alive if self._hosts[s] != self._hosts[broke_on]}
-        return slot in (elsewhere or self._alive - {broke_on} or self._alive)
+        alike = {s for s in self._alive if self._classes[s] == self._classes[slot]}
+        elsewhere = {s for s in alike if self._hosts[s] != self._hosts[broke_on]}
+        return slot in (elsewhere or alike - {broke_on} or alike)
 
     def done(self, slot: int, again: HandedBack | None = None) -> None:
         """The slot's trial ended; `again` is what should be tried once more."""
         with self._changed:
             self._free(slot)
             if again is not None:
-                self._handed_back.append((again, slot))
+                self._share(self._classes[slot]).handed_back.append((again, slot))
             self._changed.notify_all()
 
     def leave(self, slot: int) -> None:
@@ -81,19 +153,25 @@ class TrialQueue:
             self._changed.notify_all()
 
     def _free(self, slot: int) -> None:
-        self._busy.discard(slot)
+        if slot in self._busy:
+            self._busy.discard(slot)
+            self._share(self._classes[slot]).busy -= 1
         self._alone = self._alone and bool(self._busy)
 
     def clear(self) -> None:
         """Nothing more is to be taken."""
         with self._changed:
-            for waiting in self._queues:
-                waiting.clear()
-            self._handed_back.clear()
+            for share in self._shares.values():
+                share.clear()
             self._changed.notify_all()
 
     @property
     def left(self) -> int:
         """Trials that nobody has taken."""
         with self._changed:
-            return sum(map(len, self._queues)) + len(self._handed_back)
+            return sum(share.left for share in self._shares.values())
+
+    def left_for(self, host_class: str) -> int:
+        """Trials of a class of hosts that nobody has taken."""
+        with self._changed:
+            return self._share(host_class).left

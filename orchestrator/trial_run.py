@@ -11,6 +11,7 @@ from typing import Any
 import zstandard
 
 from orchestrator.failed_start import FailedStart, read_failed_start
+from orchestrator.host_event import HostEvent
 from orchestrator.lineages import Recovery
 from orchestrator.load_spread import Again, LoadSpread
 from orchestrator.outcome import (
@@ -120,7 +121,10 @@ class TrialSpared:
 
 @dataclass(frozen=True, slots=True)
 class SlotEnded:
-    """The slot does no more."""
+    """The slot does no more: it is through, was lost, or refuses and why."""
+
+    lost: bool = False
+    refused: str | None = None
 
 
 Happening = (
@@ -135,6 +139,7 @@ Happening = (
     | TrialEnded
     | TrialSpared
     | SlotEnded
+    | HostEvent
 )
 
 

@@ -17,6 +17,7 @@ VOCABULARY = {
     "faked_results", "gpu_arch", "sglang_rules",  # asked again on the host, where GPUs and environment are known
     # How a YAML file is read and its faults are told: fault scripts of the emulator are checked like scenarios.
     "model_fault", "yaml_tree",
+    "model_folder",  # hosts and the driver look for a model in the same places
 }  # fmt: skip
 CORE = {
     "audit", "bench_serving", "distribution", "percentile_support", "plan_warnings", "point_state", "rates",
@@ -26,7 +27,7 @@ CORE = {
     "model_shape", "pool_budget", "quantization", "weight_budget", "command_template", "config_env", "config_label",
     "dialect", "draw_check", "errors", "extra_body", "faked_check", "diagnosis_page", "failed_lineage",
     "failed_start", "faked_results", "gpu_arch", "host_match", "launch_check", "limits", "lineages", "load_document",
-    "host_report",
+    "host_report", "host_event", "host_watch",
     "load_histogram", "load_spread", "metric_names", "metrics", "model_fault", "options", "outcome", "phase_budget",
     "planner", "point_metrics", "point_validity", "ranking", "records", "recovery", "recovery_moves", "remedies",
     "request_columns", "resolved_settings", "rule_terms", "run_configs", "run_repairs", "scenario", "scenario_check",
@@ -84,15 +85,17 @@ def test_ray_is_known_at_the_edges_only() -> None:
         "orchestrator/cluster.py",
         "orchestrator/ray_connection.py",
         "orchestrator/ray_slot.py",
+        "orchestrator/slot_grant.py",
         "orchestrator/ray_ensemble.py",
         "actors/slot_actor.py",
     }
 
 
-def test_only_the_cluster_module_creates_actors() -> None:
+def test_actors_are_created_in_one_place() -> None:
     creating = {m.name for m in MODULES if "ray.remote(" in m.read_text(encoding="utf-8")}
 
-    assert creating == {"cluster.py", "ray_slot.py"}  # the latter: a task that reads a spool
+    # The others start tasks: something asked of a host, a spool that is read.
+    assert creating == {"slot_grant.py", "cluster.py", "ray_slot.py"}
 
 
 @pytest.mark.parametrize("path", MODULES, ids=str)

@@ -8,13 +8,15 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow.dataset as ds
+import pytest
 
 from actors.gpu_ledger import GpuLedger
+from benchmarks.host_rig import HostRig, why_impossible
 from benchmarks.kill_rig import KillRig
 from orchestrator.journal import read_events
 
@@ -106,6 +108,20 @@ def assert_whole(root: Path) -> None:
 def started_rig(folder: Path, ledger: GpuLedger, *, with_jobs: bool) -> Iterator[KillRig]:
     """A head and a node with two GPUs of the ledger, up."""
     rig = KillRig(folder, 2, ledger.folder, with_jobs=with_jobs)
+    try:
+        rig.start()
+        yield rig
+    finally:
+        rig.end()
+
+
+@contextlib.contextmanager
+def started_hosts(gpus: Sequence[int], *, with_jobs: bool = False) -> Iterator[HostRig]:
+    """Hosts with so many GPUs each, the head first, in namespaces of their own; skips the test where none can be."""
+    why = why_impossible()
+    if why is not None:
+        pytest.skip(why)
+    rig = HostRig(gpus, with_jobs=with_jobs)
     try:
         rig.start()
         yield rig

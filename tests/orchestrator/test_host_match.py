@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.errors import ClusterRefusal
-from orchestrator.host_match import HostFacts, place_slots
+from orchestrator.host_match import HostFacts, SlotPlace, load_candidates, more_places, place_slots, spread_hosts
 from orchestrator.scenario import Slots
 
 
@@ -55,3 +55,45 @@ def test_a_label_that_no_host_has_is_refused() -> None:
 
 def test_slots_without_gpus_are_counted_per_host() -> None:
     assert len(place_slots(slots(gpus=0, per_host=2), [host("a"), host("b")])) == 4
+
+
+def test_a_host_with_gpus_that_serves_nothing_is_loaded_from_before_a_serving_one() -> None:
+    b200 = host("serving", 8, {"role": "gpu"})
+    idle = host("idle", 8)
+
+    (place,) = place_slots(slots(gpus=8, labels={"role": "gpu"}), [b200, idle])
+
+    assert place.load_host.hostname == "idle"
+    (cpu_only,) = place_slots(slots(gpus=0, count=1), [host("a"), host("bb")])
+    assert (cpu_only.host.hostname, cpu_only.load_host.hostname) == ("a", "bb")
+
+
+def test_a_load_host_takes_as_many_loads_as_it_has_cpus_and_the_rest_stay_beside_their_servers() -> None:
+    small = HostFacts("node-l", "10.0.0.9", "loader", 0, 2, 8, {})
+    places = place_slots(slots(gpus=2), [host("gpu", 8), small])
+
+    assert [p.load_host.hostname for p in places] == ["loader", "loader", "gpu", "gpu"]
+
+
+def test_a_host_that_comes_later_gets_the_slots_that_are_missing_and_none_is_given_twice() -> None:
+    first, later = host("a", 4), host("bb", 8)
+    held = place_slots(slots(gpus=2), [first])
+
+    assert [(p.host.hostname, p.number) for p in held] == [("a", 0), ("a", 1)]
+    more = more_places(slots(gpus=2), [first, later], held)
+    assert [(p.host.hostname, p.number) for p in more] == [("bb", 0), ("bb", 1), ("bb", 2), ("bb", 3)]
+    assert len(more_places(slots(gpus=2, count=3), [first, later], held)) == 1
+    assert more_places(slots(gpus=2), [first], held) == []
+    assert [p.number for p in more_places(slots(gpus=2), [first], held[1:])] == [0]
+
+
+def test_a_load_goes_to_another_living_host_when_its_own_is_gone_and_beside_the_server_at_last() -> None:
+    gpu, idle, one, two = host("gpu", 4), host("idlegpu", 4), host("one"), host("twoo")
+    place = SlotPlace(gpu, 0, one)
+
+    assert [h.hostname for h in spread_hosts(place, [gpu, idle, one, two])] == ["one", "twoo"]
+    assert [h.hostname for h in spread_hosts(place, [gpu, idle, two])] == ["twoo"]
+    assert [h.hostname for h in spread_hosts(place, [gpu, idle])] == ["gpu"]
+    assert [h.hostname for h in load_candidates(place, [gpu, idle, two])] == ["twoo", "idlegpu", "gpu"]
+    alone = SlotPlace(gpu, 0, gpu)  # its server listens on loopback
+    assert [h.hostname for h in load_candidates(alone, [gpu, idle, two])] == ["gpu"]

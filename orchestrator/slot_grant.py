@@ -1,0 +1,143 @@
+"""What one slot holds of the cluster: a placement group with its GPUs, its CPUs, a CPU for its load; and the actors.
+
+Whatever becomes of the actors, GPUs stay ours until `release`: a slot whose GPU memory did not come back keeps them
+from everybody, and one that is made anew finds the same ones.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+from orchestrator.host_match import LOOPBACK, HostFacts, SlotPlace, bundle_of, load_candidates, spread_hosts
+from orchestrator.load_spread import process_bound
+from orchestrator.ray_slot import CALL_S, RaySlot
+from orchestrator.scenario import Slots
+from orchestrator.slot_port import SlotFacts
+
+# A Ray worker takes seconds to come up, on a busy host many.
+START_S = CALL_S * 2
+# Whether a host that may be gone still answers.
+PING_S = 5.0
+# By this others see whose the GPUs are.
+GROUP_PREFIX = "specsweep:"
+_numbers = itertools.count()
+
+
+class SlotGrant:
+    """Asks for what a slot at `place` needs; `is_granted` once the cluster has reserved it.
+
+    `living` tells the hosts of the cluster at that moment.
+    """
+
+    def __init__(self, run_id: str, slots: Slots, place: SlotPlace, living: Callable[[], list[HostFacts]]) -> None:
+        from ray.util.placement_group import placement_group
+
+        self.place = place
+        self._run_id = run_id
+        self._slots = slots
+        self._living = living
+        self._actor: Any = None
+        nodes = [place.host.node_id, place.load_host.node_id]
+        self._group = placement_group(
+            [bundle_of(slots), {"CPU": 1.0}],
+            strategy="PACK",
+            bundle_label_selector=[{"ray.io/node-id": node} for node in nodes],
+            name=f"{GROUP_PREFIX}{run_id}:{next(_numbers)}",
+        )
+
+    @property
+    def is_granted(self) -> bool:
+        """Whether everything is reserved, and no host of it has gone since."""
+        from ray.util.placement_group import placement_group_table
+
+        return bool(placement_group_table(self._group).get("state") == "CREATED")
+
+    def start(self) -> None:
+        """Start the slot's actor, or another one in place of one that died. Does not wait for it."""
+        import ray
+
+        from actors.slot_actor import SlotActor
+
+        slots = self._slots
+        options = {"num_gpus": slots.gpus, "num_cpus": slots.cpus, "max_restarts": 0, "max_concurrency": 32}
+        actor = ray.remote(SlotActor).options(scheduling_strategy=self._inside(0), **options)
+        self._actor = actor.remote(self._run_id, self.place.number, self.place.bind_address)
+
+    def slot(self, engine: str) -> RaySlot:
+        """The slot of the actor that was started, once that is up. RayError if it does not come up."""
+        import ray
+
+        place = self.place
+        gpu_ids = tuple(ray.get(self._actor.gpu_ids.remote(), timeout=START_S))
+        helpers = spread_hosts(place, self._living())
+        processes = process_bound(sum(host.cpus for host in helpers))
+        facts = SlotFacts(place.name, place.host.name, gpu_ids, processes)
+        loads = LoadPlaces(place, self._living)
+
+        def new_load(member: int) -> tuple[Any, str]:
+            return self._new_load(loads, member, engine)
+
+        return RaySlot(facts, self._actor, new_load, self._run_id, exposed=place.bind_address != LOOPBACK)
+
+    def _new_load(self, loads: LoadPlaces, member: int, engine: str) -> tuple[Any, str]:
+        """The first has a CPU of the slot's own while its host lives; others share what there is there."""
+        import ray
+
+        from actors.load_host import LoadHost
+
+        host, is_first = loads.next_for(member)
+        own = {"num_cpus": 1, "scheduling_strategy": self._inside(1)}
+        shared = {"num_cpus": 0, "label_selector": {"ray.io/node-id": host.node_id}}
+        actor = ray.remote(LoadHost).options(max_concurrency=32, **(own if is_first else shared))
+        return actor.remote(self._run_id, engine), host.node_id
+
+    def _inside(self, bundle: int) -> Any:
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        return PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=bundle)
+
+    def release(self) -> None:
+        """Give everything back; what still runs in there is killed."""
+        import ray
+
+        with contextlib.suppress(ray.exceptions.RayError, ValueError):
+            ray.util.remove_placement_group(self._group)
+
+
+class LoadPlaces:
+    """Where the load actors of a slot go, member by member; again when one was lost: to hosts that live and answer."""
+
+    def __init__(self, place: SlotPlace, living: Callable[[], list[HostFacts]]) -> None:
+        self._place = place
+        self._living = living
+        self._given: dict[int, str] = {}
+
+    def next_for(self, member: int) -> tuple[HostFacts, bool]:
+        """The host of a member's next load actor, and whether that is the CPU that the slot has reserved."""
+        hosts = self._living()
+        helpers = spread_hosts(self._place, hosts)
+        host = helpers[member % len(helpers)]
+        if self._given.get(member) == host.node_id and not answers(host):
+            others = [h for h in load_candidates(self._place, hosts) if h.node_id != host.node_id]
+            host = next((h for h in others if answers(h)), self._place.host)
+        self._given[member] = host.node_id
+        return host, member == 0 and host.node_id == self._place.load_host.node_id
+
+
+def answers(host: HostFacts) -> bool:
+    """Whether a host runs a task within seconds; one that is cut off is listed as alive for a while."""
+    import ray
+
+    task = ray.remote(_here).options(num_cpus=0, label_selector={"ray.io/node-id": host.node_id})
+    try:
+        ray.get(task.remote(), timeout=PING_S)
+    except ray.exceptions.RayError:
+        return False
+    return True
+
+
+def _here() -> bool:
+    return True
