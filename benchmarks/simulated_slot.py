@@ -117,7 +117,9 @@ class SimulatedSlot:
         for i in range(self._traffic.batches):
             self._take(seconds / self._traffic.batches)
             yield point_batch(point, attempt, i * self._traffic.rows, self._traffic.rows, speculates=speculates)
-        yield ClientReport(point.point_id, seconds, 1.0, 0.5, 0.1, 4, self._traffic.batches * self._traffic.rows, "duration")
+        yield ClientReport(
+            point.point_id, seconds, 1.0, 0.5, 0.1, 4, self._traffic.batches * self._traffic.rows, "duration"
+        )
 
     def died(self, load: LoadSeen) -> ServerDied | None:
         del load

@@ -63,7 +63,9 @@ class Losses:
 def slots_on_hosts(count: int, hosts: int) -> list[SlotFacts]:
     """`count` slots, spread evenly over so many hosts."""
     per_host = -(-count // hosts)
-    return [SlotFacts(f"h{i // per_host}/{i % per_host}", f"h{i // per_host}", (str(i % per_host),)) for i in range(count)]
+    return [
+        SlotFacts(f"h{i // per_host}/{i % per_host}", f"h{i // per_host}", (str(i % per_host),)) for i in range(count)
+    ]
 
 
 @dataclass
@@ -148,7 +150,9 @@ def simulate(
     memory = StartMemory(scenario, (), progress)
     meter = CostMeter(memory, clock)
     with patch.object(trial_queue, "threading", _ModuleThreading(clock)):
-        sweep = Sweep(plan, list(slots), run, lambda t: _spec(scenario, run, memory, t), meter)
+        sweep = Sweep(
+            plan, list(slots), run, lambda t: _spec(scenario, run, memory, t), meter, clock=lambda: clock.now_s
+        )
     began_s, began_cpu_s = time.perf_counter(), cpu_seconds()
     result = sweep.run()
     return Simulated(

@@ -14,7 +14,7 @@ from orchestrator.foresight import Foresight, PredictedDeath
 from orchestrator.host_event import HostChange, HostEvent
 from orchestrator.lineages import Recovery
 from orchestrator.load_spread import LoadSpread
-from orchestrator.outcome import Infeasible, Outcome
+from orchestrator.outcome import Infeasible, Measured, Outcome
 from orchestrator.planner import Plan
 from orchestrator.provenance import utc_now
 from orchestrator.recovery import Again
@@ -70,7 +70,9 @@ class Sweep:
         watcher: Watcher,
         foresight: Foresight | None = None,
         source: SlotSource | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._clock = clock
         self._run = run
         self._launch_spec = launch_spec
         self._watcher = watcher
@@ -194,13 +196,15 @@ class Sweep:
             self._happenings.put((i, TrialSpared(planned)))
             self._trials.done(i)
             return SlotEnded(), None
-        work = self._work_on(i, trial)
+        work, began_s = self._work_on(i, trial), self._clock()
         following, again = None, None
         try:
             for happening in work.run():
                 if self._foresight:
                     self._foresight.saw(self._slots[i].facts, happening)
                 if isinstance(happening, TrialEnded):
+                    if isinstance(happening.outcome, Measured):
+                        self._trials.learn(planned, self._clock() - began_s)
                     ended = self._decide(happening)
                     self._happenings.put((i, ended))
                     following, again = self._next_step(work, ended)
