@@ -1,4 +1,4 @@
-"""Slots without hosts for simulations: every start and every point takes as long as it is said to, on a virtual clock."""
+"""Slots without hosts, for simulations: a start and a point take as long as they are said to, on a virtual clock."""
 
 from __future__ import annotations
 

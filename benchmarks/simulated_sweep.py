@@ -1,7 +1,8 @@
-"""A whole sweep in one process and in virtual time: planner, loop, queue, run directory and progress are the product's."""
+"""A whole sweep in one process and in virtual time; all but the slots is the product's own code."""
 
 from __future__ import annotations
 
+import contextlib
 import io
 import math
 import os
@@ -9,8 +10,10 @@ import resource
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 from unittest.mock import patch
 
@@ -18,15 +21,18 @@ from rich.console import Console
 
 from benchmarks.simulated_slot import SimulatedSlot, Traffic, TrialTimes
 from benchmarks.virtual_clock import VirtualClock
+from orchestrator import sweep as sweep_module
 from orchestrator import trial_queue
 from orchestrator.planner import Plan
 from orchestrator.progress import Progress
 from orchestrator.run_directory import RunDirectory
 from orchestrator.scenario import Scenario
 from orchestrator.scenario_file import scenario_from_tree
+from orchestrator.server_start import LaunchSpec
 from orchestrator.slot_port import SlotFacts
 from orchestrator.start_memory import StartMemory
 from orchestrator.sweep import Sweep, SweepResult, Watcher
+from orchestrator.trial import Trial
 from orchestrator.trial_launch import launch_spec
 from orchestrator.trial_run import Happening, SlotEnded
 from orchestrator.yaml_tree import YamlTree
@@ -58,6 +64,9 @@ class Losses:
 
     def at_s(self, facts: SlotFacts) -> float:
         return min(self.hosts.get(facts.host, math.inf), self.slots.get(facts.name, math.inf))
+
+
+NO_LOSSES, FEW_ROWS = Losses(), Traffic()
 
 
 def slots_on_hosts(count: int, hosts: int) -> list[SlotFacts]:
@@ -106,7 +115,7 @@ class CostMeter:
         cost.events[kind] += 1
         if cost.total_events % _SAMPLE_EVERY == 1:
             cost.rss_mib.append(rss_mib())
-            cost.most_fds = max(cost.most_fds, len(os.listdir("/proc/self/fd")))
+            cost.most_fds = max(cost.most_fds, sum(1 for _ in Path("/proc/self/fd").iterdir()))
         self._before_ns = time.thread_time_ns()
 
 
@@ -122,14 +131,25 @@ class Simulated:
     slots: list[SimulatedSlot]
 
 
-class _ModuleThreading:
-    """`threading` for a module whose conditions are to be those of a clock."""
+class _Instead:
+    """A module of the standard library of which some names are others."""
 
-    def __init__(self, clock: VirtualClock) -> None:
-        self.Condition = clock.condition
+    def __init__(self, module: ModuleType, **names: Any) -> None:
+        self._module = module
+        self.__dict__ |= names
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(threading, name)
+        return getattr(self._module, name)
+
+
+@contextlib.contextmanager
+def in_virtual_time(clock: VirtualClock) -> Iterator[None]:
+    """The product waits for conditions and reads the time by this clock."""
+    with (
+        patch.object(trial_queue, "threading", _Instead(threading, Condition=clock.condition)),
+        patch.object(sweep_module, "time", _Instead(time, monotonic=lambda: clock.now_s)),
+    ):
+        yield
 
 
 def simulate(
@@ -138,8 +158,8 @@ def simulate(
     run: RunDirectory,
     facts: list[SlotFacts],
     times: Mapping[str, TrialTimes],
-    traffic: Traffic = Traffic(),
-    losses: Losses = Losses(),
+    traffic: Traffic = FEW_ROWS,
+    losses: Losses = NO_LOSSES,
 ) -> Simulated:
     """Run the plan to its end on simulated slots; the same makespan each time."""
     clock = VirtualClock()
@@ -149,20 +169,15 @@ def simulate(
     progress = Progress(plan, [f.name for f in facts], Console(file=io.StringIO()))
     memory = StartMemory(scenario, (), progress)
     meter = CostMeter(memory, clock)
-    with patch.object(trial_queue, "threading", _ModuleThreading(clock)):
-        sweep = Sweep(
-            plan, list(slots), run, lambda t: _spec(scenario, run, memory, t), meter, clock=lambda: clock.now_s
-        )
     began_s, began_cpu_s = time.perf_counter(), cpu_seconds()
-    result = sweep.run()
+    with in_virtual_time(clock):
+        result = Sweep(plan, list(slots), run, lambda t: _spec(scenario, run, memory, t), meter).run()
     return Simulated(
         result, meter.makespan_s, meter.cost, cpu_seconds() - began_cpu_s, time.perf_counter() - began_s, slots
     )
 
 
-def _spec(scenario: Scenario, run: RunDirectory, memory: StartMemory, trial: Any) -> Any:
-    from dataclasses import replace
-
+def _spec(scenario: Scenario, run: RunDirectory, memory: StartMemory, trial: Trial) -> LaunchSpec:
     return replace(launch_spec(scenario, run.run_id, trial), phase_budgets=memory.budgets(trial))
 
 
@@ -174,5 +189,5 @@ def cpu_seconds() -> float:
 
 def rss_mib() -> float:
     """Resident memory of this process now."""
-    with open("/proc/self/statm", encoding="ascii") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20

@@ -1,8 +1,8 @@
-"""A clock that real threads share: one runs at a time, and time goes on when all wait. The same whatever the machine does.
+"""A clock that real threads share: one runs at a time, and time goes on when all wait.
 
-Every simulated thread is either running, asleep until a time, or waiting for a condition. Whoever is due first runs next;
-of several that are due at once the one with the lowest order. So the threads of the product run as they stand, but what
-they do is a discrete event simulation: it depends on nothing but the times that they ask for.
+Every simulated thread is either running, asleep until a time, or waiting for a condition. Whoever is due first runs
+next; of several that are due at once the one with the lowest order. So the threads of the product run as they stand,
+but what they do is a discrete event simulation: it depends on nothing but the times that they ask for.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class VirtualClock:
         return threading.current_thread().name in self._known
 
     def enter(self) -> None:
-        """To be called by a simulated thread before anything else; returns when it is its turn. More calls do nothing."""
+        """A simulated thread comes; returns when it is its turn. More calls do nothing."""
         name = threading.current_thread().name
         with self._lock:
             if name in self._entered:

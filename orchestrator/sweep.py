@@ -70,9 +70,7 @@ class Sweep:
         watcher: Watcher,
         foresight: Foresight | None = None,
         source: SlotSource | None = None,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._clock = clock
         self._run = run
         self._launch_spec = launch_spec
         self._watcher = watcher
@@ -196,7 +194,7 @@ class Sweep:
             self._happenings.put((i, TrialSpared(planned)))
             self._trials.done(i)
             return SlotEnded(), None
-        work, began_s = self._work_on(i, trial), self._clock()
+        work, began_s = self._work_on(i, trial), time.monotonic()
         following, again = None, None
         try:
             for happening in work.run():
@@ -204,7 +202,7 @@ class Sweep:
                     self._foresight.saw(self._slots[i].facts, happening)
                 if isinstance(happening, TrialEnded):
                     if isinstance(happening.outcome, Measured):
-                        self._trials.learn(planned, self._clock() - began_s)
+                        self._trials.learn(planned, time.monotonic() - began_s)
                     ended = self._decide(happening)
                     self._happenings.put((i, ended))
                     following, again = self._next_step(work, ended)
