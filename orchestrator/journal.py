@@ -44,18 +44,24 @@ def read_events(path: Path) -> Iterator[dict[str, Any]]:
     """All whole events of a journal, oldest first; nothing if there is no journal."""
     if not path.exists():
         return
-    for line in path.read_bytes().split(b"\n")[:-1]:
-        try:
-            event = json.loads(line)
-        except ValueError:
-            continue  # a torn line that a later append was glued to
-        if isinstance(event, dict):
-            yield event
+    with path.open("rb") as file:
+        for line in file:
+            if not line.endswith(b"\n"):
+                return  # torn, and the last one
+            try:
+                event = json.loads(line)
+            except ValueError:
+                continue  # a torn line that a later append was glued to
+            if isinstance(event, dict):
+                yield event
 
 
 @dataclass
 class BegunTrial:
-    """A start that the journal knows; `server` once it was ready, `ended` once its outcome was told."""
+    """A start that the journal knows; `server` from when it was ready until its outcome was told, which is `ended`.
+
+    What servers tell of themselves is large, and of those that ended the dataset has it.
+    """
 
     attempt: int
     place: dict[str, Any]
@@ -99,6 +105,7 @@ def replay(events: Iterator[dict[str, Any]]) -> RunState:
             state.ends.append(event)
             if event["trial_id"] in state.begun:
                 state.begun[event["trial_id"]].ended = True
+                state.begun[event["trial_id"]].server = None
         elif kind == "run_ended":
             state.ended = bool(event.get("complete"))
     return state

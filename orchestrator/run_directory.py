@@ -24,7 +24,16 @@ from orchestrator.paths import RunPaths, write_whole
 from orchestrator.planner import make_plan
 from orchestrator.provenance import driver_facts, utc_now
 from orchestrator.redaction import storable
-from orchestrator.run_tables import NO_NOTES, EndNotes, Place, RunFacts, load_row, server_from_json, trial_row
+from orchestrator.run_tables import (
+    NO_NOTES,
+    EndNotes,
+    Place,
+    RunFacts,
+    load_row,
+    server_as_json,
+    server_from_json,
+    trial_row,
+)
 from orchestrator.scenario import Scenario
 from orchestrator.server_start import ServerDied, ServerReady
 from orchestrator.trial import ClientReport, Point, Trial
@@ -130,7 +139,7 @@ class RunDirectory:
 
     def server_ready(self, server: ServerReady) -> None:
         """Record what the server is, so that it is known even if its trial never ends."""
-        self._journal.append("server_ready", trial_id=server.trial_id, server=asdict(server))
+        self._journal.append("server_ready", trial_id=server.trial_id, server=server_as_json(server))
 
     def append(self, point: Point, attempt: int, batch: Any) -> None:
         """Store one batch of a point that is being measured."""
