@@ -87,14 +87,19 @@ def server_environment(base: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in base.items() if not name.startswith(_NOT_INHERITED)}
 
 
-def free_port(slot_index: int, base: int = 20000, spacing: int = 320) -> int:
+def free_port(slot_index: int, base: int = 20000, spacing: int = 320, skip: int = 0) -> int:
     """An HTTP port that is free now, as are the ports above it that SGLang takes with attention-DP.
+
+    The search begins `skip` ports on, so that runs that know nothing of each other do not meet: a server binds its port
+    long after it was chosen.
 
     Slots of one host look `spacing` apart, so that servers starting at the same time do not meet. The ports
     of 39 slots lie below Linux's ephemeral range (32768), where any connection may take one for itself.
     """
     first = base + slot_index * spacing
-    for port in range(first, min(first + spacing - _INTERNAL_PORTS[-1], 65535 - _INTERNAL_PORTS[-1])):
+    own = range(first, min(first + spacing - _INTERNAL_PORTS[-1], 65535 - _INTERNAL_PORTS[-1]))
+    order: list[int] = [*own[skip:], *own[:skip]]
+    for port in order:
         if all(map(_is_free, (port, *(port + offset for offset in _INTERNAL_PORTS)))):
             return port
     raise ClusterRefusal(f"no free port for slot {slot_index} between {first} and {first + spacing}")

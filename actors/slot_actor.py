@@ -17,6 +17,10 @@ class SlotActor(SlotHost):
     async def gpu_ids(self) -> tuple[str, ...]:
         return self._gpu_ids
 
+    async def use_gpus(self, gpu_ids: tuple[str, ...]) -> None:
+        """Use these of the GPUs that Ray gave to the slots of this host. Called before the first launch."""
+        self._gpu_ids = gpu_ids
+
     async def launch(self, spec: LaunchSpec) -> AsyncIterator[StartEvent]:
         async for event in super().launch(spec):
             yield event

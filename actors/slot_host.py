@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from zlib import crc32
 
 from actors.container import container_runtime
 from actors.launch import free_port, shown_command
@@ -20,10 +21,12 @@ from orchestrator.server_start import LaunchSpec, LoadSeen, ServerDied, StartEve
 
 # Without a sign of the driver for this long the server is ended (a partition, or a driver that hangs).
 LEASE_S = 180.0
+# A slot's own HTTP ports are a few more than this.
+_MOST_SKIP = 64
 
 
 class SlotHost:
-    """One slot. `number` is its place among the slots of this host and spaces the ports.
+    """One slot. `number` is its place among the slots of this run on this host.
 
     `lease_s`: without a sign of the driver for this long the server is ended.
     """
@@ -46,6 +49,12 @@ class SlotHost:
         self._began_ticks = 0
         # Why this slot takes no more servers; its GPUs are not given back.
         self._refused: str | None = None
+
+    @property
+    def port_number(self) -> int:
+        """Spaces the ports of servers on this host: by the first GPU, since slots of other runs count from 0 too."""
+        indices = [int(gpu) for gpu in self._gpu_ids if gpu.isdigit()]
+        return min(indices, default=self._number)
 
     async def hostname(self) -> str:
         return socket.gethostname()
@@ -72,7 +81,7 @@ class SlotHost:
         refused: Diagnosis | None = None
         try:
             await asyncio.to_thread(_make_way, log)
-            port = await asyncio.to_thread(free_port, self._number)
+            port = await asyncio.to_thread(free_port, self.port_number, skip=crc32(self._run_id.encode()) % _MOST_SKIP)
         except ClusterRefusal as error:
             refused = Diagnosis(Label.PORT_IN_USE, Phase.LAUNCH, str(error))
         except OSError as error:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from orchestrator.errors import ClusterRefusal
-from orchestrator.host_match import GpuPlace, HostFacts, place_slots
+from orchestrator.host_class import class_lines, classes_of_run
+from orchestrator.host_match import GpuPlace, HostFacts, SlotPlace
 from orchestrator.ray_slot import CALL_S, RaySlot
 from orchestrator.scenario import Slots
 from orchestrator.slot_grant import GROUP_PREFIX, SlotGrant
+from orchestrator.slot_making import SlotMaker
+from orchestrator.slot_port import SlotPort
+from orchestrator.slot_source import ClusterSlots, Grant, Made
 
 HEARTBEAT_S = 15.0
 
@@ -25,12 +28,13 @@ class Cluster:
     def __init__(self, run_id: str, address: str) -> None:
         self._run_id = run_id
         self._address = address
-        self._slots: list[RaySlot] = []
         self._nodes: set[str] = set()
-        self._grants: list[SlotGrant] = []
+        self._wanted: Slots | None = None
+        self._maker: SlotMaker | None = None
+        self.source: ClusterSlots | None = None
+        self.classes: tuple[str, ...] = ()
+        self.told: list[str] = []
         self._closing = threading.Event()
-        # What hosts had of dead runs when the slots were granted, and was ended; a line for each.
-        self.leftovers: list[str] = []
 
     def hosts(self) -> list[HostFacts]:
         """Living hosts with their resources and labels."""
@@ -57,32 +61,75 @@ class Cluster:
         states: list[dict[str, Any]] | None = self._ask_one(host.node_id, gpu_states_json)
         return states
 
-    def grant_slots(self, slots: Slots, engine: str, timeout_s: float, runtime: tuple[str, ...] = ()) -> list[RaySlot]:
-        """Reserve a place for every slot at once, and start the actors of those that are granted in time.
+    def living(self) -> list[HostFacts] | None:
+        """As `hosts`; None while the cluster cannot be asked."""
+        import ray
+
+        try:
+            return self.hosts()
+        except (ray.exceptions.RayError, RuntimeError, ConnectionError):
+            return None
+
+    def _hosts_or_none(self) -> list[HostFacts]:
+        return self.living() or []
+
+    def death_of(self, node_id: str) -> str:
+        """What ended a node, as Ray tells it."""
+        import ray
+
+        told = [str(node.get("DeathReasonMessage") or "") for node in ray.nodes() if node["NodeID"] == node_id]
+        return next((text.strip() for text in told if text.strip()), "its raylet does not answer any more")
+
+    def grant_slots(
+        self, slots: Slots, engine: str, timeout_s: float, runtime: tuple[str, ...] = (), *,
+        stored_classes: Sequence[str] = (), has_results: bool = False,
+    ) -> list[SlotPort]:  # fmt: skip
+        """Reserve a place for every slot at once, and start the actors of those that are granted in time; `source` has
+        the rest. Afterwards `classes` are those of the run, `told` is what a user should know.
 
         `runtime` calls the container runtime, if servers run in one: containers of an earlier start are removed.
-        ClusterRefusal, with wanted and available, if the cluster cannot hold them or is busy.
+        `stored_classes`: those that a resumed run was measured on; empty with `has_results` if it kept none.
+        ClusterRefusal, with wanted and available, if the cluster cannot hold them, is busy, or has no fitting host.
         """
-        self._grants = [SlotGrant(self._run_id, slots, place, self.hosts) for place in place_slots(slots, self.hosts())]
-        granted = self._wait_for_grants(timeout_s)
-        if not granted:
-            raise ClusterRefusal(self._busy(slots, len(self._grants), timeout_s))
-        self._nodes = {host.node_id for g in granted for host in (g.place.host, g.place.load_host)}
-        self.leftovers = self._prepare_hosts(runtime)
-        for grant in granted:
-            grant.start()
-        self._slots = [grant.slot(engine) for grant in granted]
+        self._wanted = slots
+        self._maker = maker = SlotMaker(self._run_id, slots, engine, runtime, self.ask_each, self._hosts_or_none)
+        self.source = source = ClusterSlots(self, slots, timeout_s, may_join=self._address != "local")
+        made, failed, waiting = source.first()
+        if not made:
+            wanted = len(source.places)
+            raise ClusterRefusal("\n".join(failed) if failed else self._busy(slots, wanted, timeout_s))
+        found = [slot.facts.host_class for slot in made]
+        self.classes = maker.classes = classes_of_run(found, stored_classes, has_results=has_results)
+        for host in {p.host.node_id: p.host for p in source.places}.values():
+            if (of := maker.known_class(host)) is not None and of not in self.classes:
+                source.put_aside(host, f"its class `{of}` is none of this run's")
+        kept = [slot for slot in made if slot.facts.host_class in self.classes]
+        self.told = [*maker.leftovers, *failed, *class_lines(self.classes, found)]
+        if waiting:
+            self.told.append(
+                f"{waiting} of {waiting + len(made)} slots are not free yet: they join when they are.{self._holders()}"
+            )
         threading.Thread(target=self._beat, daemon=True).start()
-        return self._slots
+        return kept
 
-    def _wait_for_grants(self, timeout_s: float) -> list[SlotGrant]:
-        """Those that are granted when all are, or when the time is up."""
-        deadline = time.monotonic() + timeout_s
-        while True:
-            granted = [grant for grant in self._grants if grant.is_granted]
-            if len(granted) == len(self._grants) or time.monotonic() >= deadline:
-                return granted
-            time.sleep(0.1)
+    def class_of(self, host: HostFacts) -> str | None:
+        """The class of a host on which the run has, or had, a slot."""
+        return self._maker.known_class(host) if self._maker else None
+
+    def ask_for(self, place: SlotPlace) -> Grant:
+        """Ask Ray for what a slot needs."""
+        assert self._wanted is not None
+        self._nodes |= {place.host.node_id, place.load_host.node_id}
+        return SlotGrant(self._run_id, self._wanted, place, self._hosts_or_none)
+
+    def make(self, grants: Sequence[Grant]) -> list[Made]:
+        """Slots in what was granted."""
+        assert self._maker is not None
+        return self._maker.make([grant for grant in grants if isinstance(grant, SlotGrant)])
+
+    @property
+    def _slots(self) -> list[SlotPort]:
+        return self.source.serving if self.source else []
 
     def host_places(self) -> list[GpuPlace]:
         """Every living host with all its GPUs."""
@@ -124,27 +171,30 @@ class Cluster:
             gpus = sum(float(bundle.get("GPU", 0)) for bundle in group.get("bundles", {}).values())
             held[whose] = held.get(whose, 0.0) + gpus
         told = [f"{whose} {gpus:g} GPUs" for whose, gpus in sorted(held.items()) if self._run_id not in whose]
-        return f" Held: {', '.join(told)}." if told else " What holds the rest is no run of ours."
-
-    def _prepare_hosts(self, runtime: tuple[str, ...]) -> list[str]:
-        """Before the first launch: no process of an earlier start of this run, nor of a dead one, may hold a GPU."""
-        from actors.host_cleanup import prepare_host
-
-        answers = self.ask_hosts(prepare_host, self._run_id, runtime, nodes=self._nodes)
-        return [f"{host.name}: {line}" for host, lines in answers for line in lines or ()]
+        return f" Held: {', '.join(told)}." if told else " No other run of ours holds any now."
 
     def _remove_scratch(self) -> None:
         import ray
 
         from actors.run_lease import remove_scratch
 
-        with contextlib.suppress(ray.exceptions.RayError):
-            self.ask_hosts(remove_scratch, self._run_id, nodes=self._nodes)
+        with contextlib.suppress(ray.exceptions.RayError, ConnectionError):
+            self.ask_each(remove_scratch, self._run_id, nodes=self._nodes)
 
     def ask_hosts(
         self, task: Callable[..., Any], *arguments: Any, nodes: Collection[str] | None = None, **named: Any
     ) -> list[tuple[HostFacts, Any]]:
-        """Run a function on these hosts (None: all) at the same time; what each answered."""
+        """Run a function on these hosts (None: all) at the same time; what each answered. RayError if one does not."""
+        answers = self.ask_each(task, *arguments, nodes=nodes, **named)
+        for _, answer in answers:
+            if isinstance(answer, Exception):
+                raise answer
+        return answers
+
+    def ask_each(
+        self, task: Callable[..., Any], *arguments: Any, nodes: Collection[str] | None = None, **named: Any
+    ) -> list[tuple[HostFacts, Any]]:
+        """As `ask_hosts`, with the error as the answer of a host that does not give one in time."""
         import ray
 
         remote = ray.remote(task)
@@ -153,23 +203,37 @@ class Cluster:
             remote.options(num_cpus=0, label_selector={"ray.io/node-id": host.node_id}).remote(*arguments, **named)
             for host in asked
         ]
-        return list(zip(asked, ray.get(calls, timeout=CALL_S * 4), strict=True))
+        if calls:
+            ray.wait(calls, num_returns=len(calls), timeout=CALL_S * 4)
+        answers: list[tuple[HostFacts, Any]] = []
+        for host, call in zip(asked, calls, strict=True):
+            try:
+                answers.append((host, ray.get(call, timeout=1.0)))
+            except ray.exceptions.RayError as error:
+                answers.append((host, error))
+        return answers
 
     def _beat(self) -> None:
         while not self._closing.wait(HEARTBEAT_S):
-            for slot in self._slots:
+            for slot in self._ray_slots():
                 slot.heartbeat()
 
+    def _ray_slots(self) -> list[RaySlot]:
+        return [slot for slot in self._slots if isinstance(slot, RaySlot)]
+
     def close(self) -> None:
-        """Stop every server in order, then let actors, group and (if embedded) the cluster go."""
+        """Stop every server in order, then let actors, groups and (if embedded) the cluster go."""
         import ray
 
         self._closing.set()
-        for slot in self._slots:
+        if self.source is not None:
+            self.source.stop()
+        slots = self._ray_slots()
+        for slot in slots:
             slot.begin_close()
-        for slot in self._slots:
+        for slot in slots:
             slot.end_close()
         self._remove_scratch()
-        for grant in self._grants:
-            grant.release()
+        if self.source is not None:
+            self.source.release()
         ray.shutdown()

@@ -23,7 +23,6 @@ from actors.spool import SpoolWriter, read_spool
 from orchestrator.paths import RunPaths
 from orchestrator.schemas import loads_schema, request_schema, trials_schema
 
-
 # Below so many rows a dictionary per column costs more than it saves, to write and to read.
 _FEW_ROWS = 1000
 # Threads that share the columns of a smaller file only wait for each other; a run has thousands of files.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.failed_start import FailedStart
@@ -39,14 +39,18 @@ class PredictedDeath:
 
 
 class Foresight:
-    """Asked by every slot before a start, told of every end. Thread-safe."""
+    """Asked by every slot before a start, told of every end. Thread-safe.
 
-    def __init__(self, forecast: Forecast) -> None:
+    `by_class`: forecasts of a run on hosts of several classes, whose GPUs differ.
+    """
+
+    def __init__(self, forecast: Forecast, by_class: Mapping[str, Forecast] | None = None) -> None:
         self._forecast = forecast
+        self._by_class = by_class or {}
 
     def death_of(self, trial: Trial, attempt: int) -> PredictedDeath | None:
         """The end of a trial whose server is sure to die; None where it is worth a start."""
-        prediction = self._forecast.of(trial.config.as_dict())
+        prediction = self._by_class.get(trial.host_class, self._forecast).of(trial.config.as_dict())
         death = hopeless(prediction)
         if death is None:
             return None
@@ -55,7 +59,8 @@ class Foresight:
     def saw(self, slot: SlotFacts, happening: Happening) -> None:
         """Learn from a trial that ended after a start."""
         if isinstance(happening, TrialEnded) and happening.server is not None:
-            self._forecast.learn(_past_start(slot, happening))
+            forecast = self._by_class.get(happening.trial.host_class, self._forecast)
+            forecast.learn(_past_start(slot, happening))
 
 
 def _past_start(slot: SlotFacts, ended: TrialEnded) -> PastStart:
@@ -75,18 +80,22 @@ def _past_start(slot: SlotFacts, ended: TrialEnded) -> PastStart:
 
 
 def run_foresight(
-    scenario: Scenario, gpu_gib: Callable[[], float | None], say: Callable[[str], None]
+    scenario: Scenario,
+    gpu_gib: Callable[[str], float | None],
+    say: Callable[[str], None],
+    classes: Sequence[str] = ("",),
 ) -> Foresight | None:
     """The foresight of a run, None if it is off or nothing can be predicted (which is said).
 
-    `gpu_gib` asks the hosts for the size of their smallest GPU.
+    `classes` of the run's hosts; `gpu_gib` asks those of one (empty: all) for the size of their smallest GPU.
     """
     wanted = scenario.sweep.skip_hopeless
     if not (scenario.engine.kind == "sglang" if wanted is None else wanted):
         return None
     try:
         known = scenario.engine.kind == "emulator" or scenario.slots.gpu_memory_gib is not None
-        return Foresight(scenario_forecast(scenario, gpu_gib=None if known else gpu_gib()))
+        forecasts = {c: scenario_forecast(scenario, gpu_gib=None if known else gpu_gib(c)) for c in classes}
     except NoForecast as reason:
         say(f"Hopeless starts are not skipped: {reason}")
         return None
+    return Foresight(next(iter(forecasts.values())), forecasts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from enum import StrEnum
 
 
@@ -60,3 +61,9 @@ def arch_of_product(name: str | None) -> Arch | None:
         return None
     words = re.sub(r"[\s_\-]+", " ", name.upper())
     return next((arch for pattern, arch in _PRODUCTS if re.search(pattern, words)), None)
+
+
+def arch_of_products(names: Iterable[str]) -> Arch | None:
+    """The architecture that all these have; None if they differ, or one is not known."""
+    found = {arch_of_product(name) for name in names}
+    return found.pop() if len(found) == 1 else None

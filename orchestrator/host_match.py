@@ -139,15 +139,17 @@ def load_candidates(place: SlotPlace, hosts: list[HostFacts]) -> list[HostFacts]
 
 def matches(host: HostFacts, slots: Slots) -> bool:
     """Whether a host has the labels and the accelerator that the scenario wants."""
-    if slots.accelerator and host.labels.get(ACCELERATOR_LABEL) != slots.accelerator:
+    if slots.accelerators and host.labels.get(ACCELERATOR_LABEL) not in slots.accelerators:
         return False
-    for name, wanted in slots.labels.items():
-        found = host.labels.get(name)
-        if wanted.startswith("!") and found == wanted[1:]:
-            return False
-        if not wanted.startswith("!") and found != wanted:
-            return False
-    return True
+    return all(_fits(host.labels.get(name), wanted) for name, wanted in slots.labels.items())
+
+
+def _fits(found: str | None, wanted: str) -> bool:
+    """Whether a label is as Ray's selectors say it: `x`, `!x`, `in(x,y)`, `!in(x,y)`; without the label only not-x."""
+    no, wanted = wanted.startswith("!"), wanted.removeprefix("!")
+    listed = wanted.removeprefix("in(").removesuffix(")") if wanted.startswith("in(") else None
+    one_of = [wanted] if listed is None else [word.strip() for word in listed.split(",")]
+    return (found in one_of) is not no
 
 
 def _room(host: HostFacts, slots: Slots) -> int:
@@ -159,8 +161,8 @@ def _room(host: HostFacts, slots: Slots) -> int:
 
 def _refusal(slots: Slots, hosts: list[HostFacts], found: int) -> str:
     wanted = f"{slots.count or 'at least one'} slot(s) of {slots.gpus} GPUs"
-    if slots.accelerator:
-        wanted += f" ({slots.accelerator})"
+    if slots.accelerators:
+        wanted += f" ({' or '.join(slots.accelerators)})"
     if slots.labels:
         wanted += " on hosts with " + ", ".join(f"{k}={v}" for k, v in slots.labels.items())
     lines = [f"the cluster cannot hold what the scenario wants. Wanted: {wanted}. Available: {found} slot(s)."]

@@ -9,6 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from orchestrator.host_event import HostChange
+
+_OF_HOSTS = frozenset(HostChange)
+
 
 class Journal:
     """Appends events durably. A line that a crash tore is cut off at opening; it was never acted on."""
@@ -78,6 +82,7 @@ class RunState:
     attempts: dict[str, int] = field(default_factory=dict)  # trial id -> starts so far
     begun: dict[str, BegunTrial] = field(default_factory=dict)  # trial id -> its last start
     ends: list[dict[str, Any]] = field(default_factory=list)  # every end of a trial, oldest first
+    of_hosts: list[dict[str, Any]] = field(default_factory=list)  # what became of hosts, oldest first
     ended: bool = False
 
     def torn_trials(self) -> dict[str, BegunTrial]:
@@ -106,6 +111,8 @@ def replay(events: Iterator[dict[str, Any]]) -> RunState:
             if event["trial_id"] in state.begun:
                 state.begun[event["trial_id"]].ended = True
                 state.begun[event["trial_id"]].server = None
+        elif kind in _OF_HOSTS:
+            state.of_hosts.append(event)
         elif kind == "run_ended":
             state.ended = bool(event.get("complete"))
     return state

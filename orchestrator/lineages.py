@@ -13,7 +13,7 @@ from typing import Any
 
 from orchestrator.failed_lineage import KNOBS, Change, Needs, Situation, Try
 from orchestrator.failed_start import FailedStart
-from orchestrator.gpu_arch import arch_of_product
+from orchestrator.gpu_arch import arch_of_products
 from orchestrator.options import canonical_name
 from orchestrator.outcome import Failed, Infeasible, Measured, Outcome
 from orchestrator.planner import StandIn, trial_of
@@ -247,7 +247,7 @@ class Lineages:
         changed = EngineConfig(freeze_settings(dict(settings)), config.env)
         if changed.config_id in self._dead:
             return True
-        engine, arch = self._scenario.engine, arch_of_product(self._scenario.slots.accelerator)
+        engine, arch = self._scenario.engine, arch_of_products(self._scenario.slots.accelerators)
         return broken_rule(settings, version=engine.version, arch=arch) is not None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -72,10 +72,17 @@ def scenario_forecast(scenario: Scenario, *, gpu_gib: float | None = None, runs:
         raise NoForecast(
             f"no config.json of {scenario.model.path} is here (a folder or the hub's cache): give it as model.config"
         )
-    size = scenario.slots.gpu_memory_gib or gpu_gib or known_memory_gib(scenario.slots.accelerator)
+    size = scenario.slots.gpu_memory_gib or gpu_gib or _known_gib(scenario.slots.accelerators)
     if size is None:
         raise NoForecast("the size of the GPUs is not known: give slots.gpu_memory_gib or slots.accelerator")
     return Forecast(files_model(facts, GpuRoom(size)), engine.version, starts)
+
+
+def _known_gib(products: Sequence[str]) -> float | None:
+    """Of the smallest of these; None if one is not known."""
+    sizes = [known_memory_gib(product) for product in products]
+    known = [size for size in sizes if size is not None]
+    return min(known) if known and len(known) == len(sizes) else None
 
 
 def check_model_config(scenario: Scenario) -> None:

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from orchestrator.auto_choices import AutoChoice, auto_choices
 from orchestrator.config_label import config_labels
-from orchestrator.gpu_arch import arch_of_product
+from orchestrator.gpu_arch import arch_of_products
 from orchestrator.memory_forecast import NoForecast, scenario_forecast
 from orchestrator.memory_view import print_table
 from orchestrator.plan_warnings import plan_warnings
@@ -113,7 +113,7 @@ def adjusted(scenario: Scenario, plan: Plan) -> Counter[str]:
     """What SGLang will change by itself, each with the number of configs concerned."""
     if scenario.engine.kind not in RULED_ENGINES:
         return Counter()
-    arch = arch_of_product(scenario.slots.accelerator)
+    arch = arch_of_products(scenario.slots.accelerators)
     settings = [config.as_dict() for config in plan.configs]
     return Counter(note for given in settings if given.get("device") != "cpu" for note in adjustments(given, arch))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -44,6 +44,7 @@ class MeasuredPoint:
         """The row of the `points` table."""
         names = ("run_id", "trial_id", "point_id", "config_id", "engine", "attempt", "repeat", "workload", "level_kind")
         identity = {name: self.load[name] for name in (*names, "level", "slot", "host", "began_at")}
+        identity["host_class"] = self.load.get("host_class") or ""
         validity = {
             "valid": self.metrics.valid,
             "void_reasons": list(self.metrics.void_reasons),
@@ -56,14 +57,19 @@ class MeasuredPoint:
 
 
 def measured_points(
-    paths: RunPaths, scenario: Scenario, configs: Mapping[str, RunConfig], counted: Mapping[str, int]
+    paths: RunPaths,
+    scenario: Scenario,
+    configs: Mapping[str, RunConfig],
+    rows: Iterable[dict[str, Any]],
+    counted: Mapping[str, int],
 ) -> list[MeasuredPoint]:
-    """Every point that the journal says was measured and whose files are whole, in the order of measuring.
+    """The points of these rows of `loads` that count and whose files are whole, in the order of measuring.
 
-    `counted` has the attempt that counts by point id, as the journal tells it (`RunState.done_points`). `configs` are those of the run: a point whose server did not speculate as its config asked is void.
+    `counted` has the attempt that counts by point id (`RunState.done_points`). `configs` are those of the run: a point
+    whose server did not speculate as its config asked is void.
     """
     slo = {w.name: w.slo.limits() if w.slo else None for w in scenario.workloads}
-    loads = sorted(dataset.read_rows(paths, "loads"), key=lambda row: (row["began_at"], row["point_id"]))
+    loads = sorted(rows, key=lambda row: (row["began_at"], row["point_id"]))
     asks = speculation_asks(scenario, configs, _drafted(loads))
     points = []
     for load in loads:

@@ -56,7 +56,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """The configs of a run, best first, for one objective."""
+    """The configs of a run, best first, for one objective; on one class of its hosts if it has several."""
 
     objective: str
     metric: str
@@ -65,6 +65,7 @@ class Ranking:
     level: LoadLevel
     rows: tuple[Row, ...]
     reason: str
+    host_class: str = ""
 
     @property
     def winner(self) -> Row | None:

@@ -14,22 +14,28 @@ from orchestrator.run_ranking import NotMeasured, RunRanking
 
 def print_rankings(result: RunRanking, console: Console) -> None:
     """One table per objective, then what had to be repaired, what could not run, and what broke."""
-    labels = result.labels
+    for part in result.parts or (result,):
+        _print_part(part, console)
+    for note in result.notes:
+        console.print(Text(note, style="yellow"))
+
+
+def _print_part(result: RunRanking, console: Console) -> None:
+    labels, on = result.labels, f", on {result.host_class}" if result.host_class else ""
     for ranking in result.rankings:
         console.print(_objective(ranking, result, labels))
     if result.repaired:
         console.print(_repaired(result, labels))
     if result.infeasible:
-        console.print(_not_measured("Infeasible: cannot run like this", result.infeasible, labels))
+        console.print(_not_measured(f"Infeasible: cannot run like this{on}", result.infeasible, labels))
     if result.failed:
-        console.print(_not_measured("Failed: broke, says nothing about the config", result.failed, labels))
-    for note in result.notes:
-        console.print(Text(note, style="yellow"))
+        console.print(_not_measured(f"Failed: broke, says nothing about the config{on}", result.failed, labels))
 
 
 def _objective(ranking: Ranking, result: RunRanking, labels: dict[str, str]) -> RenderableType:
     way = "highest" if ranking.maximize else "lowest"
     title = f"{ranking.objective}: {way} {ranking.metric} at {ranking.level} ({ranking.workload})"
+    title += f" on {ranking.host_class}" if ranking.host_class else ""
     table = Table(title=escape(title), title_justify="left", title_style="bold", box=None, pad_edge=False)
     table.add_column("#", justify="right")
     table.add_column("config", overflow="fold")

@@ -11,7 +11,6 @@ from rich.console import Console
 from orchestrator.errors import BadInput, ClusterRefusal, RunInterrupted, SpecsweepError
 from orchestrator.journal import finished_work
 from orchestrator.options import SettingsFault
-from orchestrator.planner import make_plan
 from orchestrator.ranking_table import print_rankings
 from orchestrator.redaction import holds_secrets, storable
 from orchestrator.run_directory import RunDirectory, new_run_root, read_manifest
@@ -50,7 +49,7 @@ def run(request: RunRequest, console: Console) -> Path:
     try:
         early = EarlyInterrupt()
         with early.listening():
-            if make_plan(scenario, 1, done, directory.lineages.stand_ins).trials:
+            if directory.plan(scenario, (), done).trials:
                 use = ClusterUse(request.address, request.evict, request.yes)
                 result = sweep_on_cluster(scenario, directory, done, use, console, early)
             else:

@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import json
 import secrets
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
@@ -21,7 +22,7 @@ from orchestrator.journal import Journal, RunState, read_events, replay
 from orchestrator.lineages import Lineages, Recovery
 from orchestrator.outcome import Cancelled, Measured, Outcome
 from orchestrator.paths import RunPaths, write_whole
-from orchestrator.planner import make_plan
+from orchestrator.planner import Plan, make_class_plan
 from orchestrator.provenance import driver_facts, utc_now
 from orchestrator.redaction import storable
 from orchestrator.run_tables import (
@@ -48,6 +49,8 @@ class RunDirectory:
         self.state = state
         self._scenario = scenario
         self._lineages: dict[str, Lineages] = {}
+        self._manifest: dict[str, Any] = {}
+        self.host_classes: tuple[str, ...] = ()
         self._run_facts = RunFacts(self.run_id, scenario.engine.kind)
         self._lock = lock
         self._journal = Journal(paths.journal)
@@ -67,10 +70,11 @@ class RunDirectory:
             lock = _take_lock(paths)
             # By this id hosts know the run's processes: no other directory of this name, wherever, may have it.
             run_id = f"{paths.root.name}-{secrets.token_hex(3)}"
-            _write_manifest(paths, run_id, scenario, starts=[driver_facts()])
+            manifest = _write_manifest(paths, run_id, scenario, starts=[driver_facts()])
         except OSError as error:
             raise BadInput(f"--run-dir {root}: cannot be written: {error.strerror or error}") from None
         run = cls(paths, run_id, scenario, lock, RunState())
+        run._manifest = manifest
         run._journal.append("run_started", at=utc_now())
         return run
 
@@ -82,8 +86,10 @@ class RunDirectory:
         lock = _take_lock(paths)
         run = cls(paths, manifest["run_id"], scenario, lock, replay(read_events(paths.journal)))
         run._repair()
-        run._end_torn_trials([*make_plan(scenario, 1).trials, *run.lineages.repaired_trials()])
-        _write_manifest(paths, run.run_id, scenario, starts=[*manifest["starts"], driver_facts()])
+        run.host_classes = tuple(manifest.get("host_classes", ()))
+        run._end_torn_trials()
+        run._manifest = _write_manifest(paths, run.run_id, scenario, [*manifest["starts"], driver_facts()])
+        run.keep_classes(run.host_classes)
         run._journal.append("run_resumed", at=utc_now())
         return run
 
@@ -105,9 +111,30 @@ class RunDirectory:
         if rows:
             self._journal.append("partial_kept", rows=rows)
 
-    def _end_torn_trials(self, trials: list[Trial]) -> None:
+    @property
+    def trial_classes(self) -> tuple[str, ...]:
+        """The classes as trials have them: none (an empty one) in a run on hosts of one class."""
+        return self.host_classes if len(self.host_classes) > 1 else ("",)
+
+    def keep_classes(self, classes: Sequence[str]) -> None:
+        """The classes of hosts that the run measures on, from now on and for every resumption."""
+        self.host_classes = tuple(classes)
+        if classes:
+            self._manifest["host_classes"] = list(classes)
+            write_whole(self.paths.manifest, _manifest_bytes(self._manifest))
+
+    def plan(self, scenario: Scenario, slots: Sequence[str], done: frozenset[str] = frozenset()) -> Plan:
+        """What is left to do on slots of these classes."""
+        classes = self.trial_classes
+        own = [of if len(classes) > 1 else "" for of in slots]
+        return make_class_plan(scenario, own, classes, done, lambda c: self.lineages_of(c).stand_ins)
+
+    def _end_torn_trials(self) -> None:
         """Trials that had begun when the driver ended: tell what is known of them."""
         torn = self.state.torn_trials()
+        whole_plan = make_class_plan(self._scenario, (), self.trial_classes, frozenset(), lambda _: {})
+        repaired = [trial for c in self.trial_classes for trial in self.lineages_of(c).repaired_trials()]
+        trials = [*whole_plan.trials, *repaired]
         for trial in trials:
             if trial.trial_id not in torn:
                 continue
@@ -221,7 +248,7 @@ def _take_lock(paths: RunPaths) -> IO[bytes]:
     return lock
 
 
-def _write_manifest(paths: RunPaths, run_id: str, scenario: Scenario, starts: list[dict[str, Any]]) -> None:
+def _write_manifest(paths: RunPaths, run_id: str, scenario: Scenario, starts: list[dict[str, Any]]) -> dict[str, Any]:
     manifest = {
         "schema": SCHEMA_VERSION,
         "run_id": run_id,
@@ -230,7 +257,12 @@ def _write_manifest(paths: RunPaths, run_id: str, scenario: Scenario, starts: li
         "scenario": storable(scenario),
         "starts": starts,
     }
-    write_whole(paths.manifest, json.dumps(manifest, indent=1).encode() + b"\n")
+    write_whole(paths.manifest, _manifest_bytes(manifest))
+    return manifest
+
+
+def _manifest_bytes(manifest: dict[str, Any]) -> bytes:
+    return json.dumps(manifest, indent=1).encode() + b"\n"
 
 
 def read_manifest(root: Path) -> dict[str, Any]:

@@ -11,16 +11,17 @@ from typing import Any
 from actors.diagnosis.advice import advice
 from orchestrator import dataset
 from orchestrator.config_label import run_labels
-from orchestrator.dialect import ignored_variables
 from orchestrator.errors import BadInput
+from orchestrator.host_event import host_notes
 from orchestrator.journal import read_events, replay
 from orchestrator.outcome import Diagnosis, Label, Phase
 from orchestrator.paths import RunPaths, write_whole
 from orchestrator.point_table import MeasuredPoint, measured_points, missing_points, store_points
 from orchestrator.ranking import PointValue, Ranking, rank
 from orchestrator.resolved_settings import SettingChange
-from orchestrator.run_configs import RunConfig, open_choices, run_configs, same_servers
+from orchestrator.run_configs import RunConfig, run_configs, same_servers
 from orchestrator.run_directory import read_manifest
+from orchestrator.run_notes import damage, open_notes, refused_slots, run_notes
 from orchestrator.run_repairs import RunRepairs, Story, changes_json
 from orchestrator.scenario import Scenario
 from orchestrator.trial import Repaired
@@ -36,6 +37,7 @@ class NotMeasured:
     phase: str
     evidence: str
     story: Story
+    host_class: str = ""
 
     @property
     def served_as(self) -> str | None:
@@ -57,6 +59,7 @@ class NotMeasured:
             "suggestion": [change.as_json() for change in self.story.suggestion],
             "recovery": self.story.reason,
             "advice": list(self.advice),
+            **({"host_class": self.host_class} if self.host_class else {}),
         }
 
 
@@ -66,7 +69,8 @@ class RunRanking:
 
     `changes`: by config id, what its servers run otherwise than asked. `merged`: config id -> the config that stands
     for it in the rankings, since both came to the same server. `repaired`: configs that died as asked and were served
-    after a repair; `repairs`: where each repaired config comes from.
+    after a repair; `repairs`: where each repaired config comes from. A run on hosts of several classes has a ranking
+    for each in `parts`, with its `host_class`; `changes`, `merged` and `repairs` are there.
     """
 
     run: str
@@ -80,6 +84,8 @@ class RunRanking:
     merged: Mapping[str, str] = field(default_factory=dict)
     repaired: tuple[NotMeasured, ...] = ()
     repairs: Mapping[str, Repaired] = field(default_factory=dict)
+    host_class: str = ""
+    parts: tuple[RunRanking, ...] = ()
 
     @property
     def labels(self) -> dict[str, str]:
@@ -91,12 +97,19 @@ class RunRanking:
         return {
             "run": self.run,
             "engine": self.engine,
-            "objectives": {ranking.objective: self._ranking_json(ranking) for ranking in self.rankings},
+            "objectives": self._objectives_json(),
             "repaired": [config.as_json() for config in self.repaired],
             "infeasible": [config.as_json() for config in self.infeasible],
             "failed": [config.as_json() for config in self.failed],
             "notes": list(self.notes),
         }
+
+    def _objectives_json(self) -> dict[str, Any]:
+        """By name; with the class of hosts behind it where there are several."""
+        if self.parts:
+            return {name: told for part in self.parts for name, told in part._objectives_json().items()}
+        on = f" on {self.host_class}" if self.host_class else ""
+        return {f"{ranking.objective}{on}": self._ranking_json(ranking) for ranking in self.rankings}
 
     def same_as(self, config_id: str) -> list[str]:
         """Ids of the configs that a config stands for besides itself."""
@@ -123,26 +136,57 @@ class RunRanking:
             "direction": "maximize" if ranking.maximize else "minimize",
             "workload": ranking.workload,
             "at": {ranking.level.kind: ranking.level.value},
+            **({"objective": ranking.objective, "host_class": ranking.host_class} if ranking.host_class else {}),
             "ranking": rows,
             "reason": ranking.reason,
         }
 
 
 def rank_run(root: Path) -> RunRanking:
-    """Compute everything anew from the raw tables of a run, and store `points` and `ranking.json`."""
+    """Compute everything anew from the raw tables of a run, and store `points` and `ranking.json`.
+
+    A run on hosts of several classes is ranked once for each.
+    """
     manifest = read_manifest(root)
     scenario = Scenario.model_validate(manifest["scenario"])
     paths = RunPaths(root)
     trials = sorted(dataset.read_rows(paths, "trials"), key=lambda t: (t["repeat"], t["began_at"]))
-    configs = run_configs(scenario, trials)
+    loads = dataset.read_rows(paths, "loads")
     state = replay(read_events(paths.journal))
-    points = measured_points(paths, scenario, configs, state.done_points)
+    classes = manifest.get("host_classes", ())
+    parts, points = [], []
+    for host_class in classes if len(classes) > 1 else ("",):
+        own = [t for t in trials if not host_class or t.get("host_class") == host_class]
+        configs = run_configs(scenario, own)
+        rows = (row for row in loads if not host_class or row.get("host_class") == host_class)
+        found = measured_points(paths, scenario, configs, rows, state.done_points)
+        repairs = RunRepairs(scenario, [e for e in state.ends if e.get("host_class", "") == host_class])
+        parts.append(_assemble(paths.root.resolve().name, scenario, (own, configs, found), repairs, host_class))
+        points += found
     store_points(paths, points)
-    damage = _damage(missing_points(state.done_points, points))
-    repairs = RunRepairs(scenario, state.ends)
-    result = _assemble(paths.root.resolve().name, scenario, (trials, configs, points), repairs, damage)
+    notes = (*damage(missing_points(state.done_points, points)), *host_notes(state.of_hosts))
+    first = parts[0]
+    result = replace(first, notes=(*notes, *first.notes)) if len(parts) == 1 else _together(parts, notes)
     write_whole(paths.ranking, json.dumps(result.as_json(), indent=1).encode() + b"\n")
     return result
+
+
+def _together(parts: list[RunRanking], notes: tuple[str, ...]) -> RunRanking:
+    """One ranking of all classes of hosts, which stay apart in it. A note that is true of all is told once."""
+    own = [dict.fromkeys(part.notes) for part in parts]
+    shared = [note for note in own[0] if all(note in other for other in own)]
+    told = [f"{p.host_class}: {note}" for p in parts for note in p.notes if note not in shared]
+    return RunRanking(
+        run=parts[0].run,
+        engine=parts[0].engine,
+        configs={config_id: settings for part in parts for config_id, settings in part.configs.items()},
+        rankings=tuple(ranking for part in parts for ranking in part.rankings),
+        infeasible=tuple(config for part in parts for config in part.infeasible),
+        failed=tuple(config for part in parts for config in part.failed),
+        notes=(*notes, *shared, *told),
+        repaired=tuple(config for part in parts for config in part.repaired),
+        parts=tuple(parts),
+    )
 
 
 def _assemble(
@@ -150,7 +194,7 @@ def _assemble(
     scenario: Scenario,
     found: tuple[list[dict[str, Any]], dict[str, RunConfig], list[MeasuredPoint]],
     repairs: RunRepairs,
-    damage: tuple[str, ...],
+    host_class: str,
 ) -> RunRanking:
     trials, configs, points = found
     settings = {config_id: config.settings for config_id, config in configs.items()}
@@ -166,20 +210,21 @@ def _assemble(
     failed = _of_outcome(last, settings, "failed", repairs, served)
     rankable = {c: s for c, s in settings.items() if c in measured}
     values = [replace(p.value, config_id=standing[p.load["config_id"]]) for p in points]
+    labels = run_labels(_named(settings, rankable, repairs), repairs.repaired)
+    rankings = rank_objectives(scenario, rankable, values, labels)
     return RunRanking(
         run=run,
         engine=scenario.engine.kind,
         configs=settings,
-        rankings=rank_objectives(
-            scenario, rankable, values, run_labels(_named(settings, rankable, repairs), repairs.repaired)
-        ),
-        infeasible=tuple(c for c in died if c.served_as is None),
-        failed=failed,
-        notes=(*damage, *_refused_slots(trials), *_notes(scenario, configs, points), *_open_notes(configs, repairs)),
+        rankings=tuple(replace(ranking, host_class=host_class) for ranking in rankings),
+        infeasible=tuple(replace(c, host_class=host_class) for c in died if c.served_as is None),
+        failed=tuple(replace(c, host_class=host_class) for c in failed),
+        notes=(*refused_slots(trials), *run_notes(scenario, configs, points), *open_notes(configs, repairs)),
         changes={config_id: changes for config_id in rankable if (changes := configs[config_id].changes)},
         merged={config_id: into for config_id, into in standing.items() if into != config_id},
-        repaired=tuple(c for c in died if c.served_as is not None),
+        repaired=tuple(replace(c, host_class=host_class) for c in died if c.served_as is not None),
         repairs=repairs.repaired,
+        host_class=host_class,
     )
 
 
@@ -189,64 +234,6 @@ def _named(
     """The configs that a reason may name, and those that they were repaired from."""
     asked = {repairs.repaired[c].asked_id for c in rankable if c in repairs.repaired}
     return {c: given for c, given in settings.items() if c in rankable or c in asked}
-
-
-def _open_notes(configs: dict[str, RunConfig], repairs: RunRepairs) -> list[str]:
-    """What SGLang chose by itself, and not alike for all configs."""
-    labels = run_labels({config_id: config.settings for config_id, config in configs.items()}, repairs.repaired)
-    told = []
-    for name, values in open_choices(configs).items():
-        rarest_first = sorted(values.items(), key=lambda item: len(item[1]))
-        shown = "; ".join(f"{value} for {_names([labels[c] for c in ids])}" for value, ids in rarest_first)
-        told.append(f"{name} was left open and resolved differently: {shown} (set it, unless that is meant)")
-    return told
-
-
-def _names(labels: list[str]) -> str:
-    return f"{len(labels)} configs" if len(labels) > 3 else " and ".join(labels)
-
-
-def _damage(missing: list[str]) -> tuple[str, ...]:
-    """What was measured once and cannot be read any more: the ranking is without it."""
-    if not missing:
-        return ()
-    names = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
-    return (
-        f"{len(missing)} measured points are gone from dataset/ or damaged ({names}): --resume measures them again",
-    )
-
-
-def _refused_slots(trials: list[dict[str, Any]]) -> list[str]:
-    """Slots that went out of use in the middle of the run: fewer hosts measured the rest."""
-    refused = {trial["slot"]: trial["slot_refused"] for trial in trials if trial.get("slot_refused")}
-    return [f"slot {slot} was not used any more: {why}" for slot, why in sorted(refused.items())]
-
-
-def _notes(scenario: Scenario, configs: dict[str, RunConfig], points: list[MeasuredPoint]) -> tuple[str, ...]:
-    """What a reader of the numbers must know."""
-    notes = []
-    accounts = (account for config in configs.values() for account in config.accounts)
-    if scenario.engine.kind == "emulator" or any(account.get("engine") == "emulator" for account in accounts):
-        notes.append(
-            "engine=emulator: modelled servers, no GPU was measured; never compare these numbers with real ones"
-        )
-    if scenario.engine.settings.get("load_format") == "dummy":
-        notes.append("load_format=dummy: random weights; acceptance and speeds are artefacts, not evidence")
-    if scenario.engine.settings.get("device") == "cpu":
-        notes.append("device=cpu: these speeds say nothing about a GPU")
-    env = {name: value for config in configs.values() for name, value in config.env.items()}
-    for version in sorted({c.version for c in configs.values() if c.version}):
-        notes += ignored_variables(env, version)
-    if scenario.engine.allow_faked:
-        names = ", ".join(scenario.engine.allow_faked)
-        notes.append(f"engine.allow_faked: {names}; servers may have made up what was measured, it is no evidence")
-    warned = [p for p in points if p.metrics.warnings]
-    if warned:
-        example = warned[-1].metrics.warnings[0]
-        notes.append(
-            f"{len(warned)} of {len(points)} points carry warnings (dataset/points has them all), e.g. {example}"
-        )
-    return tuple(notes)
 
 
 def rank_objectives(
@@ -284,6 +271,7 @@ def only_objective(ranking: RunRanking, name: str | None) -> RunRanking:
         return ranking
     kept = tuple(r for r in ranking.rankings if r.objective == name)
     if not kept:
-        known = ", ".join(r.objective for r in ranking.rankings)
+        known = ", ".join(dict.fromkeys(r.objective for r in ranking.rankings))
         raise BadInput(f"--objective {name}: the run has {known}")
-    return replace(ranking, rankings=kept)
+    parts = tuple(only_objective(part, name) for part in ranking.parts)
+    return replace(ranking, rankings=kept, parts=parts)

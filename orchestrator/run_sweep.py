@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
@@ -17,7 +17,7 @@ from orchestrator.cluster import Cluster
 from orchestrator.eviction_command import evict_strangers
 from orchestrator.foresight import run_foresight
 from orchestrator.host_match import matches
-from orchestrator.planner import Plan, make_plan
+from orchestrator.planner import Plan
 from orchestrator.progress import Progress
 from orchestrator.ray_connection import Connection, connect, resolve_address
 from orchestrator.run_directory import RunDirectory
@@ -90,32 +90,40 @@ def sweep_on_cluster(
             scenario.engine.kind,
             scenario.timeouts.cluster_s,
             container_runtime(scenario.engine.command),
+            stored_classes=directory.host_classes,
+            has_results=bool(directory.state.done_points),
         )
-        for line in cluster.leftovers:
+        directory.keep_classes(cluster.classes)
+        for line in cluster.told:
             console.print(line, soft_wrap=True, markup=False)
         if wanted.evict:
             evict_strangers(cluster.slot_places(), directory.run_id, yes=wanted.yes, console=console)
         early.check()
-        plan = make_plan(scenario, len(slots), done, directory.lineages.stand_ins)
-        console.print(plan_line(plan))
+        plan = directory.plan(scenario, [slot.facts.host_class for slot in slots], done)
+        console.print(plan_line(plan, len(slots), cluster.classes), markup=False)
         with Progress(plan, [s.facts.name for s in slots], console) as progress:
             memory = StartMemory.beside(directory.paths.root, scenario, progress)
-            foresight = run_foresight(scenario, lambda: smallest_gpu_gib(cluster, scenario), console.print)
+            foresight = run_foresight(
+                scenario, lambda c: smallest_gpu_gib(cluster, scenario, c), console.print, directory.trial_classes
+            )
 
             def spec(trial: Trial) -> LaunchSpec:
                 return replace(launch_spec(scenario, directory.run_id, trial), phase_budgets=memory.budgets(trial))
 
-            sweep = Sweep(plan, list(slots), directory, spec, memory, foresight)
+            sweep = Sweep(plan, list(slots), directory, spec, memory, foresight, source=cluster.source)
             with _orderly_interrupt(sweep):
                 return sweep.run()
     finally:
         _close_quietly(cluster)
 
 
-def smallest_gpu_gib(cluster: Cluster, scenario: Scenario) -> float | None:
-    """GiB of the smallest GPU of the hosts that the scenario may use, by their drivers; None where none answers."""
+def smallest_gpu_gib(cluster: Cluster, scenario: Scenario, host_class: str = "") -> float | None:
+    """GiB of the smallest GPU of the hosts that the scenario may use, or of a class of them, by their drivers; None
+    where none answers.
+    """
     hosts = [host for host in cluster.hosts() if host.gpus and matches(host, scenario.slots)]
-    sizes = [gpu["total_gib"] for host in hosts for gpu in cluster.gpu_states(host) or ()]
+    of_class = [host for host in hosts if not host_class or cluster.class_of(host) == host_class]
+    sizes = [gpu["total_gib"] for host in of_class for gpu in cluster.gpu_states(host) or ()]
     return min(sizes, default=None)
 
 
@@ -137,10 +145,11 @@ def _connection(scenario: Scenario, address: str) -> Connection:
     return Connection(address, slots.emulated_gpus, cpus_wanted=count * (slots.cpus + 1))
 
 
-def plan_line(plan: Plan) -> str:
+def plan_line(plan: Plan, slots: int, classes: Sequence[str] = ()) -> str:
     """One line about what is going to be done."""
+    apart = f" (every config on each of {len(classes)} classes of hosts)" if len(classes) > 1 else ""
     return (
-        f"{len(plan.configs)} configs, {len(plan.trials)} trials, {plan.points} points on {len(plan.slots)} slots; "
+        f"{len(plan.configs)} configs, {len(plan.trials)} trials, {plan.points} points on {slots} slots{apart}; "
         f"about {plan.makespan_s / 60:.1f} min by estimate"
     )
 

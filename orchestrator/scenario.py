@@ -65,9 +65,15 @@ class Slots(Strict):
     per_host: Count | None = Field(None, description="Slots per host when `gpus` is 0; default 1.")
     cpus: float = Field(1.0, ge=0, description="CPUs reserved with each slot.")
     labels: dict[str, str] = Field(
-        default_factory=dict, description="Ray node labels that a host must have, e.g. `role: gpu`; `!x` means not x."
+        default_factory=dict,
+        description="Ray node labels that a host must have, e.g. `role: gpu`; `!x` means not x, `in(x,y)` one of them, "
+        "`!in(x,y)` none.",
     )
-    accelerator: str | None = Field(None, description="Ray accelerator type, e.g. `RTX-PRO-6000` or `B200`.")
+    accelerator: str | list[str] | None = Field(
+        None,
+        description="Ray accelerator type, e.g. `RTX-PRO-6000` or `B200`, or a list of them. Hosts of different kinds "
+        "are measured and ranked apart.",
+    )
     gpu_memory_gib: Positive | None = Field(
         None,
         description="GiB of the smallest GPU as the driver counts them, for predicting memory; default: by "
@@ -76,6 +82,13 @@ class Slots(Strict):
     emulated_gpus: int = Field(
         0, ge=0, description="GPUs that an embedded Ray pretends to have (`emulator` on `--address local` only)."
     )
+
+    @property
+    def accelerators(self) -> tuple[str, ...]:
+        """The accelerator types that a host may have; none where any will do."""
+        if self.accelerator is None:
+            return ()
+        return (self.accelerator,) if isinstance(self.accelerator, str) else tuple(self.accelerator)
 
 
 class Slo(Strict):

@@ -12,10 +12,9 @@ from collections.abc import Callable
 from typing import Any
 
 from orchestrator.host_match import LOOPBACK, HostFacts, SlotPlace, bundle_of, load_candidates, spread_hosts
-from orchestrator.load_spread import process_bound
 from orchestrator.ray_slot import CALL_S, RaySlot
 from orchestrator.scenario import Slots
-from orchestrator.slot_port import SlotFacts
+from orchestrator.slot_port import SlotFacts, SlotLost
 
 # A Ray worker takes seconds to come up, on a busy host many.
 START_S = CALL_S * 2
@@ -40,6 +39,7 @@ class SlotGrant:
         self._slots = slots
         self._living = living
         self._actor: Any = None
+        self._dealt: tuple[str, ...] | None = None
         nodes = [place.host.node_id, place.load_host.node_id]
         self._group = placement_group(
             [bundle_of(slots), {"CPU": 1.0}],
@@ -56,31 +56,52 @@ class SlotGrant:
         return bool(placement_group_table(self._group).get("state") == "CREATED")
 
     def start(self) -> None:
-        """Start the slot's actor, or another one in place of one that died. Does not wait for it."""
+        """Start the slot's actor, or another one in place of an earlier one, which ends. Does not wait for it."""
         import ray
 
         from actors.slot_actor import SlotActor
 
+        if self._actor is not None:
+            ray.kill(self._actor)  # it may live, but silent: its GPUs are needed
         slots = self._slots
         options = {"num_gpus": slots.gpus, "num_cpus": slots.cpus, "max_restarts": 0, "max_concurrency": 32}
         actor = ray.remote(SlotActor).options(scheduling_strategy=self._inside(0), **options)
         self._actor = actor.remote(self._run_id, self.place.number, self.place.bind_address)
 
-    def slot(self, engine: str) -> RaySlot:
-        """The slot of the actor that was started, once that is up. RayError if it does not come up."""
+    def gpu_ids(self) -> tuple[str, ...]:
+        """The GPUs that the actor has, once it is up: as dealt to the slot, else as Ray gave them. SlotLost if it does
+        not come up.
+        """
+        given = tuple(self._get(self._actor.gpu_ids.remote()))
+        if self._dealt is None:
+            return given
+        self.use_gpus(self._dealt)
+        return self._dealt
+
+    @property
+    def is_dealt(self) -> bool:
+        """Whether it was said which GPUs the slot uses."""
+        return self._dealt is not None
+
+    def use_gpus(self, gpu_ids: tuple[str, ...]) -> None:
+        """Let the slot use these, of those that Ray gave to our slots of this host. Also when it is made anew."""
+        self._dealt = gpu_ids
+        self._get(self._actor.use_gpus.remote(gpu_ids))
+
+    def _get(self, ref: Any) -> Any:
         import ray
 
-        place = self.place
-        gpu_ids = tuple(ray.get(self._actor.gpu_ids.remote(), timeout=START_S))
-        helpers = spread_hosts(place, self._living())
-        processes = process_bound(sum(host.cpus for host in helpers))
-        facts = SlotFacts(place.name, place.host.name, gpu_ids, processes)
-        loads = LoadPlaces(place, self._living)
+        try:
+            return ray.get(ref, timeout=START_S)
+        except ray.exceptions.RayError as error:
+            first = next(iter(str(error).strip().splitlines()), type(error).__name__)
+            raise SlotLost(f"{self.place.name}: its actor did not come up: {first}") from error
 
-        def new_load(member: int) -> tuple[Any, str]:
-            return self._new_load(loads, member, engine)
-
-        return RaySlot(facts, self._actor, new_load, self._run_id, exposed=place.bind_address != LOOPBACK)
+    def slot(self, engine: str, facts: SlotFacts) -> RaySlot:
+        """The slot of the actor that was started."""
+        loads = LoadPlaces(self.place, self._living)
+        exposed = self.place.bind_address != LOOPBACK
+        return RaySlot(facts, self._actor, lambda m: self._new_load(loads, m, engine), self._run_id, exposed=exposed)
 
     def _new_load(self, loads: LoadPlaces, member: int, engine: str) -> tuple[Any, str]:
         """The first has a CPU of the slot's own while its host lives; others share what there is there."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -16,6 +16,7 @@ class SlotFacts:
     """Where a slot is. `gpu_ids` are indices on its host; empty for servers on CPU.
 
     `load_processes`: how many may offer the load of one point. Only results of one `host_class` can be compared.
+    `numa_nodes`: where the GPUs are, as far as the kernel tells.
     """
 
     name: str
@@ -23,6 +24,7 @@ class SlotFacts:
     gpu_ids: tuple[str, ...]
     load_processes: int = 1
     host_class: str = ""
+    numa_nodes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,19 @@ class SlotPort(Protocol):
         """The server's log so far, zstd-compressed, secrets replaced."""
 
 
+class SlotTaker(Protocol):
+    """A run that slots can join while it goes on. From any thread."""
+
+    def join(self, slot: SlotPort) -> bool:
+        """Another slot takes part; False if the run has nothing for it."""
+
+    def tell(self, event: HostEvent) -> None:
+        """Something happened to a host."""
+
+    def needs_slots(self) -> bool:
+        """Whether there are trials that nobody has taken."""
+
+
 class SlotSource(Protocol):
     """Where further slots come from while a run goes on. Its methods do not block.
 
@@ -81,11 +96,14 @@ class SlotSource(Protocol):
 
     patience_s: float
 
-    def begin(self, join: Callable[[SlotPort], bool], tell: Callable[[HostEvent], None]) -> None:
-        """From now on give slots to `join`, which returns whether the run takes it, and `tell` what hosts do."""
+    def begin(self, run: SlotTaker) -> None:
+        """From now on give slots to the run, and tell it what hosts do."""
 
     def ended(self, slot: SlotPort, refused: str | None) -> None:
         """A slot was lost, or refuses more servers and why."""
 
     def may_give(self) -> bool:
         """Whether a slot may come yet."""
+
+    def is_making(self) -> bool:
+        """Whether one is on its way."""

@@ -124,7 +124,7 @@ class Sweep:
         for i in range(self._working):
             self._start(i)
         if self._source:
-            self._source.begin(self.join, self.tell)
+            self._source.begin(self)
         while not self._is_over():
             self._store(*self._happenings.get())
         if self._faults:
@@ -137,24 +137,27 @@ class Sweep:
         """Whether no slot works, and none comes any more."""
         if self._working:
             return False
-        if self._source is not None and self._needs_slots():
-            self._wait_for_slots(self._source.patience_s)
+        if self._source is not None and self._may_go_on(self._source):
+            self._wait_for_slots(self._source)
         with self._joining:
             self._closed = not self._working
         while self._closed and not self._happenings.empty():
             self._store(*self._happenings.get())
         return self._closed
 
-    def _needs_slots(self) -> bool:
-        left = self._trials.left and not self.cancelled and not self._faults
-        return bool(left) and self._source is not None and self._source.may_give()
+    def needs_slots(self) -> bool:
+        """Whether there are trials that nobody has taken. From any thread."""
+        return bool(self._trials.left) and not self.cancelled and not self._faults
 
-    def _wait_for_slots(self, patience_s: float) -> None:
-        """Store what hosts do until a slot has joined."""
-        deadline = time.monotonic() + patience_s
-        told = f"at most {patience_s:g} s, with {self._trials.left} trials to do"
+    def _may_go_on(self, source: SlotSource) -> bool:
+        return self.needs_slots() and source.may_give()
+
+    def _wait_for_slots(self, source: SlotSource) -> None:
+        """Store what hosts do until a slot has joined, or none has come in time."""
+        deadline = time.monotonic() + source.patience_s
+        told = f"at most {source.patience_s:g} s, with {self._trials.left} trials to do"
         self._store(None, HostEvent(HostChange.AWAITED, "", utc_now(), told))
-        while not self._working and self._needs_slots() and time.monotonic() < deadline:
+        while not self._working and self._may_go_on(source) and (time.monotonic() < deadline or source.is_making()):
             with contextlib.suppress(queue.Empty):
                 self._store(*self._happenings.get(timeout=1.0))
 

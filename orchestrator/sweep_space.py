@@ -10,7 +10,7 @@ from typing import Any
 
 from orchestrator.command_template import command_settings, render
 from orchestrator.config_env import is_variable, split_environment, variable_text
-from orchestrator.gpu_arch import arch_of_product
+from orchestrator.gpu_arch import arch_of_products
 from orchestrator.options import canonical_name
 from orchestrator.scenario import Scenario, Sweep
 from orchestrator.settings import resolve_settings
@@ -58,7 +58,7 @@ def _settings(scenario: Scenario, combination: dict[str, Any]) -> dict[str, Any]
         bundled_draft=scenario.model.bundled_draft,
         gpus=scenario.slots.gpus if engine.kind != "attach" else 0,
         version=engine.version,
-        arch=arch_of_product(scenario.slots.accelerator),
+        arch=arch_of_products(scenario.slots.accelerators),
     )
 
 

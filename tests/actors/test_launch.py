@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from actors.launch import conceal, free_port, redact, request_key, scrub, secret_values, server_argv, server_env
+from actors.slot_host import SlotHost
 from orchestrator.errors import ClusterRefusal
 from orchestrator.server_start import LaunchSpec
 from orchestrator.trial import freeze_settings
@@ -112,6 +113,20 @@ def test_a_taken_http_port_or_internal_port_moves_the_choice_on() -> None:
             holder.bind(("127.0.0.1", taken))
             holder.listen(1)
             assert free_port(0, base=41000) >= expected
+
+
+def test_runs_that_know_nothing_of_each_other_begin_their_search_at_different_ports_of_the_same_slot() -> None:
+    assert 41040 <= free_port(0, base=41000, skip=40) < 41081
+    with socket.socket() as holder:  # the last of them: it goes on with the first
+        holder.bind(("127.0.0.1", 41080))
+        holder.listen(1)
+        assert 41000 <= free_port(0, base=41000, skip=80) < 41080
+
+
+def test_slots_of_two_runs_on_one_host_are_told_apart_by_their_gpus() -> None:
+    assert SlotHost("run-a", 0, ("4", "5"), "127.0.0.1").port_number == 4
+    assert SlotHost("run-b", 0, ("0", "1"), "127.0.0.1").port_number == 0
+    assert SlotHost("run-b", 1, (), "127.0.0.1").port_number == 1
 
 
 def test_no_free_port_is_told_with_the_range() -> None:

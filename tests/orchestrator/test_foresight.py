@@ -127,7 +127,7 @@ def swept(tmp_path: Path, depths: list[int], mode: str = "off", **sweep: Any) ->
     )  # fmt: skip
     run = RunDirectory.create(tmp_path / "run", scenario)
     slot = FakeSlot("a/0")
-    foresight = run_foresight(scenario, lambda: None, print)
+    foresight = run_foresight(scenario, lambda _: None, print)
     Sweep(make_plan(scenario, 1), [slot], run, lambda t: launch_spec(scenario, "run", t), Silent(), foresight).run()
     run.close(complete=True)
     return slot, tmp_path / "run"
@@ -199,7 +199,7 @@ def test_real_servers_are_spared_by_default_where_the_model_is_known(tmp_path: P
         model = {"path": "org/nowhere", "bundled_draft": True, **changes.pop("model", {})}
         slots = {"gpus": 1, **changes.pop("slots", {})}
         scenario = small_scenario(engine={"kind": "sglang"}, model=model, slots=slots, sweep=changes)
-        return run_foresight(scenario, lambda: None, said.append)
+        return run_foresight(scenario, lambda _: None, said.append)
 
     known = {"model": {"config": str(file)}, "slots": {"gpu_memory_gib": 15.9}}
     assert foreseen(**known) is not None

@@ -97,3 +97,29 @@ def test_a_load_goes_to_another_living_host_when_its_own_is_gone_and_beside_the_
     assert [h.hostname for h in load_candidates(place, [gpu, idle, two])] == ["twoo", "idlegpu", "gpu"]
     alone = SlotPlace(gpu, 0, gpu)  # its server listens on loopback
     assert [h.hostname for h in load_candidates(alone, [gpu, idle, two])] == ["gpu"]
+
+
+def test_labels_are_said_as_ray_says_them_and_accelerators_may_be_several() -> None:
+    a, b, c = (
+        host(name, 8, {"ray.io/accelerator-type": kind, "zone": zone})
+        for name, kind, zone in (("a", "B200", "x"), ("bb", "B300", "y"), ("ccc", "H100", "z"))
+    )
+    bare = host("bare", 8)
+
+    def chosen(**keys: object) -> set[str]:
+        return {p.host.hostname for p in place_slots(slots(gpus=8, **keys), [a, b, c, bare])}
+
+    assert chosen(accelerator=["B200", "B300"]) == {"a", "bb"}
+    assert chosen(labels={"zone": "in(x, z)"}) == {"a", "ccc"}
+    assert chosen(labels={"zone": "!in(x,z)"}) == {"bb", "bare"}
+    assert chosen(labels={"zone": "!x"}) == {"bb", "ccc", "bare"}
+    with pytest.raises(ClusterRefusal, match=r"\(A100 or L4\)"):
+        chosen(accelerator=["A100", "L4"])
+
+
+def test_hosts_of_different_size_each_give_as_many_slots_as_they_hold() -> None:
+    places = place_slots(slots(gpus=2), [host("a", 8), host("bb", 4), host("ccc", 1)])
+
+    assert [(p.host.hostname, p.number) for p in places] == [
+        ("a", 0), ("bb", 0), ("a", 1), ("bb", 1), ("a", 2), ("a", 3),
+    ]  # fmt: skip
