@@ -1,9 +1,19 @@
-"""What the best order could do: lower bounds and list schedules of jobs on equal machines. Pure."""
+"""What the best order could do: a lower bound, and list schedules of jobs on machines. Pure."""
 
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A machine that is there from a time until a time. Seconds."""
+
+    from_s: float = 0.0
+    until_s: float = math.inf
 
 
 def lower_bound_s(durations_s: Sequence[float], machines: int) -> float:
@@ -11,23 +21,39 @@ def lower_bound_s(durations_s: Sequence[float], machines: int) -> float:
     return max(sum(durations_s) / machines, max(durations_s, default=0.0))
 
 
-def list_schedule_s(durations_s: Sequence[float], machines: int) -> float:
-    """Makespan if each job, in this order, goes to the machine that is free first."""
-    return resumed_schedule_s(durations_s, [0.0] * machines)
-
-
 def longest_first_s(durations_s: Sequence[float], machines: int) -> float:
     """Makespan of the list schedule that begins with the longest (LPT): at most 4/3 of the optimum."""
-    return list_schedule_s(sorted(durations_s, reverse=True), machines)
+    return list_schedule_s(sorted(durations_s, reverse=True), [Machine()] * machines)
 
 
-def resumed_schedule_s(durations_s: Sequence[float], free_at_s: Sequence[float]) -> float:
-    """List schedule on machines that are free at these times; what ends last, the machines' own times included."""
-    free = list(free_at_s)
+def list_schedule_s(durations_s: Sequence[float], machines: Sequence[Machine]) -> float:
+    """Makespan if each job, in this order, goes to the machine that is free first.
+
+    A job whose machine goes is begun anew before all that wait; infinite if no machine is left for it.
+    """
+    waiting = [(i, duration_s) for i, duration_s in enumerate(durations_s)]
+    free = [(machine.from_s, i) for i, machine in enumerate(machines)]
+    heapq.heapify(waiting)
     heapq.heapify(free)
-    latest = max(free, default=0.0)
-    for duration_s in durations_s:
-        ends = heapq.heappop(free) + duration_s
-        latest = max(latest, ends)
-        heapq.heappush(free, ends)
+    again: list[tuple[float, int, float]] = []  # when a job is there once more, its place, its seconds
+    latest = 0.0
+    while waiting or again:
+        if not free:
+            return math.inf
+        now_s, i = heapq.heappop(free)
+        while again and again[0][0] <= now_s:
+            _, place, duration_s = heapq.heappop(again)
+            heapq.heappush(waiting, (place, duration_s))
+        if not waiting:  # it waits for what may come back
+            now_s, place, duration_s = heapq.heappop(again)
+            heapq.heappush(waiting, (place, duration_s))
+        until_s = machines[i].until_s
+        if until_s <= now_s:
+            continue
+        place, duration_s = heapq.heappop(waiting)
+        if now_s + duration_s > until_s:
+            heapq.heappush(again, (until_s, place, duration_s))
+            continue
+        latest = max(latest, now_s + duration_s)
+        heapq.heappush(free, (now_s + duration_s, i))
     return latest

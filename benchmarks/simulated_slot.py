@@ -113,7 +113,7 @@ class SimulatedSlot:
     def run_point(self, url: str, point: Point, attempt: int, processes: int = 1) -> Iterator[Any]:
         del url, processes
         seconds = self._times[point.trial_id].points_s[point.point_id]
-        speculates = self._settings.get("speculative_num_steps", 0) > 0
+        speculates = self._settings.get("speculative_num_steps", 0) != 0
         for i in range(self._traffic.batches):
             self._take(seconds / self._traffic.batches)
             yield point_batch(point, attempt, i * self._traffic.rows, self._traffic.rows, speculates=speculates)

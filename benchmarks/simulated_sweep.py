@@ -10,7 +10,7 @@ import resource
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
@@ -19,6 +19,7 @@ from unittest.mock import patch
 
 from rich.console import Console
 
+from benchmarks.list_schedule import Machine
 from benchmarks.simulated_slot import SimulatedSlot, Traffic, TrialTimes
 from benchmarks.virtual_clock import VirtualClock
 from orchestrator import sweep as sweep_module
@@ -38,6 +39,7 @@ from orchestrator.trial_run import Happening, SlotEnded
 from orchestrator.yaml_tree import YamlTree
 
 _SAMPLE_EVERY = 500
+_JOINER = "those that join"
 
 
 def swept_scenario(axes: Mapping[str, list[Any]], repeats: int, levels: list[int]) -> Scenario:
@@ -152,29 +154,62 @@ def in_virtual_time(clock: VirtualClock) -> Iterator[None]:
         yield
 
 
-def simulate(
-    plan: Plan,
-    scenario: Scenario,
-    run: RunDirectory,
-    facts: list[SlotFacts],
-    times: Mapping[str, TrialTimes],
-    traffic: Traffic = FEW_ROWS,
-    losses: Losses = NO_LOSSES,
-) -> Simulated:
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """The slots of a simulation, what trials really take there, and what becomes of slots. Some join at `join_at_s`."""
+
+    facts: Sequence[SlotFacts]
+    times: Mapping[str, TrialTimes]
+    traffic: Traffic = FEW_ROWS
+    losses: Losses = NO_LOSSES
+    joining: Sequence[SlotFacts] = ()
+    join_at_s: float = 0.0
+
+    def slots(self, clock: VirtualClock, facts: Sequence[SlotFacts]) -> list[SimulatedSlot]:
+        return [SimulatedSlot(f, clock, self.times, self.traffic, self.losses.at_s(f)) for f in facts]
+
+    @property
+    def machines(self) -> list[Machine]:
+        """For a list schedule of the same."""
+        there = [Machine(0.0, self.losses.at_s(f)) for f in self.facts]
+        return there + [Machine(self.join_at_s, self.losses.at_s(f)) for f in self.joining]
+
+
+def simulate(plan: Plan, scenario: Scenario, run: RunDirectory, stage: Stage) -> Simulated:
     """Run the plan to its end on simulated slots; the same makespan each time."""
     clock = VirtualClock()
-    for slot in facts:
+    for slot in stage.facts:
         clock.expect(slot.name)
-    slots = [SimulatedSlot(f, clock, times, traffic, losses.at_s(f)) for f in facts]
-    progress = Progress(plan, [f.name for f in facts], Console(file=io.StringIO()))
+    slots, late = stage.slots(clock, stage.facts), stage.slots(clock, stage.joining)
+    progress = Progress(plan, [f.name for f in stage.facts], Console(file=io.StringIO()))
     memory = StartMemory(scenario, (), progress)
     meter = CostMeter(memory, clock)
     began_s, began_cpu_s = time.perf_counter(), cpu_seconds()
     with in_virtual_time(clock):
-        result = Sweep(plan, list(slots), run, lambda t: _spec(scenario, run, memory, t), meter).run()
+        sweep = Sweep(plan, list(slots), run, lambda t: _spec(scenario, run, memory, t), meter)
+        if late:
+            _join_later(clock, sweep, late, stage.join_at_s)
+        result = sweep.run()
+    slots += late
     return Simulated(
         result, meter.makespan_s, meter.cost, cpu_seconds() - began_cpu_s, time.perf_counter() - began_s, slots
     )
+
+
+def _join_later(clock: VirtualClock, sweep: Sweep, late: Sequence[SimulatedSlot], at_s: float) -> None:
+    """A thread of the simulation that does what a watcher of hosts does."""
+
+    def work() -> None:
+        clock.enter()
+        clock.sleep_until(at_s)
+        for slot in late:
+            clock.expect(slot.facts.name)
+            if not sweep.join(slot):
+                clock.leave(slot.facts.name)
+        clock.leave(_JOINER)
+
+    clock.expect(_JOINER)
+    threading.Thread(target=work, name=_JOINER, daemon=True).start()
 
 
 def _spec(scenario: Scenario, run: RunDirectory, memory: StartMemory, trial: Trial) -> LaunchSpec:
