@@ -104,14 +104,14 @@ class Producer:
     async def _make(self, stream: RecordStream) -> None:
         began, made, pace = time.monotonic(), 0, self._pace
         while made < pace.records:
-            due = pace.records if pace.rate is None else int((time.monotonic() - began) * pace.rate)
+            due = int((time.monotonic() - began) * pace.rate) if pace.rate is not None else pace.records
+            if pace.rate is None and stream.waiting > _AHEAD:
+                due = made
             for i in range(made, min(due, made + 1000, pace.records)):
                 stream.add(record(i))
                 made += 1
             stream.tick()
-            await asyncio.sleep(0.01 if pace.rate is not None or stream.waiting > _AHEAD else 0)
-            while pace.rate is None and stream.waiting > _AHEAD:
-                await asyncio.sleep(0.002)
+            await asyncio.sleep(0.01 if pace.rate is not None else 0.002 if stream.waiting > _AHEAD else 0)
         stream.close()
 
     async def forget(self, point_id: str, attempt: int, member: int = 0) -> None:
@@ -226,7 +226,8 @@ def ours(producers: int, pace: Pace, run_id: str, folder: Path) -> Figures:
     result = sweep.run()
     driver_s = cpu_seconds() - before_s
     run.close(complete=result.complete)
-    assert result.complete and seen.rows == producers * pace.records, (result, seen.rows)
+    if not result.complete or seen.rows != producers * pace.records:
+        raise SystemExit(f"{seen.rows} of {producers * pace.records} records came: {result}")
     cpu_s = sum(json.loads(row["client_json"])["cpu_s"] for row in dataset.read_rows(run.paths, "loads"))
     for load in loads:
         ray.kill(load)
