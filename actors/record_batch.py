@@ -54,6 +54,11 @@ class RecordStream:
         """Hand something that is no record to the reader, in turn with the batches; it is not spooled."""
         self._ready.put_nowait(_Posted(message))
 
+    @property
+    def waiting(self) -> int:
+        """Batches and messages that the reader has not taken yet."""
+        return self._ready.qsize()
+
     def tick(self) -> None:
         """Called often: flushes what has waited long enough."""
         if self._rows and time.monotonic() - self._flushed_at >= FLUSH_S:
@@ -95,7 +100,7 @@ class RecordStream:
         self._rows.clear()
         self._flushed_at = time.monotonic()
         if self._writer is not None and self._spool_it(self._writer, batch):
-            self._spilled = self._spilled or self._ready.qsize() >= self._most_waiting
+            self._spilled = self._spilled or self.waiting >= self._most_waiting
         if not self._spilled:
             self._ready.put_nowait(batch)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from orchestrator.errors import BadInput, ClusterRefusal, NoSlotLeft, RunInterrupted, TrialsFailed
+from orchestrator.errors import BadInput, ClusterRefusal, NoSlotLeft, RunInterrupted, SpecsweepError, TrialsFailed
 from orchestrator.job_log import RUN_DIRECTORY_LINE
 from orchestrator.job_place import in_job, lasting, runs_parent
 from orchestrator.journal import finished_work

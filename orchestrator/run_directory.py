@@ -25,7 +25,16 @@ from orchestrator.paths import RunPaths, write_whole
 from orchestrator.planner import Plan, make_class_plan
 from orchestrator.provenance import driver_facts, utc_now
 from orchestrator.redaction import storable
-from orchestrator.run_tables import NO_NOTES, EndNotes, Place, RunFacts, load_row, server_from_json, trial_row
+from orchestrator.run_tables import (
+    NO_NOTES,
+    EndNotes,
+    Place,
+    RunFacts,
+    load_row,
+    server_as_json,
+    server_from_json,
+    trial_row,
+)
 from orchestrator.scenario import Scenario
 from orchestrator.server_start import ServerDied, ServerReady
 from orchestrator.trial import ClientReport, Point, Trial
@@ -153,11 +162,11 @@ class RunDirectory:
     def begin_trial(self, trial: Trial, attempt: int, place: Place) -> None:
         """Record a start; `attempt` counts the starts of this trial over all resumptions, from 1."""
         self.state.attempts[trial.trial_id] = attempt
-        self._journal.append("trial_started", trial_id=trial.trial_id, attempt=attempt, place=asdict(place))
+        self._journal.note("trial_started", trial_id=trial.trial_id, attempt=attempt, place=asdict(place))
 
     def server_ready(self, server: ServerReady) -> None:
         """Record what the server is, so that it is known even if its trial never ends."""
-        self._journal.append("server_ready", trial_id=server.trial_id, server=asdict(server))
+        self._journal.note("server_ready", trial_id=server.trial_id, server=server_as_json(server))
 
     def append(self, point: Point, attempt: int, batch: Any) -> None:
         """Store one batch of a point that is being measured."""

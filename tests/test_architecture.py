@@ -33,6 +33,7 @@ CORE = {
     "host_event", "host_watch", "host_class", "gpu_neighbourhood",
     "load_histogram", "load_spread", "metric_names", "metrics", "model_fault", "options", "outcome", "phase_budget",
     "first_cause", "span_check", "span_start",
+    "phase_history",
     "planner", "point_metrics", "point_validity", "ranking", "records", "recovery", "recovery_moves", "remedies",
     "request_columns", "resolved_settings", "rule_terms", "run_configs", "run_repairs", "scenario", "scenario_check",
     "scenario_engine", "server_start", "settings", "sglang_adjustments", "sglang_rules", "speculation_proof",

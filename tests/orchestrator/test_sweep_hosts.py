@@ -311,13 +311,13 @@ def test_a_queue_gives_every_trial_once_and_only_to_slots_of_its_class(data: st.
 
 
 def test_a_slot_without_trials_of_its_own_takes_from_the_one_with_most_left() -> None:
-    plan = make_plan(small_scenario(sweep={"axes": {"speculative_num_steps": list(range(9))}}), 3)
+    axes = {"speculative_num_steps": list(range(9)), "max_running_requests": [8, 16, 24, 32, 40]}
+    plan = make_plan(small_scenario(sweep={"axes": axes}), 3)
     queue = TrialQueue(plan, ["a", "b", "c"])
     fourth = queue.join("d")
     left = {i: list(trials) for i, trials in enumerate(plan.slots)}
-    for _ in range(9):
+    for _ in range(13):  # so that eight for each slot are left, and it is not yet the end
         most = max(left, key=lambda i: (sum(t.estimated_s for t in left[i]), -i))
         trial = queue.take(fourth)
         assert trial is left[most].pop()
         queue.done(fourth)
-    assert queue.take(fourth) is None
