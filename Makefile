@@ -60,6 +60,9 @@ bench: $(RUNTIME)
 	$(BIN)/python -m benchmarks.stream_speed
 	$(BIN)/python -m benchmarks.diagnosis_speed
 	$(BIN)/python -m benchmarks.client_cost --quick
+	$(BIN)/python -m benchmarks.many_slots --quick
+	$(BIN)/python -m benchmarks.stream_producers --quick
+	$(BIN)/python -m benchmarks.driver_stream --quick
 
 docs: $(RUNTIME)
 	$(BIN)/python -m orchestrator.reference_pages docs

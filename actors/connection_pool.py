@@ -19,6 +19,9 @@ from actors.server_address import ServerAddress
 _KEEP_ALIVE_S = 3.0
 _MOST_SAMPLED = 64
 _NEVER_S = 1e6  # requests have limits of their own
+# A host that is there answers a probe whatever its server does, so two that stay without an answer are a cut network:
+# the connection ends with ETIMEDOUT after three seconds, where it would else wait as long as a request may take.
+_PROBE_AFTER_S, _PROBE_EVERY_S, _PROBES = 1, 1, 2
 
 Resolved = tuple[int, Any]
 
@@ -106,6 +109,7 @@ class ConnectionPool:
         try:
             given.setblocking(False)
             given.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            _probe_when_silent(given)
             await self._loop.sock_connect(given, address)
             await self._open_transport(connection, given)
         except BaseException:
@@ -135,6 +139,18 @@ class ConnectionPool:
         while idle and (idle[0].fd < 0 or idle[0].idle_since_s < now - _KEEP_ALIVE_S):
             idle.popleft().close()
         idle.append(connection)
+
+
+def _probe_when_silent(given: socket.socket) -> None:
+    given.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (
+        ("TCP_KEEPIDLE", _PROBE_AFTER_S),
+        ("TCP_KEEPINTVL", _PROBE_EVERY_S),
+        ("TCP_KEEPCNT", _PROBES),
+        ("TCP_USER_TIMEOUT", 1000 * (_PROBE_AFTER_S + _PROBES * _PROBE_EVERY_S)),  # also while we are sending
+    ):
+        if hasattr(socket, name):  # not every system has all of them
+            given.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def _tls_context() -> ssl.SSLContext:

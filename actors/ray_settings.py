@@ -24,6 +24,8 @@ Settings = tuple[tuple[str, str], ...]
 # hold a user's secrets, stand in variables too and are left out.
 _SETTING = re.compile(r"^RAY_[a-z][a-z0-9_]*$")
 _ALSO = {"RAY_AUTH_MODE", "RAY_USE_TLS"}
+# May name a bucket with its key.
+_PRIVATE = {"RAY_object_spilling_config"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,7 @@ def start_of(raylet: RayProcess, processes: Iterable[RayProcess]) -> RayStart:
 
 def settings_in(env: Mapping[str, str]) -> Settings:
     """The settings of Ray in an environment, sorted, without secrets."""
-    names = (n for n in env if (_SETTING.match(n) or n in _ALSO) and not SECRET_NAME.search(n))
+    names = (n for n in env if (_SETTING.match(n) or n in _ALSO) and n not in _PRIVATE and not SECRET_NAME.search(n))
     return tuple((name, env[name]) for name in sorted(names))
 
 

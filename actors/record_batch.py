@@ -29,7 +29,8 @@ class RecordStream:
     """Takes records one by one, makes a batch of every 1000 or of half a second, spools it, and hands it out.
 
     A reader that falls behind gets the batches beyond 256 from the spool when the point has ended: nothing is lost and
-    nobody waits. Without a spool all batches wait in memory. `identity` fills the columns that no record has.
+    nobody waits. Without a spool all batches wait in memory, also when its disk is full: that costs the spool, and not
+    the measurement, unless a batch is in it already that nobody has. `identity` fills the columns that no record has.
     """
 
     def __init__(self, identity: dict[str, Any], spool: Path | None, *, most_waiting: int = _MOST_WAITING) -> None:
@@ -43,7 +44,6 @@ class RecordStream:
         self._flushed_at = time.monotonic()
         self._handed = 0
         self._spilled = False
-        self._broken = False
 
     def add(self, record: RequestRecord) -> None:
         self._rows.append(record)
@@ -53,6 +53,11 @@ class RecordStream:
     def post(self, message: Any) -> None:
         """Hand something that is no record to the reader, in turn with the batches; it is not spooled."""
         self._ready.put_nowait(_Posted(message))
+
+    @property
+    def waiting(self) -> int:
+        """Batches and messages that the reader has not taken yet."""
+        return self._ready.qsize()
 
     def tick(self) -> None:
         """Called often: flushes what has waited long enough."""
@@ -67,10 +72,13 @@ class RecordStream:
     def close(self) -> None:
         """No more records; the reader's iteration ends after the last batch."""
         try:
-            if self._rows and not self._broken:
+            if self._rows:
                 self._flush()
-            if self._writer is not None and not self._broken:
+            if self._writer is not None:
                 self._writer.close()
+        except OSError:
+            if self._spilled:
+                raise
         finally:
             self._writer = None
             self._ready.put_nowait(None)  # also if the spool's disk is full: the reader must not wait for ever
@@ -91,13 +99,21 @@ class RecordStream:
         batch = batch_of(self._rows, self._identity)
         self._rows.clear()
         self._flushed_at = time.monotonic()
-        if self._writer is not None:
-            self._broken = True  # a spool that failed is not tried again at the end: its first error is the one to tell
-            self._writer.append(batch)
-            self._broken = False
-            self._spilled = self._spilled or self._ready.qsize() >= self._most_waiting
+        if self._writer is not None and self._spool_it(self._writer, batch):
+            self._spilled = self._spilled or self.waiting >= self._most_waiting
         if not self._spilled:
             self._ready.put_nowait(batch)
+
+    def _spool_it(self, writer: SpoolWriter, batch: Any) -> bool:
+        """Whether the batch is in the spool. One that failed is not tried again; its end is what was whole before."""
+        try:
+            writer.append(batch)
+        except OSError:
+            self._writer = None
+            if self._spilled:
+                raise
+            return False
+        return True
 
 
 def batch_of(records: list[RequestRecord], identity: dict[str, Any]) -> Any:

@@ -20,7 +20,7 @@ from typing import Any, Self
 
 from actors.process_identity import ProcessIdentity, boot_id, identify, pid_namespace
 
-# A slot stops its server after three minutes of silence by itself; one that is silent for so long does nothing more.
+# A slot stops its server after two minutes of silence by itself; one that is silent for so long does nothing more.
 STALE_S = 900.0
 # A folder without a lease is of an earlier release, or of an actor that is just starting.
 ABANDONED_S = 86400.0

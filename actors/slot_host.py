@@ -20,8 +20,9 @@ from orchestrator.errors import ClusterRefusal
 from orchestrator.outcome import Diagnosis, Label, Phase
 from orchestrator.server_start import LaunchSpec, LoadSeen, ServerDied, StartEvent
 
-# Without a sign of the driver for this long the server is ended (a partition, or a driver that hangs).
-LEASE_S = 180.0
+# Without a sign of the driver for this long the server is ended (a partition, or a driver that hangs). Ray as it comes
+# takes a host for lost after some 63 s, and a driver says something every 15 s: after two minutes nobody wants it.
+LEASE_S = 120.0
 # A slot's own HTTP ports are a few more than this.
 _MOST_SKIP = 64
 
@@ -50,6 +51,8 @@ class SlotHost:
         self._began_ticks = 0
         # Why this slot takes no more servers; its GPUs are not given back.
         self._refused: str | None = None
+        self._stopping = asyncio.Lock()
+        self._stopped = _stopped(None, 0.0, None, (), [], None)
 
     @property
     def port_number(self) -> int:
@@ -59,6 +62,10 @@ class SlotHost:
 
     async def hostname(self) -> str:
         return socket.gethostname()
+
+    async def stay(self) -> None:
+        """Never returns: a caller learns from it that we are gone, or cannot be reached."""
+        await asyncio.Event().wait()
 
     async def heartbeat(self) -> None:
         """The driver is alive."""
@@ -83,7 +90,7 @@ class SlotHost:
             self._lease = asyncio.create_task(self._watch_lease())
         await asyncio.to_thread(self._claim.hold, seen=True, runtime=container_runtime(spec.command))
         await self.stop(spec.stop_grace_s)
-        self._log = b""
+        self._log, self._stopped = b"", _stopped(None, 0.0, None, (), [], self._refused)
         if self._refused is not None:
             yield ServerDied(spec.trial_id, Diagnosis(Label.GPU_OCCUPIED, Phase.LAUNCH, self._refused), (), 0.0)
             return
@@ -112,14 +119,18 @@ class SlotHost:
         return await self._server.died(load) if self._server is not None else None
 
     async def stop(self, grace_s: float) -> dict[str, object]:
-        """End the server and all it started; keeps its log for `server_log`. Does nothing if there is none.
+        """End the server and all it started; keeps its log for `server_log`. Without one, what was told of the last.
 
         `gpus`: [index, GiB before, GiB after] of each GPU, where that can be seen. `refused`: why the slot takes no
-        more servers, None if it does.
+        more servers, None if it does. Who has lost the answer, asks again: it waits for the same end.
         """
-        server, self._server = self._server, None
-        if server is None:
-            return _stopped(None, 0.0, None, (), [], self._refused)
+        async with self._stopping:
+            server, self._server = self._server, None
+            if server is not None:
+                self._stopped = await self._end(server, grace_s)
+            return self._stopped
+
+    async def _end(self, server: Server, grace_s: float) -> dict[str, object]:
         gpus = self._gpus
         before = await gpus.used_gib() if gpus else {}
         late = await gpus.newcomers(self._began_ticks) if gpus and server.is_ready else ()
@@ -133,9 +144,8 @@ class SlotHost:
         return _stopped(report.exit_code, report.seconds, report.gpu_free, notes, memory, self._refused)
 
     async def server_log(self) -> bytes:
-        """The log of the server that was stopped last, zstd-compressed."""
-        log, self._log = self._log, b""
-        return log
+        """The log of the server that was stopped last, zstd-compressed; until the next launch."""
+        return self._log
 
     async def close(self, grace_s: float) -> None:
         """Stop the server; the slot is not used again."""

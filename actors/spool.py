@@ -22,8 +22,10 @@ class SpoolWriter:
         self._sink.flush()
 
     def close(self) -> None:
-        self._writer.close()
-        self._sink.close()
+        try:
+            self._writer.close()
+        finally:  # a full disk
+            self._sink.close()
 
 
 def read_spool(path: Path) -> Iterator[Any]:

@@ -18,18 +18,18 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
 
 from actors.gpu_ledger import LEDGER_VARIABLE, GpuLedger
-from benchmarks.kill_rig import RUN_MARK, alive, environment, title
+from benchmarks.kill_rig import RUN_MARK, environment, title
+from benchmarks.rig_host import RigHost
 
 ROOT = Path(__file__).resolve().parent.parent
-_NET = "10.77.0."
 _GCS_PORT, _JOBS_PORT = 6379, 8265
 _UP_S = 120.0
+_TRIES = 3
 _COUNT = itertools.count()
 # A lost host is noticed after seconds instead of a minute, on its own side too.
 QUICK_LOSS = {
@@ -68,63 +68,19 @@ def why_impossible() -> str | None:
     return None
 
 
-@dataclass
-class RigHost:
-    """One host: number 0 is the head. `pid1` is its first process, None while it is off; `ledger` are its GPUs."""
-
-    number: int
-    gpus: int
-    folder: Path
-    netns: str
-    ledger: GpuLedger | None = None
-    pid1: psutil.Process | None = None
-    unshare: subprocess.Popen[bytes] | None = None
-    starts: int = 0
-    labels: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def name(self) -> str:
-        return f"h{self.number}"
-
-    @property
-    def address(self) -> str:
-        return f"{_NET}{10 + self.number}"
-
-    @property
-    def is_on(self) -> bool:
-        return self.pid1 is not None and alive(self.pid1)
-
-    def processes(self) -> list[psutil.Process]:
-        """All that run on it, seen from outside."""
-        if self.pid1 is None or not self.is_on:
-            return []
-        own = _namespace(self.pid1)
-        return [process for process in psutil.process_iter() if _namespace(process) == own]
-
-    def raylets(self) -> list[psutil.Process]:
-        return [p for p in self.processes() if title(p).split(" ")[0].endswith("/raylet")]
-
-    def actors(self, kind: str) -> list[psutil.Process]:
-        """Its Ray actors of a class."""
-        return [p for p in self.processes() if title(p).startswith(f"ray::{kind}")]
-
-    def marked(self, run_id: str) -> list[str]:
-        """Its living processes with the mark of a run, or of any if the id is empty, as `pid command`."""
-        marks = [(p, environment(p).get(RUN_MARK)) for p in self.processes()]
-        return [f"{p.pid} {title(p)[:160]}" for p, mark in marks if mark and mark.startswith(run_id) and alive(p)]
-
-
 class HostRig:
     """`gpus`: GPUs of each host, the head's (mostly 0) first. `start`, use, `end`.
 
     `ray_env` goes to every `ray start`. `with_jobs` starts the server for `ray job submit`, which takes longer to come
-    up than all else. `folder` is seen by all hosts: run directories may be there.
+    up than all else. `folder` is seen by all hosts: run directories may be there. `small_disks`: MiB of folders below
+    it that are file systems of their own, to be filled.
     """
 
     def __init__(
         self, gpus: Sequence[int], *, with_jobs: bool = False, ray_env: dict[str, str] | None = None, cpus: int = 8,
-        gpu_gib: float = 96.0,
+        gpu_gib: float = 96.0, small_disks: dict[str, int] | None = None,
     ) -> None:  # fmt: skip
+        self._small_disks = small_disks or {}
         # Ray makes sockets below it, whose names may have 107 characters; and not where hosts have their own folder.
         self.folder = Path(tempfile.mkdtemp(prefix="specsweep-hosts-"))
         self._id = f"ss{os.getpid()}x{next(_COUNT)}"
@@ -174,6 +130,10 @@ class HostRig:
 
     def boot_all(self) -> None:
         """All hosts and the network between them, without Ray."""
+        for name, size_mib in self._small_disks.items():
+            (self.folder / name).mkdir(parents=True, exist_ok=True)
+            mount = ["mount", "-t", "tmpfs", "-o", f"size={size_mib}m", "tmpfs", str(self.folder / name)]
+            subprocess.run(mount, check=True)
         _ip("netns", "add", self._switch)
         for words in ("add br0 type bridge", "set br0 up", "set lo up"):
             _ip("-n", self._switch, "link", *words.split())
@@ -281,9 +241,23 @@ class HostRig:
         )  # fmt: skip
 
     def _finish_ray(self, host: RigHost, started: subprocess.Popen[str]) -> None:
-        said, complained = started.communicate(timeout=_UP_S)
-        if started.returncode:
-            raise RuntimeError(f"no Ray on {host.name}: {said[-1500:]}{complained[-1500:]}")
+        """Ray gives its raylet 30 s to register, which is not enough on a machine that is busy: then once more."""
+        for left in reversed(range(_TRIES)):
+            said, complained = started.communicate(timeout=_UP_S)
+            if started.returncode == 0:
+                return
+            if not left:
+                raise RuntimeError(f"no Ray on {host.name}: {said[-1500:]}{complained[-1500:]}")
+            self._end_ray(host)
+            started = self._begin_ray(host)
+
+    def _end_ray(self, host: RigHost) -> None:
+        """kill -9 of all that is Ray's on a host; what the guards still end is left to them."""
+        for process in host.processes():
+            if process != host.pid1 and not environment(process).get(RUN_MARK):
+                with contextlib.suppress(psutil.Error):
+                    if "/ray/" in title(process) or title(process).startswith("ray::"):
+                        process.kill()
 
     def _link(self, host: RigHost, state: str) -> None:
         _ip("-n", self._switch, "link", "set", f"sw{host.number}", state)
@@ -321,13 +295,19 @@ class HostRig:
         self.boot(host)
         self.heal(host)
         if not host.raylets():
-            for process in host.processes():
-                # Agents of the raylet that died have its ports.
-                if process != host.pid1 and not environment(process).get(RUN_MARK):
-                    with contextlib.suppress(psutil.Error):
-                        if "/ray/" in title(process) or title(process).startswith("ray::"):
-                            process.kill()
+            self._end_ray(host)  # agents of the raylet that died have its ports
             self.start_ray(host)
+
+    def restart_ray(self) -> None:
+        """A new cluster on the same hosts, after the head's own processes were lost."""
+        for host in self.hosts:
+            self._end_ray(host)
+            self.boot(host)
+            self.heal(host)
+        self.start_ray(self.hosts[0])
+        starts = [(host, self._begin_ray(host)) for host in self.hosts[1:]]
+        for host, started in starts:
+            self._finish_ray(host, started)
 
     def marked(self, run_id: str = "") -> list[str]:
         """Processes of a run (of any if empty) on all hosts."""
@@ -337,6 +317,8 @@ class HostRig:
         """Switch everything off and remove it."""
         for host in self.hosts:
             self.crash(host)
+        for disk in self._small_disks:
+            subprocess.run(["umount", "-l", str(self.folder / disk)], capture_output=True, check=False)
         for name in (*(host.netns for host in self.hosts), self._switch):
             subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -354,13 +336,6 @@ def send(started: subprocess.Popen[str], number: signal.Signals) -> None:
     """A signal to a program on a host."""
     for process in inner(started):
         process.send_signal(number)
-
-
-def _namespace(process: psutil.Process) -> int | None:
-    try:
-        return Path(f"/proc/{process.pid}/ns/pid").stat().st_ino
-    except OSError:
-        return None
 
 
 def _ip(*words: str) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from orchestrator import __version__
-
-if TYPE_CHECKING:
-    from rich.console import Console
+from orchestrator.cluster_cli import cluster
+from orchestrator.job_cli import JOB_COMMANDS
+from orchestrator.terminal import console as _console
 
 SCENARIO = click.Path(path_type=Path)
 
@@ -38,15 +38,6 @@ def main() -> None:
     """Find the SGLang speculation and memory settings that serve a model best, on every GPU host at once."""
 
 
-def _console() -> Console:
-    from rich.console import Console
-
-    console = Console()
-    if not console.is_terminal:
-        console.width = max(console.width, 160)
-    return console
-
-
 @main.command()
 @click.argument("scenario", type=SCENARIO, required=False)
 @click.option("--address", metavar="auto|local|HOST:PORT", help="Ray cluster; default: a running one, else embedded.")
@@ -55,6 +46,8 @@ def _console() -> Console:
 @click.option("--resume", type=SCENARIO, metavar="RUN", help="Continue a run: only what is missing is done.")
 @click.option("--evict", is_flag=True, help="End processes that are not ours and hold the slots' GPUs; asks before.")
 @click.option("--yes", is_flag=True, help="With --evict: do not ask.")
+@click.option("--result", type=SCENARIO, metavar="FILE", help="Write result.json here too, however the run ends.")
+@click.option("--sealed", metavar="NAME", hidden=True, help="Instead of SCENARIO: one that `submit` left on the head.")
 def run(scenario: Path | None, **options: Any) -> None:
     """Sweep SCENARIO over the cluster's slots, measure, and rank."""
     from orchestrator.run_command import RunRequest
@@ -96,12 +89,13 @@ def memory(**options: Any) -> None:
 
 @main.command()
 @click.option("--address", metavar="auto|local|HOST:PORT", help="Ray cluster; default: a running one, else embedded.")
+@click.option("--scenario", type=SCENARIO, metavar="FILE", help="Which hosts it would use, and is its model there.")
 @click.option("--json", "as_json", is_flag=True, help="For machines.")
-def hosts(address: str | None, as_json: bool) -> None:
-    """List the cluster's hosts: GPUs, memory, labels, and who occupies what."""
+def hosts(address: str | None, scenario: Path | None, as_json: bool) -> None:
+    """List the cluster's hosts: GPUs, software, labels, who occupies what, and what is wrong for a benchmark."""
     from orchestrator.hosts_command import show_hosts
 
-    show_hosts(address, as_json=as_json, console=_console())
+    show_hosts(address, scenario, as_json=as_json, console=_console())
 
 
 @main.command()
@@ -228,3 +222,8 @@ def schema() -> None:
     from orchestrator.scenario import json_schema
 
     click.echo(json.dumps(json_schema(), indent=2))
+
+
+main.add_command(cluster)
+for command in JOB_COMMANDS:
+    main.add_command(command)

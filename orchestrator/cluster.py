@@ -226,6 +226,22 @@ class Cluster:
         parts = [part for slot in self._slots for part in (slot.ranks if isinstance(slot, SpanSlot) else (slot,))]
         return [part for part in parts if isinstance(part, RaySlot)]
 
+    @property
+    def head_address(self) -> str:
+        """Where the head's Ray answers."""
+        import ray
+
+        return str(ray.get_runtime_context().gcs_address)
+
+    def stop_servers(self, wait_s: float) -> None:
+        """Have every server stopped without the head's help, and wait so long for it; then only leave."""
+        import ray
+
+        self._closing.set()
+        ends = [slot.begin_close() for slot in self._ray_slots()]
+        if ends:
+            ray.wait(ends, num_returns=len(ends), timeout=wait_s)
+
     def close(self) -> None:
         """Stop every server in order, then let actors, groups and (if embedded) the cluster go."""
         import ray

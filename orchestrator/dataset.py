@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,11 @@ import pyarrow.parquet as pq
 from actors.spool import SpoolWriter, read_spool
 from orchestrator.paths import RunPaths
 from orchestrator.schemas import loads_schema, request_schema, trials_schema
+
+# Below so many rows a dictionary per column costs more than it saves, to write and to read.
+_FEW_ROWS = 1000
+# Threads that share the columns of a smaller file only wait for each other; a run has thousands of files.
+_SMALL_BYTES = 1 << 20
 
 
 def part_name(point_id: str, attempt: int) -> str:
@@ -73,10 +78,14 @@ def write_parquet(table: Any, file: Path) -> None:
     """Write whole or not at all."""
     file.parent.mkdir(parents=True, exist_ok=True)
     temporary = file.with_name(f".{file.name}.tmp")
-    pq.write_table(table, temporary, compression="zstd")
-    with temporary.open("rb+") as handle:
-        os.fsync(handle.fileno())
-    temporary.replace(file)
+    try:
+        pq.write_table(table, temporary, compression="zstd", use_dictionary=table.num_rows > _FEW_ROWS)
+        with temporary.open("rb+") as handle:
+            os.fsync(handle.fileno())
+        temporary.replace(file)
+    except OSError:  # a full disk is not filled further
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def write_load(paths: RunPaths, row: dict[str, Any], attempt: int) -> None:
@@ -96,13 +105,23 @@ def read_rows(paths: RunPaths, name: str) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for file in sorted(paths.table(name).glob("*.parquet")):
         with contextlib.suppress(pa.ArrowInvalid):  # a damaged file is no row; who needs it says so
-            rows += pq.read_table(file).to_pylist()
+            rows += _read(file).to_pylist()
     return rows
 
 
-def read_point(paths: RunPaths, point_id: str, attempt: int) -> Any:
-    """The request rows of one measurement, as a table."""
-    return pq.read_table(paths.table("requests") / f"{part_name(point_id, attempt)}.parquet")
+def read_point(paths: RunPaths, point_id: str, attempt: int, columns: Sequence[str] | None = None) -> Any:
+    """The request rows of one measurement, as a table; of `columns` those that the file has, None for all.
+
+    OSError or pyarrow.ArrowInvalid if the file is gone or damaged.
+    """
+    return _read(paths.table("requests") / f"{part_name(point_id, attempt)}.parquet", columns)
+
+
+def _read(file: Path, columns: Sequence[str] | None = None) -> Any:
+    with pq.ParquetFile(file) as part:
+        there = set(part.schema_arrow.names)
+        wanted = None if columns is None else [name for name in columns if name in there]
+        return part.read(wanted, use_threads=file.stat().st_size > _SMALL_BYTES)
 
 
 def measured_parts(paths: RunPaths) -> list[tuple[str, int]]:

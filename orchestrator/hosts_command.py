@@ -1,55 +1,140 @@
-"""`specsweep hosts`: what the cluster has, and who occupies its GPUs."""
+"""`specsweep hosts`: what the cluster has, who occupies its GPUs, and what is wrong with it for a benchmark."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from collections import Counter
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from orchestrator.host_match import HostFacts
+from orchestrator.cluster import Cluster
+from orchestrator.errors import ClusterRefusal
+from orchestrator.host_match import ACCELERATOR_LABEL, HostFacts, place_slots
+from orchestrator.host_report import HostReport
+from orchestrator.host_survey import Surveyed, survey
+from orchestrator.host_warnings import host_warnings
 from orchestrator.ray_connection import Connection, connect, resolve_address
+from orchestrator.scenario import Scenario
+from orchestrator.scenario_file import load_scenario
+
+GpuStates = list[dict[str, Any]] | None
+_HIDDEN_LABELS = {"ray.io/node-id", ACCELERATOR_LABEL}
 
 
-def show_hosts(address: str | None, *, as_json: bool, console: Console) -> None:
-    """Print the hosts of a cluster."""
-    cluster = connect(Connection(resolve_address(address)), "specsweep-hosts")
+@dataclass(frozen=True)
+class Fit:
+    """How a scenario fits the cluster: slots by host, and why it would be refused (None: it would not)."""
+
+    name: str
+    slots: dict[str, int]
+    refusal: str | None
+
+
+def show_hosts(address: str | None, scenario: Path | None = None, *, as_json: bool, console: Console) -> None:
+    """Print the hosts of a cluster, and of a scenario which of them it would use."""
+    wanted = load_scenario(scenario) if scenario else None
+    emulated = wanted.slots.emulated_gpus if wanted else 0
+    cluster = connect(Connection(resolve_address(address), emulated, float(2 * emulated)), "specsweep-hosts")
     try:
-        rows = [(host, cluster.gpu_states(host)) for host in cluster.hosts()]
+        found = survey(cluster, wanted)
+        states = {known.host.node_id: _gpu_states(cluster, known) for known in found}
     finally:
         cluster.close()
+    fit = _fit(wanted, [known.host for known in found]) if wanted else None
+    model = wanted.model.path if wanted else None
+    warnings = host_warnings([known.seen for known in found if known.seen is not None], model)
     if as_json:
-        listed = [{**asdict(host), "labels": dict(host.labels), "gpu_states": gpus} for host, gpus in rows]
-        console.file.write(json.dumps(listed, indent=1) + "\n")
-    else:
-        _print(rows, console)
+        told = {
+            "hosts": [_host_json(known, states[known.host.node_id], fit) for known in found],
+            "warnings": [asdict(warning) for warning in warnings],
+            "scenario": asdict(fit) if fit else None,
+        }
+        console.file.write(json.dumps(told, indent=1) + "\n")
+        return
+    console.print(_table(found, fit))
+    for known in found:
+        _print_gpus(known.host, states[known.host.node_id], known.silence, console)
+    if fit is not None:
+        _print_fit(fit, console)
+    for warning in warnings:
+        console.print(escape(f"warning: {warning.told()}"), soft_wrap=True, highlight=False)
 
 
-def _print(rows: list[tuple[HostFacts, list[dict[str, Any]] | None]], console: Console) -> None:
+def _gpu_states(cluster: Cluster, known: Surveyed) -> GpuStates:
+    return None if known.report is None or known.report.gpus is None else cluster.gpu_states(known.host)
+
+
+def _fit(scenario: Scenario, hosts: list[HostFacts]) -> Fit:
+    try:
+        places = place_slots(scenario.slots, hosts)
+    except ClusterRefusal as refusal:
+        return Fit(scenario.name, {}, str(refusal))
+    return Fit(scenario.name, dict(Counter(place.host.node_id for place in places)), None)
+
+
+def _host_json(known: Surveyed, states: GpuStates, fit: Fit | None) -> dict[str, Any]:
+    report = known.report
+    told = {
+        **asdict(known.host), "labels": dict(known.host.labels), "gpu_states": states,
+        "report": asdict(report) if report else None, "host_class": report.host_class if report else None,
+        "silence": known.silence or None, "clock_off_s": known.seen.clock_off_s if known.seen else None,
+        "clock_error_s": known.seen.clock_error_s if known.seen else None,
+    }  # fmt: skip
+    if fit is not None:
+        told["slots"] = fit.slots.get(known.host.node_id, 0)
+    return told
+
+
+def _table(found: list[Surveyed], fit: Fit | None) -> Table:
     table = Table(box=None, pad_edge=False)
-    for name in ("host", "address", "GPUs", "CPUs", "memory GiB", "labels"):
+    names = ["host", "address", "class", "GPUs", "accelerator", "CPUs", "memory GiB", "driver", "SGLang", "labels"]
+    for name in [*names, *(("model", "slots") if fit else ())]:
         table.add_column(name, overflow="fold")
-    for host, _ in rows:
-        labels = ", ".join(f"{k}={v}" for k, v in host.labels.items() if k != "ray.io/node-id")
-        memory = f"{host.memory_gib:.0f}"
-        table.add_row(
-            escape(host.hostname), host.address, str(host.gpus), f"{host.cpus:g}", memory, escape(labels) or "-"
-        )
-    console.print(table)
-    for host, gpus in rows:
-        _print_gpus(host, gpus, console)
+    for known in found:
+        host, report = known.host, known.report
+        labels = ", ".join(f"{k}={v}" for k, v in host.labels.items() if k not in _HIDDEN_LABELS)
+        cells = [
+            host.hostname, host.address, report.host_class if report else "no answer", str(host.gpus),
+            host.labels.get(ACCELERATOR_LABEL, "-"), f"{host.cpus:g}",
+            f"{report.memory_gib if report else host.memory_gib:.0f}", (report and report.driver_version) or "-",
+            (report and report.engine_version) or "-", labels or "-",
+        ]  # fmt: skip
+        if fit is not None:
+            cells += [_presence(report), str(fit.slots.get(host.node_id, 0))]
+        table.add_row(*map(escape, cells))
+    return table
 
 
-def _print_gpus(host: HostFacts, gpus: list[dict[str, Any]] | None, console: Console) -> None:
+def _presence(report: HostReport | None) -> str:
+    known = {True: "present", False: "missing"}
+    return known.get(report.model_present, "not known") if report and report.model_present is not None else "not known"
+
+
+def _print_fit(fit: Fit, console: Console) -> None:
+    if fit.refusal is not None:
+        console.print(escape(f"{fit.name}: {fit.refusal}"), soft_wrap=True, highlight=False)
+        return
+    told = f"{fit.name}: {sum(fit.slots.values())} slot(s) on {len(fit.slots)} host(s)"
+    console.print(escape(told), soft_wrap=True, highlight=False)
+
+
+def _print_gpus(host: HostFacts, gpus: GpuStates, silence: str, console: Console) -> None:
+    if silence:
+        console.print(escape(f"{host.name} does not answer: {silence}"), soft_wrap=True)
+        return
     if gpus is None:
-        console.print(f"{host.hostname}: no NVIDIA driver answers, so who occupies its GPUs is not known")
+        if host.gpus:
+            told = f"{host.name}: no NVIDIA driver answers, so who occupies its GPUs is not known"
+            console.print(escape(told), soft_wrap=True)
         return
     for gpu in gpus:
         used = f"{gpu['used_gib']:.1f} of {gpu['total_gib']:.1f} GiB used"
-        console.print(f"{host.hostname} GPU {gpu['index']} {gpu['name']}: {used}")
+        console.print(f"{host.name} GPU {gpu['index']} {gpu['name']}: {used}", soft_wrap=True)
         for process in gpu["processes"]:
             told = f"  pid {process['pid']} {process['user']} {process['gib']:.1f} GiB: {process['command']}"
             console.print(escape(told))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Iterator
@@ -9,22 +10,48 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from orchestrator.host_event import HostChange
+
+_OF_HOSTS = frozenset(HostChange)
+
 
 class Journal:
-    """Appends events durably. A line that a crash tore is cut off at opening; it was never acted on."""
+    """Appends events durably. A line that a crash tore is cut off at opening; it was never acted on.
+
+    One that a full disk tore is cut off at once, so that the journal ends with what was the case.
+    """
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path = path
         _cut_torn_line(path)
-        self._file: IO[bytes] = path.open("ab")
+        self._file: IO[bytes] = path.open("ab", buffering=0)
+        self._whole_bytes = path.stat().st_size
 
     def append(self, event: str, **facts: Any) -> None:
-        """Write one event and wait until it is on disk."""
-        line = json.dumps({"event": event, **facts}, separators=(",", ":"), default=str)
-        self._file.write(line.encode() + b"\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        """Write one event and wait until it is on disk, and with it all before it. OSError if it cannot be."""
+        self._write(event, facts, durable=True)
+
+    def note(self, event: str, **facts: Any) -> None:
+        """Write one event that nothing is built on: a crash of ours does not lose it, one of the host may.
+
+        Two hundred slots that start at once would else wait for the disk one after the other.
+        """
+        self._write(event, facts, durable=False)
+
+    def _write(self, event: str, facts: dict[str, Any], *, durable: bool) -> None:
+        line = json.dumps({"event": event, **facts}, separators=(",", ":"), default=str).encode() + b"\n"
+        try:
+            left = memoryview(line)
+            while left:
+                left = left[self._file.write(left) :]
+            if durable:
+                os.fsync(self._file.fileno())
+        except OSError:
+            with contextlib.suppress(OSError):
+                self._file.truncate(self._whole_bytes)
+            raise
+        self._whole_bytes += len(line)
 
     def close(self) -> None:
         self._file.close()
@@ -44,18 +71,24 @@ def read_events(path: Path) -> Iterator[dict[str, Any]]:
     """All whole events of a journal, oldest first; nothing if there is no journal."""
     if not path.exists():
         return
-    for line in path.read_bytes().split(b"\n")[:-1]:
-        try:
-            event = json.loads(line)
-        except ValueError:
-            continue  # a torn line that a later append was glued to
-        if isinstance(event, dict):
-            yield event
+    with path.open("rb") as file:
+        for line in file:
+            if not line.endswith(b"\n"):
+                return  # torn, and the last one
+            try:
+                event = json.loads(line)
+            except ValueError:
+                continue  # a torn line that a later append was glued to
+            if isinstance(event, dict):
+                yield event
 
 
 @dataclass
 class BegunTrial:
-    """A start that the journal knows; `server` once it was ready, `ended` once its outcome was told."""
+    """A start that the journal knows; `server` from when it was ready until its outcome was told, which is `ended`.
+
+    What servers tell of themselves is large, and of those that ended the dataset has it.
+    """
 
     attempt: int
     place: dict[str, Any]
@@ -72,6 +105,7 @@ class RunState:
     attempts: dict[str, int] = field(default_factory=dict)  # trial id -> starts so far
     begun: dict[str, BegunTrial] = field(default_factory=dict)  # trial id -> its last start
     ends: list[dict[str, Any]] = field(default_factory=list)  # every end of a trial, oldest first
+    of_hosts: list[dict[str, Any]] = field(default_factory=list)  # what became of hosts, oldest first
     ended: bool = False
 
     def torn_trials(self) -> dict[str, BegunTrial]:
@@ -99,6 +133,9 @@ def replay(events: Iterator[dict[str, Any]]) -> RunState:
             state.ends.append(event)
             if event["trial_id"] in state.begun:
                 state.begun[event["trial_id"]].ended = True
+                state.begun[event["trial_id"]].server = None
+        elif kind in _OF_HOSTS:
+            state.of_hosts.append(event)
         elif kind == "run_ended":
             state.ended = bool(event.get("complete"))
     return state

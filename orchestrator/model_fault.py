@@ -16,6 +16,11 @@ from orchestrator.yaml_tree import YamlTree, dotted
 
 def first_fault(tree: YamlTree, error: ValidationError, model: type[BaseModel]) -> ScenarioError:
     """The first fault by line of a tree that does not fit the model."""
+    return all_faults(tree, error, model)[0]
+
+
+def all_faults(tree: YamlTree, error: ValidationError, model: type[BaseModel]) -> list[ScenarioError]:
+    """All faults by line of a tree that does not fit the model, what is missing last."""
     faults = []
     for detail in error.errors(include_url=False):
         path = _key_path(tree.value, detail["loc"])
@@ -24,7 +29,7 @@ def first_fault(tree: YamlTree, error: ValidationError, model: type[BaseModel]) 
         order = (detail["type"] == "missing", line or 0)
         faults.append((order, ScenarioError(tree.file, line, dotted(path), _message(detail, path, model))))
     faults.sort(key=lambda fault: fault[0])
-    return faults[0][1]
+    return [fault for _, fault in faults]
 
 
 def _key_path(value: Any, loc: tuple[int | str, ...]) -> KeyPath:

@@ -34,6 +34,11 @@ class RunPaths:
         return self.root / "ranking.json"
 
     @property
+    def result(self) -> Path:
+        """How the run ended, written last; absent while it runs, and after a SIGKILL."""
+        return self.root / "result.json"
+
+    @property
     def dataset(self) -> Path:
         return self.root / "dataset"
 
@@ -58,8 +63,12 @@ def write_whole(path: Path, data: bytes) -> None:
     """Write to a temporary name in the same folder, fsync, rename: readers see the old file or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with temporary.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:  # a full disk is not filled further
+        temporary.unlink(missing_ok=True)
+        raise

@@ -7,16 +7,13 @@ the number of graphs. A phase that takes longer is told; only one that is silent
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from orchestrator.options import canonical_name
-from orchestrator.outcome import Phase, PhaseFact
+from orchestrator.outcome import Phase
+from orchestrator.phase_history import PhaseHistory, Taken
 from orchestrator.server_start import PhaseBudget
-
-if TYPE_CHECKING:
-    from orchestrator.start_history import PastStart
 
 FLOOR_S = 30.0
 # A wait for a peer, a lock or a slow disk of this length is nothing unusual, however fast the phase was before.
@@ -24,7 +21,6 @@ LEAST_SILENCE_S = 60.0
 # Starts known -> times the longest of them.
 FACTORS = ((5, 2.0), (3, 2.5), (2, 3.0), (1, 4.0))
 NO_HISTORY = "default, no earlier start is known"
-_GRAPHS = frozenset({Phase.GRAPH_TARGET, Phase.GRAPH_DRAFT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +59,7 @@ class SilenceLimits:
 
 
 def phase_budgets(
-    past: Sequence[PastStart],
+    past: PhaseHistory,
     settings: Mapping[str, Any],
     limits: SilenceLimits,
     *,
@@ -74,20 +70,19 @@ def phase_budgets(
 
     Of `past` those on as many GPUs count, if there are any.
     """
-    comparable = [start for start in past if start.gpu_count == gpu_count] or list(past)
     found = []
     for phase, default in DEFAULTS.items():
         given = OTHER_LAUNCH if other_engine and phase is Phase.LAUNCH else default
         # How long earlier servers served says nothing about how long this one may be silent.
-        observed = [] if phase is Phase.SERVING else _observed(phase, comparable, settings)
+        observed = None if phase is Phase.SERVING else past.taken(phase, settings, gpu_count)
         found.append(_budget(phase, given, observed, limits))
     return tuple(found)
 
 
-def _budget(phase: Phase, default: PhaseDefault, observed: list[float], limits: SilenceLimits) -> PhaseBudget:
+def _budget(phase: Phase, default: PhaseDefault, observed: Taken | None, limits: SilenceLimits) -> PhaseBudget:
     total_s, silent_s = default.total_s, default.silent_s
     source = "default" if phase is Phase.SERVING else NO_HISTORY
-    if observed:
+    if observed is not None:
         total_s, source = bound_s(observed), told(observed)
         silent_s = min(silent_s, max(LEAST_SILENCE_S, total_s))
     silent_source = source
@@ -98,51 +93,13 @@ def _budget(phase: Phase, default: PhaseDefault, observed: list[float], limits: 
     return PhaseBudget(phase, total_s, silent_s, source, silent_source)
 
 
-def bound_s(observed: Sequence[float]) -> float:
+def bound_s(observed: Taken) -> float:
     """The longest that a phase may take after these."""
-    factor = next(factor for starts, factor in FACTORS if len(observed) >= starts)
-    return round(max(observed) * factor + FLOOR_S, 1)
+    factor = next(factor for starts, factor in FACTORS if observed.starts >= starts)
+    return round(observed.longest_s * factor + FLOOR_S, 1)
 
 
-def told(observed: Sequence[float]) -> str:
+def told(observed: Taken) -> str:
     """Where a bound comes from."""
-    starts = f"{len(observed)} earlier starts" if len(observed) > 1 else "1 earlier start"
-    return f"{starts} took at most {max(observed):.0f} s"
-
-
-def _observed(phase: Phase, past: Sequence[PastStart], settings: Mapping[str, Any]) -> list[float]:
-    """Seconds that this phase took in earlier starts, as long as its graphs are now."""
-    found = []
-    for start in past:
-        seconds = phase_seconds(start.phases).get(phase)
-        if seconds is not None:
-            found.append(seconds * (_more_graphs(settings, start.settings) if phase in _GRAPHS else 1.0))
-    return found
-
-
-def phase_seconds(phases: Sequence[PhaseFact]) -> dict[Phase, float]:
-    """How long the server was in each phase: until the next began; the last one only if it is known to have ended."""
-    ordered = sorted(phases, key=lambda fact: fact.began_s)
-    ends: list[float | None] = [fact.began_s for fact in ordered[1:]]
-    ends.append(ordered[-1].ended_s if ordered else None)
-    return {
-        fact.phase: end - fact.began_s for fact, end in zip(ordered, ends, strict=False) if end is not None
-    }  # the launch of a start that died at once has no end
-
-
-def _more_graphs(now: Mapping[str, Any], before: Mapping[str, Any]) -> float:
-    """How many times as many graphs are captured now, at least 1; 1 where it is not known."""
-    wanted, seen = graph_count(now), graph_count(before)
-    return max(1.0, wanted / seen) if wanted and seen else 1.0
-
-
-def graph_count(settings: Mapping[str, Any]) -> float | None:
-    """How many batch sizes are captured for decoding; None where the settings leave it to SGLang."""
-    named = {canonical_name(name): value for name, value in settings.items()}
-    sizes, largest = named.get("cuda_graph_bs_decode"), named.get("cuda_graph_max_bs_decode")
-    if isinstance(sizes, list | tuple) and sizes:
-        return float(len(sizes))
-    if not isinstance(largest, int) or largest < 1:
-        return None
-    # SGLang takes 1, 2, 4, 8, 12, 16, and then every eighth.
-    return float(sum(size <= largest for size in (1, 2, 4, 8, 12, 16)) + max(0, (largest - 16) // 8))
+    starts = f"{observed.starts} earlier starts" if observed.starts > 1 else "1 earlier start"
+    return f"{starts} took at most {observed.longest_s:.0f} s"

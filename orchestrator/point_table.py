@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from orchestrator import dataset
-from orchestrator.journal import read_events, replay
 from orchestrator.metrics import PointMetrics, summarise
 from orchestrator.paths import RunPaths
 from orchestrator.ranking import PointValue
@@ -57,27 +57,30 @@ class MeasuredPoint:
 
 
 def measured_points(
-    paths: RunPaths, scenario: Scenario, configs: Mapping[str, RunConfig], host_class: str = ""
+    paths: RunPaths,
+    scenario: Scenario,
+    configs: Mapping[str, RunConfig],
+    rows: Iterable[dict[str, Any]],
+    counted: Mapping[str, int],
 ) -> list[MeasuredPoint]:
-    """Every point that the journal says was measured and whose files are whole, in the order of measuring; those of a
-    class of hosts if one is given.
+    """The points of these rows of `loads` that count and whose files are whole, in the order of measuring.
 
-    `configs` are those of the run: a point whose server did not speculate as its config asked is void.
+    `counted` has the attempt that counts by point id (`RunState.done_points`). `configs` are those of the run: a point
+    whose server did not speculate as its config asked is void.
     """
     slo = {w.name: w.slo.limits() if w.slo else None for w in scenario.workloads}
-    rows = (row for row in dataset.read_rows(paths, "loads") if host_class in {"", row.get("host_class")})
     loads = sorted(rows, key=lambda row: (row["began_at"], row["point_id"]))
     asks = speculation_asks(scenario, configs, _drafted(loads))
-    counted = replay(read_events(paths.journal)).done_points
     points = []
     for load in loads:
         if counted.get(load["point_id"]) != load["attempt"]:
             continue
-        if not dataset.is_whole(paths, load["point_id"], load["attempt"]):
-            continue
+        try:
+            table = dataset.read_point(paths, load["point_id"], load["attempt"], _READ)
+        except (OSError, pa.ArrowInvalid):
+            continue  # gone or damaged: `missing_points` has it
         level = LoadLevel(load["level_kind"], load["level"])
         client = ClientReport(**json.loads(load["client_json"]))
-        table = dataset.read_point(paths, load["point_id"], load["attempt"])
         limits = slo.get(load["workload"])
         metrics = summarise(
             columns_of(table),
@@ -99,15 +102,16 @@ def _drafted(loads: list[dict[str, Any]]) -> dict[str, float]:
     return drafted
 
 
-def missing_points(paths: RunPaths, points: list[MeasuredPoint]) -> list[str]:
+def missing_points(counted: Mapping[str, int], points: list[MeasuredPoint]) -> list[str]:
     """Points that the journal says were measured but that are not among those that could be read."""
     read = {point.load["point_id"] for point in points}
-    return [point_id for point_id in replay(read_events(paths.journal)).done_points if point_id not in read]
+    return [point_id for point_id in counted if point_id not in read]
 
 
 _NUMBERS = ("scheduled_ns", "sent_ns", "first_token_ns", "end_ns", "prompt_tokens", "cached_tokens", "output_tokens",
             "verify_ct", "correct_drafts", "proposed_drafts", "retractions", "requested_output_tokens",
             "asked_input_tokens", "queue_ms")  # fmt: skip
+_READ = (*_NUMBERS, "warmup", "error", "status", "traffic", "prompt_hash", "chunk_ns", "chunk_tokens")
 
 
 def columns_of(table: Any) -> dict[str, Any]:
@@ -127,6 +131,9 @@ def columns_of(table: Any) -> dict[str, Any]:
     for name in ("chunk_ns", "chunk_tokens"):
         columns[name] = _flat(whole.column(name))
     return columns
+
+
+_EMPTY = pa.scalar("")
 
 
 class _Texts:
@@ -157,8 +164,10 @@ def _numbered(column: Any) -> Any:
     """A number for each different text, -1 for a missing or empty one; the texts themselves are many."""
     import pyarrow.compute as pc
 
-    texts = pc.if_else(pc.equal(column, ""), None, column).combine_chunks()
-    return texts.dictionary_encode().indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    encoded = column.combine_chunks().dictionary_encode()
+    numbers = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    empty = pc.index(encoded.dictionary, _EMPTY).as_py()
+    return numbers if empty < 0 else np.where(numbers == empty, -1, numbers)
 
 
 def _flat(column: Any) -> tuple[Any, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -36,6 +37,9 @@ from orchestrator.trial_run import (
 )
 
 MOST_EVIDENCE = 240
+# Without a terminal: so many routine lines at once, then one in so many seconds, and a summary at least so often.
+MOST_ROUTINE, ROUTINE_S, SUMMARY_S = 40, 5.0, 60.0
+MOST_SLOTS = 4
 
 
 @dataclass
@@ -59,6 +63,23 @@ class _Counts:
     started: float = field(default_factory=time.monotonic)
 
 
+class _Allowance:
+    """How many routine lines a log may still get: a run of many slots would fill it with several a second."""
+
+    def __init__(self, now: float) -> None:
+        self._left, self._at = float(MOST_ROUTINE), now
+        self.held_back = 0
+
+    def grants(self, now: float) -> bool:
+        self._left = min(MOST_ROUTINE, self._left + (now - self._at) / ROUTINE_S)
+        self._at = now
+        if self._left < 1:
+            self.held_back += 1
+            return False
+        self._left -= 1
+        return True
+
+
 class Progress:
     """A Watcher. Use as a context manager; `live` is on for terminals."""
 
@@ -72,15 +93,21 @@ class Progress:
         self._total_trials, self._total_points = len(plan.trials), plan.points
         self._live = Live(get_renderable=self._render, console=console, refresh_per_second=2, transient=True)
         self._is_live = console.is_terminal
+        self._allowance, self._ended = _Allowance(clock()), threading.Event()
 
     def __enter__(self) -> Self:
         if self._is_live:
             self._live.start()
+        else:
+            threading.Thread(target=self._say_summaries, daemon=True).start()
         return self
 
     def __exit__(self, *_: Any) -> None:
         if self._is_live:
             self._live.stop()
+        else:
+            self._ended.set()
+            self.say_summary()
 
     def saw(self, slot: str, happening: Happening) -> None:
         if isinstance(happening, HostEvent):
@@ -102,7 +129,7 @@ class Progress:
                 view.doing = _phase_text(happening)
             case ServerReady():
                 self._doing(view, "ready")
-                self._say(slot, f"{view.config}: ready after {happening.start_s:.1f} s")
+                self._say_routine(slot, f"{view.config}: ready after {happening.start_s:.1f} s")
                 for change in setting_changes(view.asked, happening.resolved):
                     self._say(slot, f"{view.config}: {change}")
             case PointBegan(point):
@@ -112,7 +139,8 @@ class Progress:
                 view.tokens += _output_tokens(batch)
             case PointEnded(point, _, report, _):
                 self._counts.points += 1
-                self._say(slot, f"{view.config}: {point.spec.workload} {point.spec.level}: {report.requests} requests")
+                told = f"{point.spec.workload} {point.spec.level}: {report.requests} requests"
+                self._say_routine(slot, f"{view.config}: {told}")
             case _:
                 self._saw_end(slot, view, happening)
 
@@ -180,6 +208,24 @@ class Progress:
                 return f"trying the same again ({how})"
             case NoMove(reason):
                 return f"no further try: {reason}"
+
+    def _say_routine(self, slot: str, text: str) -> None:
+        if self._is_live or self._allowance.grants(self._clock()):
+            self._say(slot, text)
+
+    def _say_summaries(self) -> None:
+        """Also while nothing happens: weights may load for half an hour."""
+        while not self._ended.wait(SUMMARY_S):
+            self.say_summary()
+
+    def say_summary(self) -> None:
+        """One line on how far the run is; `specsweep status` reads it."""
+        held, self._allowance.held_back = self._allowance.held_back, 0
+        told = [self._summary(self._clock()), *([f"{held} lines not shown"] if held else [])]
+        at_work = [(slot, view) for slot, view in list(self._views.items()) if view.config != "-"]
+        told += [f"{slot} {view.config}: {view.doing}" for slot, view in at_work[:MOST_SLOTS]]
+        told += [f"and {len(at_work) - MOST_SLOTS} more slots"] if len(at_work) > MOST_SLOTS else []
+        self._say("progress", "; ".join(told))
 
     def _say(self, slot: str, text: str) -> None:
         minutes, seconds = divmod(int(self._clock() - self._counts.started), 60)

@@ -11,6 +11,7 @@ import sys
 from typing import Any
 
 from orchestrator import __version__
+from orchestrator.job_place import job_id
 
 PACKAGES = ("ray", "pyarrow", "aiohttp", "numpy", "sglang", "torch")
 
@@ -40,6 +41,6 @@ def driver_facts() -> dict[str, Any]:
         "platform": platform.platform(),
         "cpus": os.cpu_count(),
         "versions": package_versions(),
-        "ray_job": os.environ.get("RAY_JOB_ID") or os.environ.get("RAY_JOB_SUBMISSION_ID"),
+        "ray_job": job_id(),
         "program": os.path.basename(sys.argv[0]),  # noqa: PTH119 - arguments may hold secrets, the name does not
     }

@@ -17,6 +17,8 @@ from typing import Any
 from actors.run_lease import dead_ray_folders
 from orchestrator.cluster import Cluster
 from orchestrator.errors import BadInput, ClusterRefusal
+from orchestrator.job_place import shipped_with_job
+from orchestrator.no_cluster import no_cluster
 
 PROBE_S = 10.0
 
@@ -66,15 +68,26 @@ def connect(connection: Connection, run_id: str) -> Cluster:
             options["num_gpus"] = connection.emulated_gpus
     else:
         options["address"] = connection.address
-        if "RAY_JOB_ID" not in os.environ:
+        if not shipped_with_job():
             options["runtime_env"] = {"py_modules": [str(p) for p in _own_packages()]}
+    _silence_events()
     with _stderr_kept() as said:
         try:
             ray.init(**options)
-        except (ConnectionError, RuntimeError, ValueError) as error:
+        except (OSError, RuntimeError, ValueError) as error:
             told = said() or str(error)
-            raise ClusterRefusal(_no_cluster(connection.address, told)) from error
+            raise ClusterRefusal(no_cluster(connection.address, told)) from error
     return Cluster(run_id, connection.address)
+
+
+def _silence_events() -> None:
+    """Ray prints its own account of lost hosts and workers, with traces, to the driver's terminal, whatever the logging
+    settings; the run tells what matters. There is no public switch, and without this one nothing but the look is lost.
+    """
+    from ray._private import worker
+
+    if hasattr(worker, "print_to_stdstream"):
+        worker.print_to_stdstream = lambda *_, **__: None
 
 
 def resolve_address(address: str | None) -> str:
@@ -96,7 +109,7 @@ def _probe(address: str) -> None:
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=PROBE_S).close()
     except OSError as error:
-        raise ClusterRefusal(_no_cluster(address, f"{type(error).__name__}: {error}")) from None
+        raise ClusterRefusal(no_cluster(address, f"{type(error).__name__}: {error}")) from None
 
 
 def _own_folder() -> Path:
@@ -123,14 +136,6 @@ def _own_packages() -> list[Path]:
     return [root / "orchestrator", root / "actors"]
 
 
-def _no_cluster(address: str, told: str) -> str:
-    last = told.strip().splitlines()[-1] if told.strip() else "no answer"
-    return (
-        f"no Ray cluster at --address {address}: {last}\n"
-        "Start one with `ray up ray_cluster.yaml`, or use --address local to embed one on this machine."
-    )
-
-
 @contextlib.contextmanager
 def _stderr_kept() -> Iterator[Any]:
     """Ray's C++ parts write to fd 2 whatever the logging settings; keep it, to be told only on failure."""
@@ -147,3 +152,13 @@ def _stderr_kept() -> Iterator[Any]:
         finally:
             os.dup2(saved, 2)
             os.close(saved)
+
+
+def head_store() -> Any:
+    """Ray's key-value store on the head of the cluster that RAY_ADDRESS names; a job reads it before `ray.init`."""
+    from ray._raylet import GcsClient  # type: ignore[attr-defined]
+
+    address = os.environ.get("RAY_ADDRESS", "")
+    if not address:
+        raise BadInput("--sealed is for jobs that `specsweep submit` starts")
+    return GcsClient(address=address)

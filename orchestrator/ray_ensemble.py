@@ -8,6 +8,8 @@ from typing import Any
 
 from actors.load_ensemble import Ensemble, FlightTimes, Order
 from actors.load_member import MESSAGES, End
+from orchestrator.actor_watch import DRAIN_S, ActorWatch, first_line
+from orchestrator.slot_port import SlotLost, TrialBroken
 from orchestrator.trial import ClientReport, PointSpec
 
 # From the last member's word that it is ready to the first request: more than the driver needs to tell all of them.
@@ -20,10 +22,14 @@ _FETCH_S = 30.0
 class RayEnsemble:
     """`actors` and, by `streams`, what each of them yields at one point. `lost` has the members that are gone, and why.
 
+    `watch` tells what becomes of the slot whose server they load: its `fault` ends the point for all.
     Afterwards `taken` says how many batches each member's stream gave: the rest is in its spool.
     """
 
-    def __init__(self, actors: list[Any], streams: list[Any]) -> None:
+    def __init__(self, actors: list[Any], streams: list[Any], watch: ActorWatch) -> None:
+        self._watch = watch
+        self._until_s: float | None = None
+        self.fault: SlotLost | TrialBroken | None = None
         self._actors = actors
         self._streams = dict(enumerate(streams))
         self._heard_s = dict.fromkeys(self._streams, time.monotonic())
@@ -33,8 +39,8 @@ class RayEnsemble:
         self.lost: dict[int, str] = {}
 
     def items(self, spec: PointSpec) -> Iterator[Any]:
-        """Batches of all members as they come, at last one ClientReport unless all members are lost."""
-        while self._streams:
+        """Batches of all members as they come, at last one ClientReport unless all members, or their slot, are lost."""
+        while self._streams and not self._is_late():
             for member in self._ready():
                 item = self._take(member)
                 if isinstance(item, ClientReport):
@@ -46,7 +52,7 @@ class RayEnsemble:
                     self._flights.saw(item)
                     yield item
         report = self._rules.report(spec, self._flights.peak)
-        if report is not None:
+        if report is not None and self.fault is None:
             yield report
 
     def _ready(self) -> list[int]:
@@ -54,14 +60,28 @@ class RayEnsemble:
         import ray
 
         streams = list(self._streams.items())
-        ready, _ = ray.wait([stream for _, stream in streams], num_returns=1, timeout=1.0, fetch_local=False)
+        watched = [] if self.fault is not None else [self._watch.call]
+        awaited = [*(stream for _, stream in streams), *watched]
+        ready, _ = ray.wait(awaited, num_returns=1, timeout=1.0, fetch_local=False)
         now = time.monotonic()
+        if watched and any(watched[0] is other for other in ready):
+            self._saw_fault(self._watch.fault(1.0))
         found = [member for member, stream in streams if any(stream is other for other in ready)]
         self._heard_s |= dict.fromkeys(found, now)
         for member, _ in streams:
             if now - self._heard_s[member] > _QUIET_S:
                 self._lose(member, f"no sign of life for {_QUIET_S:g} s")
         return [member for member in found if member in self._streams]
+
+    def _saw_fault(self, fault: SlotLost | TrialBroken | None) -> None:
+        """The slot is gone or was cut off: what the members still have to tell is taken, if it comes soon."""
+        if fault is not None:
+            self.fault, self._until_s = fault, time.monotonic() + DRAIN_S
+            for member in self._streams:
+                self._actors[member].interrupt.remote()
+
+    def _is_late(self) -> bool:
+        return self._until_s is not None and time.monotonic() > self._until_s
 
     def _take(self, member: int) -> Any:
         """The next item of a stream that has one; None if it is through or lost."""
@@ -72,7 +92,7 @@ class RayEnsemble:
         except StopIteration:
             del self._streams[member]
         except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError) as error:
-            self._lose(member, next(iter(str(error).strip().splitlines()), type(error).__name__))
+            self._lose(member, first_line(error))
         except ray.exceptions.RayTaskError as error:
             self._lose(member, f"{type(error.cause).__name__}: {error.cause}")
         return None

@@ -10,16 +10,22 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from orchestrator.actor_watch import DRAIN_S, ActorWatch, first_line
+from orchestrator.cut_network import CutNetwork
 from orchestrator.ray_ensemble import RayEnsemble
 from orchestrator.server_start import GPU_RETURN_S, LaunchSpec, LoadSeen, ServerDied, StartEvent
 from orchestrator.slot_port import SlotFacts, SlotLost, StopFacts, TrialBroken
-from orchestrator.trial import Point, Shard
+from orchestrator.trial import ClientReport, Point, Shard
 
 CALL_S = 30.0
 # A server that may hang is asked for a token, twice.
 DIED_S = 90.0
 # A load actor says something every ten seconds while it lives, whatever its server does.
 QUIET_S = 60.0
+# A slot that was cut off is asked again as often.
+_AGAIN_S = 1.0
+# When a load actor is lost, its slot may be with it: what is known of that comes within this time.
+_TOGETHER_S = 3.0
 
 
 class RaySlot:
@@ -36,6 +42,7 @@ class RaySlot:
     ) -> None:  # fmt: skip
         self.facts = facts
         self._slot = slot
+        self._watch = ActorWatch(facts.name, slot)
         self._new_load = new_load or _no_load
         self._loads = [new_load(0)] if new_load is not None else []
         self._run_id = run_id
@@ -54,32 +61,57 @@ class RaySlot:
             self._api_key = secrets.token_hex(16)
             spec = replace(spec, network_key=self._api_key)
         stream = self._slot.launch.options(num_returns="streaming").remote(spec)
-        yield from self._items(stream, spec.start_timeout_s + spec.stop_grace_s + spec.aside_s + GPU_RETURN_S + CALL_S)
+        limit_s = spec.start_timeout_s + spec.stop_grace_s + spec.aside_s + GPU_RETURN_S + CALL_S
+        try:
+            yield from self._items(stream, limit_s)
+        except SlotLost as error:
+            # The stream of a start that is cut off is lost, though its server may come up: it is stopped as others are.
+            if isinstance(error.__cause__, _unreachable()):
+                raise TrialBroken(f"{error}; cut off during the start") from error
+            raise
 
     def run_point(self, url: str, point: Point, attempt: int, processes: int = 1) -> Iterator[Any]:
         if processes > 1:
             yield from self._run_together(url, point, attempt, processes)
             return
         stream = self._stream(0, url, point, attempt, None)
-        taken = 0
+        taken, cut = 0, CutNetwork(self.facts.name)
         try:
-            for item in self._items(stream, QUIET_S):
+            for item in self._items(stream, QUIET_S, watched=True):
                 if item is not None:
                     taken += 1
+                    cut.count(item)
                     yield item
         except SlotLost as error:
             yield from self._from_spool(point, attempt, 0, taken)
             self._replace_load(0)
             raise TrialBroken(f"the load actor was lost: {error}") from error
+        except _SlotFault as fault:
+            yield from self._rest_of(stream)
+            raise fault.told from None
         self._loads[0][0].forget.remote(point.point_id, attempt)
+        cut.check()
+
+    def _rest_of(self, stream: Any) -> Iterator[Any]:
+        """What a load still has to tell when its server is out of reach; it ends by itself a little later."""
+        self._loads[0][0].interrupt.remote()
+        with contextlib.suppress(SlotLost, TrialBroken):
+            for item in self._items(stream, DRAIN_S):
+                if item is not None and not isinstance(item, ClientReport):
+                    yield item
 
     def _run_together(self, url: str, point: Point, attempt: int, processes: int) -> Iterator[Any]:
         while len(self._loads) < processes:
             self._loads.append(self._new_load(len(self._loads)))
         origin = time.time_ns()
         streams = [self._stream(i, url, point, attempt, Shard(i, processes, origin)) for i in range(processes)]
-        ensemble = RayEnsemble([actor for actor, _ in self._loads[:processes]], streams)
-        yield from ensemble.items(point.spec)
+        ensemble = RayEnsemble([actor for actor, _ in self._loads[:processes]], streams, self._watch)
+        cut = CutNetwork(self.facts.name)
+        for item in ensemble.items(point.spec):
+            cut.count(item)
+            yield item
+        if ensemble.fault is not None:
+            raise ensemble.fault
         for member in ensemble.lost:
             yield from self._from_spool(point, attempt, member, ensemble.taken[member])
             self._replace_load(member)
@@ -88,6 +120,7 @@ class RaySlot:
             raise TrialBroken(f"load actor {member + 1} of {processes} was lost: {self.facts.name}: {why}")
         for member in range(processes):
             self._loads[member][0].forget.remote(point.point_id, attempt, member)
+        cut.check()
 
     def _stream(self, member: int, url: str, point: Point, attempt: int, shard: Shard | None) -> Any:
         method = self._loads[member][0].run_point
@@ -96,53 +129,77 @@ class RaySlot:
         )
 
     def _replace_load(self, member: int) -> None:
+        """Another load actor, unless the slot is lost as well, which is raised."""
         import ray
 
+        fault = self._watch.fault(_TOGETHER_S)
+        if isinstance(fault, SlotLost):
+            raise fault
         ray.kill(self._loads[member][0])  # it may live, but silent
         self._loads[member] = self._new_load(member)
 
     def _from_spool(self, point: Point, attempt: int, member: int, taken: int) -> Iterator[Any]:
-        """What the load actor yielded but we had not read when it died, from the spool on its host."""
+        """What the load actor yielded but we had not read when it died, from the spool on its host, if that is up."""
         import ray
 
         from actors.load_host import spooled_batches
 
-        node = {"ray.io/node-id": self._loads[member][1]}
-        task = ray.remote(spooled_batches).options(num_cpus=0, label_selector=node)
+        node = self._loads[member][1]
+        if not any(n["Alive"] and n["NodeID"] == node for n in ray.nodes()):
+            return
+        task = ray.remote(spooled_batches).options(num_cpus=0, label_selector={"ray.io/node-id": node})
         call = task.remote(self._run_id, point.point_id, attempt, taken, member)
-        with contextlib.suppress(ray.exceptions.RayError):
+        try:
             yield from ray.get(call, timeout=CALL_S)
+        except ray.exceptions.RayError:
+            ray.cancel(call)  # it would wait for its host for ever
 
-    def _items(self, stream: Any, quiet_s: float) -> Iterator[Any]:
-        """The items of a streaming call; SlotLost if the actor is gone or silent for too long."""
+    def _items(self, stream: Any, quiet_s: float, *, watched: bool = False) -> Iterator[Any]:
+        """The items of a streaming call; SlotLost if its actor is gone or silent for too long.
+
+        `watched`: it is not the slot's; _SlotFault if that is gone or cut off meanwhile.
+        """
         import ray
 
         while True:
+            awaited = [stream, self._watch.call] if watched else [stream]
             try:
-                ready, _ = ray.wait([stream], timeout=quiet_s, fetch_local=False)
+                ready, _ = ray.wait(awaited, timeout=quiet_s, fetch_local=False)
                 if not ready:
                     raise SlotLost(f"{self.facts.name}: no sign of life for {quiet_s:g} s")
+                if ready[0] is not stream:
+                    if (fault := self._watch.fault(_AGAIN_S)) is not None:
+                        raise _SlotFault(fault)
+                    continue
                 item = ray.get(next(stream), timeout=CALL_S)
             except StopIteration:
                 return
             except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError) as error:
-                raise SlotLost(f"{self.facts.name}: {_first_line(error)}") from error
+                raise SlotLost(f"{self.facts.name}: {first_line(error)}") from error
             except ray.exceptions.RayTaskError as error:
                 raise TrialBroken(_cause(error)) from error
             yield item
 
-    def _call(self, ref: Any, timeout_s: float) -> Any:
+    def _ask(self, method: str, *arguments: Any, timeout_s: float) -> Any:
+        """A call of the slot's that may be repeated: one that a cut of the network has swallowed is."""
         import ray
 
-        try:
-            return ray.get(ref, timeout=timeout_s)
-        except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError) as error:
-            raise SlotLost(f"{self.facts.name}: {_first_line(error)}") from error
-        except ray.exceptions.RayTaskError as error:
-            raise TrialBroken(_cause(error)) from error
+        deadline = time.monotonic() + timeout_s
+        while True:
+            call = getattr(self._slot, method).remote(*arguments)
+            try:
+                return ray.get(call, timeout=max(deadline - time.monotonic(), _AGAIN_S))
+            except ray.exceptions.ActorUnavailableError as error:
+                if time.monotonic() > deadline:
+                    raise SlotLost(f"{self.facts.name}: {first_line(error)}") from error
+                time.sleep(_AGAIN_S)
+            except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError) as error:
+                raise SlotLost(f"{self.facts.name}: {first_line(error)}") from error
+            except ray.exceptions.RayTaskError as error:
+                raise TrialBroken(_cause(error)) from error
 
     def died(self, load: LoadSeen) -> ServerDied | None:
-        found: ServerDied | None = self._call(self._slot.died.remote(load), CALL_S + DIED_S)
+        found: ServerDied | None = self._ask("died", load, timeout_s=CALL_S + DIED_S)
         return found
 
     def interrupt(self) -> None:
@@ -152,7 +209,7 @@ class RaySlot:
 
     def stop(self) -> StopFacts:
         limit_s = self._grace_s * 2 + self._aside_s + GPU_RETURN_S + CALL_S * 2
-        report = self._call(self._slot.stop.remote(self._grace_s), limit_s)
+        report = self._ask("stop", self._grace_s, timeout_s=limit_s)
         gpus = tuple((int(index), before, after) for index, before, after in report["gpus"])
         return StopFacts(
             report["exit_code"],
@@ -164,23 +221,34 @@ class RaySlot:
         )
 
     def server_log(self) -> bytes:
-        log: bytes = self._call(self._slot.server_log.remote(), CALL_S)
+        log: bytes = self._ask("server_log", timeout_s=CALL_S)
         return log
 
     def rendezvous(self) -> str:
         """HOST:PORT on the slot's host where the ranks of a server on several hosts can meet."""
-        address: str = self._call(self._slot.rendezvous.remote(), CALL_S)
+        address: str = self._ask("rendezvous", timeout_s=CALL_S)
         return address
 
     def heartbeat(self) -> None:
         self._slot.heartbeat.remote()
 
-    def begin_close(self) -> None:
+    def begin_close(self) -> Any:
+        """Ask for the end of the server and the slot; what is returned is ready when it has come."""
         self._closing = self._slot.close.remote(self._grace_s)
+        return self._closing
 
     def end_close(self) -> None:
-        with contextlib.suppress(SlotLost, TrialBroken):
-            self._call(self._closing, self._grace_s + self._aside_s + GPU_RETURN_S + CALL_S)
+        import ray
+
+        with contextlib.suppress(ray.exceptions.RayError):
+            ray.get(self._closing, timeout=self._grace_s + self._aside_s + GPU_RETURN_S + CALL_S)
+
+
+def _unreachable() -> type[Exception]:
+    import ray
+
+    cut: type[Exception] = ray.exceptions.ActorUnavailableError
+    return cut
 
 
 def _no_load(member: int) -> tuple[Any, str]:
@@ -190,9 +258,12 @@ def _no_load(member: int) -> tuple[Any, str]:
 def _cause(error: Any) -> str:
     """What was raised in the actor, without its traceback."""
     cause = error.cause
-    return f"{type(cause).__name__}: {cause}" if cause is not None else _first_line(error)
+    return f"{type(cause).__name__}: {cause}" if cause is not None else first_line(error)
 
 
-def _first_line(error: Exception) -> str:
-    text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__
+class _SlotFault(Exception):
+    """The slot, not the load, is gone or was cut off; `told` is what the sweep is told."""
+
+    def __init__(self, told: SlotLost | TrialBroken) -> None:
+        super().__init__(str(told))
+        self.told = told

@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 
-from orchestrator.errors import BadInput, ClusterRefusal, RunInterrupted, SpecsweepError
+from orchestrator.errors import BadInput, ClusterRefusal, NoSlotLeft, RunInterrupted, SpecsweepError, TrialsFailed
+from orchestrator.job_log import RUN_DIRECTORY_LINE
+from orchestrator.job_place import in_job, lasting, runs_parent
 from orchestrator.journal import finished_work
 from orchestrator.options import SettingsFault
 from orchestrator.ranking_table import print_rankings
 from orchestrator.redaction import holds_secrets, storable
+from orchestrator.run_account import RunAccount
 from orchestrator.run_directory import RunDirectory, new_run_root, read_manifest
 from orchestrator.run_ranking import rank_run
 from orchestrator.run_sweep import ClusterUse, EarlyInterrupt, sweep_on_cluster
 from orchestrator.scenario import Scenario
 from orchestrator.scenario_file import load_scenario
 from orchestrator.scenario_files import check_named_files
+from orchestrator.sealed_scenario import open_sealed
 from orchestrator.sweep import SweepResult
 from orchestrator.sweep_space import expand
 
 # Ctrl-C, SIGTERM as ours, and SIGTERM as Ray handles it while it starts.
 STOPPED = (KeyboardInterrupt, SystemExit)
+# A file system that is full, over quota, gone read-only or broken, or takes no file as long as ours.
+_NO_STORAGE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EFBIG}
 
 
 @dataclass(frozen=True)
@@ -37,33 +47,65 @@ class RunRequest:
     resume: Path | None = None
     evict: bool = False
     yes: bool = False
+    result: Path | None = None
+    sealed: str | None = None
 
 
 def run(request: RunRequest, console: Console) -> Path:
     """Sweep, rank, print. Returns the run directory; raises SpecsweepError with the exit code for any bad end."""
-    scenario = _scenario_of(request)
+    account = RunAccount(lasting(request.result, "--result") if request.result else None, console)
+    early = EarlyInterrupt()
+    with early.listening(), account.told_at_the_end():
+        return _run(request, console, account, early)
+
+
+def _run(request: RunRequest, console: Console, account: RunAccount, early: EarlyInterrupt) -> Path:
+    scenario = account.scenario = _scenario_of(request)
     check_named_files(scenario, request.scenario)
-    directory = _open_run(request, scenario)
+    directory = account.directory = _open_run(request, scenario)
+    if in_job():
+        console.print(RUN_DIRECTORY_LINE + str(directory.paths.root), soft_wrap=True, markup=False, highlight=False)
+    with _storage_told(directory):
+        return _work(request, scenario, directory, console, account, early)
+
+
+def _work(
+    request: RunRequest, scenario: Scenario, directory: RunDirectory, console: Console, account: RunAccount,
+    early: EarlyInterrupt,
+) -> Path:  # fmt: skip
     done = finished_work(directory.state)
-    result: SweepResult | None = None
     try:
-        early = EarlyInterrupt()
-        with early.listening():
-            if directory.plan(scenario, (), done).trials:
-                use = ClusterUse(request.address, request.evict, request.yes)
-                result = sweep_on_cluster(scenario, directory, done, use, console, early)
-            else:
-                console.print(f"Nothing is missing in {directory.paths.root}")
-                result = SweepResult()
+        if directory.plan(scenario, (), done).trials:
+            use = ClusterUse(request.address, request.evict, request.yes)
+            account.swept = sweep_on_cluster(scenario, directory, done, use, console, early)
+        else:
+            console.print(f"Nothing is missing in {directory.paths.root}")
+            account.swept = SweepResult()
     except (ClusterRefusal, *STOPPED) as error:
         _end_early(directory, error)
         raise
     finally:
-        directory.close(complete=result is not None and result.complete)
-    print_rankings(rank_run(directory.paths.root), console)
+        directory.close(complete=account.swept is not None and account.swept.complete)
+    account.ranking = rank_run(directory.paths.root)
+    print_rankings(account.ranking, console)
     console.print(f"\nRun: {directory.paths.root}", soft_wrap=True)
-    _judge(result, directory)
+    _judge(account.swept, directory)
     return directory.paths.root
+
+
+@contextlib.contextmanager
+def _storage_told(directory: RunDirectory) -> Iterator[None]:
+    """SpecsweepError where the run directory takes no more; by then the servers are stopped."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _NO_STORAGE:
+            raise
+        root = directory.paths.root
+        raise SpecsweepError(
+            f"{root}: cannot be written any more: {os.strerror(error.errno)}. The servers are stopped, and every point "
+            f"that was finished is kept.\nRepair that (`df -h {root}`), then continue: specsweep run --resume {root}"
+        ) from error
 
 
 def _end_early(directory: RunDirectory, error: BaseException) -> None:
@@ -82,15 +124,17 @@ def _how_to_resume(directory: RunDirectory) -> str:
 
 
 def _scenario_of(request: RunRequest) -> Scenario:
-    if request.scenario is None and request.resume is None:
+    if request.scenario is None and request.resume is None and request.sealed is None:
         raise BadInput("give a scenario file, or --resume RUN")
     if request.scenario is None and request.overrides:
         raise BadInput("--set changes a scenario file; a resumed run is continued as it was")
     given = load_scenario(request.scenario, request.overrides) if request.scenario else None
+    if request.sealed is not None:
+        given = open_sealed(request.sealed)
     if request.resume is None:
         assert given is not None
         return given
-    return scenario_to_resume(request.resume, given)
+    return scenario_to_resume(request.resume.expanduser(), given)
 
 
 def scenario_to_resume(root: Path, given: Scenario | None) -> Scenario:
@@ -125,8 +169,12 @@ def _refuse_what_rules_refuse_by_now(root: Path, stored: Scenario) -> None:
 
 def _open_run(request: RunRequest, scenario: Scenario) -> RunDirectory:
     if request.resume is not None:
-        return RunDirectory.reopen(request.resume, scenario)
-    root = request.run_dir or new_run_root(scenario.name, time.strftime("%Y%m%d-%H%M%S"))
+        directory = RunDirectory.reopen(request.resume.expanduser(), scenario)
+        directory.paths.result.unlink(missing_ok=True)  # of an earlier end, which is none any more
+        return directory
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    given = lasting(request.run_dir, "--run-dir") if request.run_dir else None
+    root = given or new_run_root(scenario.name, stamp, runs_parent())
     return RunDirectory.create(root, scenario)
 
 
@@ -136,10 +184,10 @@ def _judge(result: SweepResult, directory: RunDirectory) -> None:
     if result.cancelled:
         raise RunInterrupted(_how_to_resume(directory))
     if not result.complete:
-        raise SpecsweepError(f"No slot is left to go on with.\n{_how_to_resume(directory)}")
+        raise NoSlotLeft(f"No slot is left to go on with.\n{_how_to_resume(directory)}")
     failed = [t for t, outcome in result.outcomes.items() if outcome.kind == "failed"]
     if failed:
-        raise SpecsweepError(
+        raise TrialsFailed(
             f"{len(failed)} trial(s) failed; their logs are in {root}/logs/.\n"
             f"Try them again: specsweep run --resume {root}"
         )

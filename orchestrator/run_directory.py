@@ -25,7 +25,16 @@ from orchestrator.paths import RunPaths, write_whole
 from orchestrator.planner import Plan, make_class_plan
 from orchestrator.provenance import driver_facts, utc_now
 from orchestrator.redaction import storable
-from orchestrator.run_tables import NO_NOTES, EndNotes, Place, RunFacts, load_row, server_from_json, trial_row
+from orchestrator.run_tables import (
+    NO_NOTES,
+    EndNotes,
+    Place,
+    RunFacts,
+    load_row,
+    server_as_json,
+    server_from_json,
+    trial_row,
+)
 from orchestrator.scenario import Scenario
 from orchestrator.server_start import ServerDied, ServerReady
 from orchestrator.trial import ClientReport, Point, Trial
@@ -153,11 +162,11 @@ class RunDirectory:
     def begin_trial(self, trial: Trial, attempt: int, place: Place) -> None:
         """Record a start; `attempt` counts the starts of this trial over all resumptions, from 1."""
         self.state.attempts[trial.trial_id] = attempt
-        self._journal.append("trial_started", trial_id=trial.trial_id, attempt=attempt, place=asdict(place))
+        self._journal.note("trial_started", trial_id=trial.trial_id, attempt=attempt, place=asdict(place))
 
     def server_ready(self, server: ServerReady) -> None:
         """Record what the server is, so that it is known even if its trial never ends."""
-        self._journal.append("server_ready", trial_id=server.trial_id, server=asdict(server))
+        self._journal.note("server_ready", trial_id=server.trial_id, server=server_as_json(server))
 
     def append(self, point: Point, attempt: int, batch: Any) -> None:
         """Store one batch of a point that is being measured."""
@@ -211,6 +220,11 @@ class RunDirectory:
         file = self.paths.server_log(trial.trial_id)
         write_whole(file if attempt == 1 else file.with_name(f"server-{attempt}.log.zst"), compressed)
 
+    @property
+    def is_discarded(self) -> bool:
+        """Whether nothing of the run remains."""
+        return self._discarded
+
     def discard(self) -> None:
         """Remove a run in which nothing was started, so that its name is free again."""
         self._discarded = True
@@ -220,11 +234,14 @@ class RunDirectory:
             self.paths.root.rmdir()
 
     def close(self, *, complete: bool) -> None:
+        """Nothing more is stored. What cannot be written any more (a full disk) stays as it is: `reopen` repairs it."""
         for stream in self._streams.values():
-            stream.abandon()
+            with contextlib.suppress(OSError):
+                stream.abandon()
         self._streams.clear()
         if not self._discarded:
-            self._journal.append("run_ended", complete=complete, at=utc_now())
+            with contextlib.suppress(OSError):
+                self._journal.append("run_ended", complete=complete, at=utc_now())
         self._journal.close()
         self._lock.close()
 

@@ -151,19 +151,20 @@ def rank_run(root: Path) -> RunRanking:
     scenario = Scenario.model_validate(manifest["scenario"])
     paths = RunPaths(root)
     trials = sorted(dataset.read_rows(paths, "trials"), key=lambda t: (t["repeat"], t["began_at"]))
-    events = list(read_events(paths.journal))
-    ends = replay(iter(events)).ends
+    loads = dataset.read_rows(paths, "loads")
+    state = replay(read_events(paths.journal))
     classes = manifest.get("host_classes", ())
     parts, points = [], []
     for host_class in classes if len(classes) > 1 else ("",):
         own = [t for t in trials if not host_class or t.get("host_class") == host_class]
         configs = run_configs(scenario, own)
-        found = measured_points(paths, scenario, configs, host_class)
-        repairs = RunRepairs(scenario, [e for e in ends if e.get("host_class", "") == host_class])
+        rows = (row for row in loads if not host_class or row.get("host_class") == host_class)
+        found = measured_points(paths, scenario, configs, rows, state.done_points)
+        repairs = RunRepairs(scenario, [e for e in state.ends if e.get("host_class", "") == host_class])
         parts.append(_assemble(paths.root.resolve().name, scenario, (own, configs, found), repairs, host_class))
         points += found
     store_points(paths, points)
-    notes = (*damage(missing_points(paths, points)), *host_notes(events))
+    notes = (*damage(missing_points(state.done_points, points)), *host_notes(state.of_hosts))
     first = parts[0]
     result = replace(first, notes=(*notes, *first.notes)) if len(parts) == 1 else _together(parts, notes)
     write_whole(paths.ranking, json.dumps(result.as_json(), indent=1).encode() + b"\n")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -14,8 +16,10 @@ from rich.console import Console
 
 from actors.container import container_runtime
 from orchestrator.cluster import Cluster
+from orchestrator.errors import SpecsweepError
 from orchestrator.eviction_command import evict_strangers
 from orchestrator.foresight import run_foresight
+from orchestrator.head_watch import watching_head
 from orchestrator.host_match import matches
 from orchestrator.planner import Plan
 from orchestrator.progress import Progress
@@ -27,6 +31,9 @@ from orchestrator.start_memory import StartMemory
 from orchestrator.sweep import Sweep, SweepResult
 from orchestrator.trial import Trial
 from orchestrator.trial_launch import launch_spec
+
+# For servers to end, when the head is lost; what is left then is ended by the guards.
+_LEAVE_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -111,10 +118,26 @@ def sweep_on_cluster(
                 return replace(launch_spec(scenario, directory.run_id, trial), phase_budgets=memory.budgets(trial))
 
             sweep = Sweep(plan, list(slots), directory, spec, memory, foresight, source=cluster.source)
-            with _orderly_interrupt(sweep):
+            lost = partial(_leave_without_head, cluster, directory, console)
+            with _orderly_interrupt(sweep), watching_head(cluster.head_address, lost):
                 return sweep.run()
     finally:
         _close_quietly(cluster)
+
+
+def _leave_without_head(cluster: Cluster, directory: RunDirectory, console: Console, silent_s: float) -> None:
+    """End the process from a thread: the main one may wait for the head. Ray would end it all the same, silently."""
+    root = directory.paths.root
+    if console.is_terminal:
+        console.show_cursor(True)
+    print(  # noqa: T201
+        f"\nspecsweep: the cluster's head ({cluster.head_address}) has not answered for {silent_s:.0f} s; Ray goes on "
+        "nowhere without it. The servers are stopped, and everything measured so far is kept.\n"
+        f"Start the cluster again, then continue: specsweep run --resume {root}",
+        file=sys.stderr, flush=True,
+    )  # fmt: skip
+    cluster.stop_servers(_LEAVE_S)
+    os._exit(SpecsweepError.exit_code)
 
 
 def smallest_gpu_gib(cluster: Cluster, scenario: Scenario, host_class: str = "") -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Self
 
 from orchestrator.outcome import Cancelled, Failed, Infeasible, Outcome, Phase, PhaseFact
@@ -48,6 +48,12 @@ class EndNotes:
 
 
 NO_NOTES = EndNotes()
+
+
+def server_as_json(server: ServerReady) -> dict[str, Any]:
+    """For the journal. A server's account of itself is large: it is not copied."""
+    told = {field.name: getattr(server, field.name) for field in fields(server)}
+    return told | {"phases": [asdict(phase) for phase in server.phases]}
 
 
 def server_from_json(told: dict[str, Any] | None) -> ServerReady | None:

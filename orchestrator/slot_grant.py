@@ -98,6 +98,7 @@ class SlotGrant:
         self.place = place
         self._run_id = run_id
         self._living = living
+        self._own_load: Any = None
         nodes = [*(host.node_id for host in place.hosts), place.load_host.node_id]
         self._group = placement_group(
             [*(bundle_of(slots) for _ in place.hosts), {"CPU": 1.0}],
@@ -143,8 +144,12 @@ class SlotGrant:
         host, is_first = loads.next_for(member)
         own = {"num_cpus": 1, "scheduling_strategy": self._inside(len(self.seats))}
         shared = {"num_cpus": 0, "label_selector": {"ray.io/node-id": host.node_id}}
+        if is_first and self._own_load is not None:
+            ray.kill(self._own_load)  # that of a slot that was lost: it would keep the CPU
         actor = ray.remote(LoadHost).options(max_concurrency=32, **(own if is_first else shared))
-        return actor.remote(self._run_id, engine), host.node_id
+        load = actor.remote(self._run_id, engine)
+        self._own_load = load if is_first else self._own_load
+        return load, host.node_id
 
     def _inside(self, bundle: int) -> Any:
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy

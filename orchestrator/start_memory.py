@@ -9,6 +9,7 @@ from typing import Any
 
 from orchestrator.outcome import PhaseFact
 from orchestrator.phase_budget import SilenceLimits, phase_budgets
+from orchestrator.phase_history import PhaseHistory
 from orchestrator.scenario import Scenario, Timeouts
 from orchestrator.server_start import PhaseBudget, ServerDied, ServerReady
 from orchestrator.start_history import PastStart, past_starts
@@ -22,7 +23,7 @@ class StartMemory:
 
     def __init__(self, scenario: Scenario, past: Sequence[PastStart], watcher: Watcher) -> None:
         self._scenario = scenario
-        self._past = list(past)
+        self._past = PhaseHistory(past)
         self._watcher = watcher
         self._lock = threading.Lock()
         self._asked: dict[str, dict[str, Any]] = {}
@@ -41,14 +42,13 @@ class StartMemory:
         settings = trial.config.as_dict()
         with self._lock:
             self._asked[trial.trial_id] = settings
-            past = tuple(self._past)
-        return phase_budgets(
-            past,
-            settings,
-            silence_limits(self._scenario.timeouts),
-            gpu_count=self._scenario.slots.server_gpus,
-            other_engine=kind == "command",
-        )
+            return phase_budgets(
+                self._past,
+                settings,
+                silence_limits(self._scenario.timeouts),
+                gpu_count=self._scenario.slots.server_gpus,
+                other_engine=kind == "command",
+            )
 
     def saw(self, slot: str, happening: Happening) -> None:
         """A start has ended, well or not: what its phases took is known."""
@@ -60,9 +60,9 @@ class StartMemory:
 
     def _learn(self, slot: str, trial_id: str, phases: tuple[PhaseFact, ...], outcome: str) -> None:
         with self._lock:
-            settings = self._asked.get(trial_id, {})
+            settings = self._asked.pop(trial_id, {})
             gpus = self._scenario.slots.server_gpus
-            self._past.append(PastStart(slot.rpartition("/")[0], gpus, None, settings, phases, outcome))
+            self._past.add(PastStart(slot.rpartition("/")[0], gpus, None, settings, phases, outcome))
 
 
 def silence_limits(timeouts: Timeouts) -> SilenceLimits:

@@ -14,7 +14,7 @@ from orchestrator.foresight import Foresight, PredictedDeath
 from orchestrator.host_event import HostChange, HostEvent
 from orchestrator.lineages import Recovery
 from orchestrator.load_spread import LoadSpread
-from orchestrator.outcome import Infeasible, Outcome
+from orchestrator.outcome import Infeasible, Measured, Outcome
 from orchestrator.planner import Plan
 from orchestrator.provenance import utc_now
 from orchestrator.recovery import Again
@@ -197,13 +197,15 @@ class Sweep:
             self._happenings.put((i, TrialSpared(planned)))
             self._trials.done(i)
             return SlotEnded(), None
-        work = self._work_on(i, trial)
+        work, began_s = self._work_on(i, trial), time.monotonic()
         following, again = None, None
         try:
             for happening in work.run():
                 if self._foresight:
                     self._foresight.saw(self._slots[i].facts, happening)
                 if isinstance(happening, TrialEnded):
+                    if isinstance(happening.outcome, Measured):
+                        self._trials.learn(planned, time.monotonic() - began_s)
                     ended = self._decide(happening)
                     self._happenings.put((i, ended))
                     following, again = self._next_step(work, ended)

@@ -10,7 +10,12 @@ from dataclasses import dataclass
 
 from orchestrator.planner import Plan
 from orchestrator.remedies import Kind
-from orchestrator.trial import Trial
+from orchestrator.trial import EngineConfig, Trial
+
+# The end of a run begins when what is left, per slot, is as long as so many of its longest trial.
+_ENDING = 2.0
+# More trials per slot than these are never the end; what is left is not even added up.
+_MANY = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +29,14 @@ class HandedBack:
 class _Share:
     """The trials that slots of one class do, in the order of each. The longest queue is found without adding them up:
     the heap holds what each had left at some time, which is never too little.
+
+    `_guess_s` has what each waiting trial is expected to take: the planner's estimate until one like it was measured.
     """
 
     def __init__(self) -> None:
+        self._guess_s: dict[str, float] = {}
+        self._alike: dict[tuple[EngineConfig, int], list[str]] = {}
+        self._where: dict[str, int] = {}
         self._queues: dict[int, deque[Trial]] = {}
         self._left_s: dict[int, float] = {}
         self._longest: list[tuple[float, int]] = []
@@ -39,16 +49,41 @@ class _Share:
         self._left_s[index] = sum(t.estimated_s for t in trials)
         self.waiting += len(trials)
         heapq.heappush(self._longest, (-self._left_s[index], index))
+        for trial in trials:
+            self._guess_s[trial.trial_id], self._where[trial.trial_id] = trial.estimated_s, index
+            self._alike.setdefault(_kind(trial), []).append(trial.trial_id)
 
-    def take(self, slot: int) -> Trial | None:
-        """The slot's next one, else the last one of the slot with most left."""
+    def learn(self, trial: Trial, took_s: float) -> None:
+        """A trial was measured in so many seconds: the waiting repeats of its config will take about as long."""
+        for other in self._alike.get(_kind(trial), ()):
+            if other in self._guess_s:
+                self._guess_s[other] = took_s
+
+    def take(self, slot: int, slots: int) -> Trial | None:
+        """The slot's next one, else the last one of the slot with most left; in the end the longest of all."""
+        longest = self._longest_at_the_end(slots)
         index, own = (slot, True) if self._queues.get(slot) else (self._most_left(), False)
         if index is None:
             return None
-        trial = self._queues[index].popleft() if own else self._queues[index].pop()
+        if longest is not None:
+            index = self._where[longest]
+            trial = next(t for t in self._queues[index] if t.trial_id == longest)
+            self._queues[index].remove(trial)
+        else:
+            trial = self._queues[index].popleft() if own else self._queues[index].pop()
         self._left_s[index] -= trial.estimated_s
+        del self._guess_s[trial.trial_id]
         self.waiting -= 1
         return trial
+
+    def _longest_at_the_end(self, slots: int) -> str | None:
+        """The longest trial that waits, if so many slots are nearly through: a long one that began last would be
+        waited for by all. Before the end the order is random, as it should be for comparisons.
+        """
+        if slots < 2 or not self._guess_s or self.waiting > _MANY * slots:
+            return None
+        longest = max(self._guess_s, key=lambda trial_id: self._guess_s[trial_id])
+        return longest if sum(self._guess_s.values()) <= _ENDING * slots * self._guess_s[longest] else None
 
     def _most_left(self) -> int | None:
         while self._longest:
@@ -64,6 +99,7 @@ class _Share:
     def clear(self) -> None:
         for queue in self._queues.values():
             queue.clear()
+        self._guess_s.clear()
         self.waiting = 0
         self.handed_back.clear()
 
@@ -72,11 +108,17 @@ class _Share:
         return self.waiting + len(self.handed_back)
 
 
+def _kind(trial: Trial) -> tuple[EngineConfig, int]:
+    """Trials of one kind take about as long; after a resumption one may have fewer points to measure."""
+    return trial.config, len(trial.points)
+
+
 class TrialQueue:
     """The trials of each slot in their order. Slots join, `hosts` are those of the ones that are there from the start.
 
-    A slot that is through takes from the one with most left, then waits for what others may hand back. A slot takes
-    only trials of its own class of hosts.
+    A slot that is through takes from the one with most left, then waits for what others may hand back. When little is
+    left, every slot takes the longest of all, so that they end together. A slot takes only trials of its own class of
+    hosts.
     """
 
     def __init__(self, plan: Plan, hosts: Sequence[str] = (), classes: Sequence[str] = ()) -> None:
@@ -120,7 +162,7 @@ class TrialQueue:
                 self._changed.wait(timeout=1.0)
 
     def _next(self, slot: int, share: _Share) -> Trial | None:
-        trial = share.take(slot)
+        trial = share.take(slot, self._count_of(self._classes[slot]))
         if trial is not None:
             return trial
         for i, (back, broke_on) in enumerate(share.handed_back):
@@ -130,6 +172,9 @@ class TrialQueue:
             if back.how is not Kind.ALONE and self._may_take(slot, broke_on):
                 return share.handed_back.pop(i)[0].trial
         return None
+
+    def _count_of(self, host_class: str) -> int:
+        return sum(self._classes[s] == host_class for s in self._alive)
 
     def _may_take(self, slot: int, broke_on: int) -> bool:
         """A slot on another host if one is left, else another slot, else the same."""
@@ -144,6 +189,11 @@ class TrialQueue:
             if again is not None:
                 self._share(self._classes[slot]).handed_back.append((again, slot))
             self._changed.notify_all()
+
+    def learn(self, trial: Trial, took_s: float) -> None:
+        """A trial was measured; repeats of it that wait will take about as long."""
+        with self._changed:
+            self._share(trial.host_class).learn(trial, took_s)
 
     def leave(self, slot: int) -> None:
         """The slot takes no more, whatever it was doing."""

@@ -35,8 +35,11 @@ def dotted(path: Path) -> str:
     return text
 
 
-def parse_yaml(data: bytes, file: str) -> YamlTree:
-    """Read one YAML document; ScenarioError with the line for anything that is not plain, unambiguous YAML."""
+def parse_yaml(data: bytes, file: str, kind: str = "scenario") -> YamlTree:
+    """Read one YAML document; ScenarioError with the line for anything that is not plain, unambiguous YAML.
+
+    `kind` is what the file is to be, for messages.
+    """
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -44,16 +47,17 @@ def parse_yaml(data: bytes, file: str) -> YamlTree:
         raise ScenarioError(
             file, line, "", f"is not UTF-8 (byte 0x{data[error.start]:02x}); save the file as UTF-8"
         ) from None
-    _refuse_references(text, file)
+    _refuse_references(text, file, kind)
     loader = yaml.SafeLoader(text)
     try:
         node = loader.get_single_node()
         if node is None:
-            raise ScenarioError(file, None, "", "is empty; a scenario starts with `name:`")
+            start = "a scenario starts with `name:`" if kind == "scenario" else f"this is no {kind}"
+            raise ScenarioError(file, None, "", f"is empty; {start}")
         tree = YamlTree(file, None)
         tree.value = _construct(node, (), tree, loader)
     except yaml.MarkedYAMLError as error:
-        raise _syntax_error(error, text, file) from None
+        raise _syntax_error(error, text, file, kind) from None
     except yaml.reader.ReaderError as error:
         line = text[: error.position].count("\n") + 1
         raise ScenarioError(file, line, "", f"has a character that YAML forbids: {error.reason}") from None
@@ -64,8 +68,9 @@ def parse_yaml(data: bytes, file: str) -> YamlTree:
     return tree
 
 
-def _refuse_references(text: str, file: str) -> None:
+def _refuse_references(text: str, file: str, kind: str) -> None:
     """Anchors and aliases hide where a value comes from, so that an error could not name its line."""
+    instead = " (engine.settings is shared by all configs, sweep.axes and sweep.zip vary it)"
     try:
         for token in yaml.scan(text, Loader=yaml.SafeLoader):
             if isinstance(token, yaml.AnchorToken | yaml.AliasToken):
@@ -74,21 +79,21 @@ def _refuse_references(text: str, file: str) -> None:
                     file,
                     token.start_mark.line + 1,
                     f"{mark}{token.value}",
-                    "YAML anchors and aliases are not supported; write the value out "
-                    "(engine.settings is shared by all configs, sweep.axes and sweep.zip vary it)",
+                    "YAML anchors and aliases are not supported; write the value out"
+                    + (instead if kind == "scenario" else ""),
                 )
     except yaml.YAMLError:
         return  # reported with its place by the parser itself
 
 
-def _syntax_error(error: yaml.MarkedYAMLError, text: str, file: str) -> ScenarioError:
+def _syntax_error(error: yaml.MarkedYAMLError, text: str, file: str, kind: str) -> ScenarioError:
     mark = error.problem_mark or error.context_mark
     line = mark.line + 1 if mark else None
     source = text.splitlines()[mark.line] if mark and mark.line < len(text.splitlines()) else ""
     if "\t" in source[: len(source) - len(source.lstrip())] or "'\\t'" in (error.problem or ""):
         return ScenarioError(file, line, "", "has a tab in its indentation; YAML allows spaces only")
     if "expected a single document" in (error.context or ""):
-        return ScenarioError(file, line, "", "holds several YAML documents (`---`); one file is one scenario")
+        return ScenarioError(file, line, "", f"holds several YAML documents (`---`); one file is one {kind}")
     context = f"{error.context}: " if error.context else ""
     return ScenarioError(file, line, "", f"is not valid YAML: {context}{error.problem}")
 

@@ -20,6 +20,7 @@ VOCABULARY = {
     "model_folder",  # hosts and the driver look for a model in the same places
 }  # fmt: skip
 CORE = {
+    "cut_network",
     "audit", "bench_serving", "distribution", "percentile_support", "plan_warnings", "point_state", "rates",
     "saturation", "settled", "acceptance", "attention_rules", "auto_choices", "block_draft_rules", "capacity_rules",
     "cell_size", "command_check", "config_shape", "emulated_memory", "estimate", "gpu_memory", "graph_budget",
@@ -27,14 +28,18 @@ CORE = {
     "model_shape", "pool_budget", "quantization", "weight_budget", "command_template", "config_env", "config_label",
     "dialect", "draw_check", "errors", "extra_body", "faked_check", "diagnosis_page", "failed_lineage",
     "failed_start", "faked_results", "gpu_arch", "host_match", "launch_check", "limits", "lineages", "load_document",
-    "host_report", "host_event", "host_watch", "host_class", "gpu_neighbourhood",
+    "host_report", "raylet_settings", "start_command", "cluster_address", "cluster_file", "cluster_finding",
+    "cluster_check", "cluster_ports", "cluster_template", "host_warnings", "no_cluster",
+    "host_event", "host_watch", "host_class", "gpu_neighbourhood",
     "load_histogram", "load_spread", "metric_names", "metrics", "model_fault", "options", "outcome", "phase_budget",
     "first_cause", "span_check", "span_start",
+    "phase_history",
     "planner", "point_metrics", "point_validity", "ranking", "records", "recovery", "recovery_moves", "remedies",
     "request_columns", "resolved_settings", "rule_terms", "run_configs", "run_repairs", "scenario", "scenario_check",
     "scenario_engine", "server_start", "settings", "sglang_adjustments", "sglang_rules", "speculation_proof",
     "speculation_rules", "state_cache_rules", "sweep_check", "scenario_traffic", "sweep_space", "traffic", "trial",
     "workload_check", "workload_traffic", "yaml_tree",
+    "job_log", "run_result",
 }  # fmt: skip
 # Decisions about a server on its host; whoever does what they say is elsewhere.
 DECISIONS = {"life_event", "life_state", "life_end", "lifecycle"}
@@ -83,11 +88,13 @@ def test_ray_is_known_at_the_edges_only() -> None:
     knowing = {m.relative_to(ROOT).as_posix() for m in MODULES if "ray" in roots(imports(m))}
 
     assert knowing == {
+        "orchestrator/actor_watch.py",
         "orchestrator/cluster.py",
         "orchestrator/ray_connection.py",
         "orchestrator/ray_slot.py",
         "orchestrator/slot_grant.py",
         "orchestrator/ray_ensemble.py",
+        "orchestrator/ray_schema.py",
         "actors/slot_actor.py",
     }
 

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from pathlib import Path
 
+import click
 import jsonschema
 import pytest
 import yaml
-from click.testing import CliRunner
 
+from actors.launch import free_port
 from orchestrator.cli import main
+from orchestrator.cluster_ports import FIXED, SERVER_PORTS, WORKER_PORTS
 from orchestrator.diagnosis_page import diagnosis_page
 from orchestrator.lifecycle_page import lifecycle_page
 from orchestrator.metrics_page import metrics_page
 from orchestrator.outcome import Label
+from orchestrator.raylet_settings import TUNED
 from orchestrator.recovery_page import recovery_page
 from orchestrator.reference_pages import faults_page, rules_page, scenario_page
 from orchestrator.scenario import json_schema
@@ -53,16 +57,73 @@ def test_files_that_pages_name_exist(path: Path) -> None:
     assert [name for name in named if not list(ROOT.glob(name.rstrip("/")))] == []
 
 
+def commands_of(group: click.Group, above: tuple[str, ...] = ()) -> dict[tuple[str, ...], set[str]]:
+    """Every command of ours by its words, with its flags."""
+    found: dict[tuple[str, ...], set[str]] = {}
+    for name, command in group.commands.items():
+        words = (*above, name)
+        if isinstance(command, click.Group):
+            found |= commands_of(command, words)
+        else:
+            flags = {flag for option in command.params for flag in (*option.opts, *option.secondary_opts)}
+            found[words] = {*flags, "--help"}
+    return found
+
+
 @pytest.mark.parametrize("path", PAGES, ids=lambda p: p.name)
 def test_commands_and_flags_that_pages_show_exist(path: Path) -> None:
-    for command, rest in re.findall(
-        r"specsweep (run|plan|hosts|load|rank|diagnose|emulator|schema)\b([^`\n·]*)", path.read_text()
-    ):
-        if command == "emulator":
+    known = commands_of(main)
+    text = path.read_text(encoding="utf-8")
+    calls = re.findall(r"(?:specsweep|-m orchestrator) ([a-z][^`\n·;|]*)", text)
+    for call in calls:
+        words = call.split()
+        name = next((n for n in (tuple(words[:2]), tuple(words[:1])) if n in known), None)
+        if name is None or name == ("emulator",):
             continue
-        known = CliRunner().invoke(main, [command, "--help"]).output
-        for flag in re.findall(r"--[a-z][a-z-]+", rest):
-            assert flag in known, f"{path.name}: specsweep {command} has no {flag}"
+        for flag in re.findall(r"(?<![\w-])--[a-z][a-z-]+", call):
+            assert flag in known[name], f"{path.name}: specsweep {' '.join(name)} has no {flag}"
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda p: p.name)
+def test_commands_at_the_start_of_a_line_exist(path: Path) -> None:
+    names = {words[0] for words in commands_of(main)}
+    called = re.findall(
+        r"(?:`|^    )(?:\S+/)?(?:specsweep|python -m orchestrator) ([a-z][a-z-]+)", path.read_text("utf-8"), re.M
+    )
+
+    assert [name for name in called if name not in names] == []
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda p: p.name)
+def test_links_into_a_page_lead_to_a_heading_there(path: Path) -> None:
+    for file, anchor in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", path.read_text(encoding="utf-8")):
+        page = (path.parent / file if file else path).read_text(encoding="utf-8")
+        headings = {re.sub(r"[^\w -]", "", h.lower()).replace(" ", "-") for h in re.findall(r"^#+ (.+)$", page, re.M)}
+        assert anchor in headings, f"{path.name}: {file} has no heading #{anchor}"
+
+
+def test_ports_that_pages_name_are_those_that_ray_is_given() -> None:
+    """Ports of security.md, but for ssh and those that only Ray's environment sets, are those of a cluster file."""
+    page = (ROOT / "docs/security.md").read_text(encoding="utf-8")
+    table = page[page.index("| port |") : page.index("A firewall that")]
+    named = {int(word) for row in re.findall(r"^\| ([\d, -]+) \|", table, re.M) for word in re.findall(r"\d+", row)}
+
+    assert named - {22, 44217, 44227} == {known.port for known in FIXED} | {*WORKER_PORTS, *SERVER_PORTS}
+
+
+def test_settings_of_ray_that_operations_explains_are_all_that_a_cluster_file_has() -> None:
+    page = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
+    told = dict(re.findall(r"`(RAY_[a-zA-Z_]+)=([\w.]+)`", page))
+
+    assert told == {name: value for name, value in TUNED.items() if name != "RAY_USAGE_STATS_ENABLED"}
+
+
+def test_servers_get_the_ports_that_pages_name() -> None:
+    """Slots look 320 ports apart from 20000 on; 39 of them lie below Linux's own range."""
+    given = inspect.signature(free_port).parameters
+
+    first, spacing = given["base"].default, given["spacing"].default
+    assert (first, first + 39 * spacing - 1) == SERVER_PORTS
 
 
 def test_the_rules_page_is_what_the_rules_say() -> None:

@@ -63,7 +63,19 @@ def text_of(log: bytes) -> str:
     return zstandard.ZstdDecompressor().decompress(log, max_output_size=10_000_000).decode()
 
 
-def test_a_slot_serves_stops_and_hands_its_log_out_once() -> None:
+def test_two_who_ask_for_the_end_at_once_both_wait_for_it() -> None:
+    async def run() -> None:
+        host = slot()
+        ready = await served(host)
+        first, second = await asyncio.gather(host.stop(5.0), host.stop(5.0))
+        assert first == second
+        assert not is_alive(ready.pid)
+        await host.close(1.0)
+
+    asyncio.run(run())
+
+
+def test_a_slot_serves_and_stops_and_tells_the_end_again_to_whoever_has_lost_the_answer() -> None:
     async def run() -> None:
         host = slot()
         assert await host.died() is None
@@ -72,11 +84,11 @@ def test_a_slot_serves_stops_and_hands_its_log_out_once() -> None:
         report = await host.stop(5.0)
         assert (report["exit_code"], report["gpu_free"]) == (-15, None)
         assert not is_alive(ready.pid)
-        assert await host.stop(5.0) == NO_STOP
+        assert await host.stop(5.0) == report
         log = text_of(await host.server_log())
         assert log.startswith(START[0][:40])
         assert "sk-printed" not in log
-        assert await host.server_log() == b""
+        assert text_of(await host.server_log()) == log
         await host.close(1.0)
 
     asyncio.run(run())

@@ -188,7 +188,7 @@ def test_a_run_that_is_dropped_leaves_its_spool_whole(tmp_path: Path) -> None:
     assert sum(batch.num_rows for batch in read_spool(tmp_path / "s.arrows")) > 10
 
 
-def test_a_spool_that_cannot_be_written_ends_the_run_with_its_error(
+def test_a_spool_that_cannot_be_written_costs_the_spool_and_no_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(self: SpoolWriter, batch: Any) -> None:
@@ -196,9 +196,8 @@ def test_a_spool_that_cannot_be_written_ends_the_run_with_its_error(
 
     monkeypatch.setattr(SpoolWriter, "append", full)
     server = ScriptedEndpoint(lambda n, body: native_answer(1))
-    with pytest.raises(ExceptionGroup) as caught:
-        load(server, LoadGenerator(spool_path=tmp_path / "s.arrows"), **closed(1, 100_000))
-    assert caught.value.subgroup(OSError) is not None
+    records, _, _ = load(server, LoadGenerator(spool_path=tmp_path / "s.arrows"), **closed(1, 50))
+    assert len([r for r in records if not r.warmup]) == 50
 
 
 def test_half_of_all_connections_reset_is_told_and_voids_the_point() -> None:

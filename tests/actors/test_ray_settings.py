@@ -25,6 +25,7 @@ def test_settings_are_those_of_ray_and_never_a_secret() -> None:
         "RAY_AUTH_TOKEN": "5ecret",
         "RAY_JOB_CONFIG_JSON_ENV_VAR": '{"env_vars": {"HF_TOKEN": "hf_x"}}',
         "RAY_redis_password": "hunter2",
+        "RAY_object_spilling_config": '{"uri": "s3://key:secret@bucket"}',
         "RAY_JOB_ID": "01000000",
         "HOME": "/root",
     }

@@ -95,13 +95,18 @@ def events(root: Path, kind: str) -> list[dict[str, Any]]:
 
 def assert_whole(root: Path) -> None:
     """QUICK was measured whole: 4 configs x 2 levels, each point once, each request once; all four are ranked."""
-    rows = ds.dataset(root / "dataset/requests").to_table(columns=["point_id", "warmup", "request_index"]).to_pylist()
-    keys = {(r["point_id"], r["warmup"], r["request_index"]) for r in rows}
-    assert len({r["point_id"] for r in rows}) == 8
-    assert len(keys) == len(rows)
-    assert sorted(e["point_id"] for e in events(root, "point_done")) == sorted({r["point_id"] for r in rows})
+    assert_each_once(root, 8)
     ranked = json.loads((root / "ranking.json").read_text())
     assert len(ranked["objectives"]["fast"]["ranking"]) == 4
+
+
+def assert_each_once(root: Path, points: int) -> None:
+    """So many points were measured, each once with each of its requests once, and the journal has the same ones."""
+    rows = ds.dataset(root / "dataset/requests").to_table(columns=["point_id", "warmup", "request_index"]).to_pylist()
+    keys = {(r["point_id"], r["warmup"], r["request_index"]) for r in rows}
+    assert len({r["point_id"] for r in rows}) == points
+    assert len(keys) == len(rows)
+    assert sorted(e["point_id"] for e in events(root, "point_done")) == sorted({r["point_id"] for r in rows})
 
 
 @contextlib.contextmanager

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import resource
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+import pytest
 
 from orchestrator.journal import Journal, finished_work, read_events, replay
 
@@ -69,3 +76,30 @@ def test_a_start_without_an_outcome_is_torn_and_keeps_what_is_known_of_its_serve
     assert [(t.attempt, t.place, t.server) for t in torn.values()] == [
         (2, {"slot": "b"}, {"url": "http://127.0.0.1:1"})
     ]
+
+
+@contextmanager
+def files_end_at(size: int) -> Iterator[None]:
+    """As on a disk with room for so many bytes: what goes further is written in part, then refused."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+
+
+def test_a_line_that_a_full_disk_tore_is_cut_off_at_once_and_the_next_one_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    journal = Journal(path)
+    journal.append("run_started")
+    with files_end_at(path.stat().st_size + 10), pytest.raises(OSError, match="File too large") as refused:
+        journal.append("point_done", point_id="p1", attempt=1)
+    assert refused.value.errno == errno.EFBIG
+    assert path.read_bytes() == b'{"event":"run_started"}\n'
+
+    journal.append("run_ended", complete=False)
+    journal.close()
+    assert [e["event"] for e in read_events(path)] == ["run_started", "run_ended"]

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.outcome import Phase, PhaseFact
-from orchestrator.phase_budget import DEFAULTS, SilenceLimits, bound_s, graph_count, phase_budgets, phase_seconds
+from orchestrator.phase_budget import DEFAULTS, SilenceLimits, bound_s, phase_budgets
+from orchestrator.phase_history import PhaseHistory, Taken, graph_count, phase_seconds
 from orchestrator.server_start import PhaseBudget
 from orchestrator.start_history import PastStart
 
@@ -29,12 +30,12 @@ def start(weights_s: float, graphs_s: float = 20.0, gpu_count: int = 4, **settin
 
 
 def budget(phase: Phase, past: list[PastStart], limits: SilenceLimits = NOTHING_SAID, **settings: Any) -> PhaseBudget:
-    found = phase_budgets(past, settings, limits, gpu_count=4)
+    found = phase_budgets(PhaseHistory(past), settings, limits, gpu_count=4)
     return next(budget for budget in found if budget.phase is phase)
 
 
 def test_without_history_every_phase_has_its_default_and_the_load_that_took_888_s_would_be_no_surprise() -> None:
-    assert {b.phase for b in phase_budgets([], {}, SilenceLimits(), gpu_count=4)} == set(DEFAULTS)
+    assert {b.phase for b in phase_budgets(PhaseHistory(), {}, SilenceLimits(), gpu_count=4)} == set(DEFAULTS)
     no_history = "default, no earlier start is known"
     assert budget(Phase.WEIGHTS, []) == PhaseBudget(Phase.WEIGHTS, 900.0, 600.0, no_history, no_history)
     assert budget(Phase.SERVING, []).silent_s == 120.0
@@ -112,7 +113,7 @@ def test_how_long_earlier_servers_served_says_nothing_about_silence() -> None:
 
 
 def test_the_launch_of_another_kind_of_server_is_all_of_its_start() -> None:
-    found = phase_budgets([], {}, SilenceLimits(), gpu_count=0, other_engine=True)
+    found = phase_budgets(PhaseHistory(), {}, SilenceLimits(), gpu_count=0, other_engine=True)
 
     assert (found[0].phase, found[0].total_s, found[0].silent_s) == (Phase.LAUNCH, 1800.0, 600.0)
 
@@ -126,4 +127,22 @@ def test_a_phase_lasts_until_the_next_begins_and_one_that_the_server_died_in_say
 
 @given(st.lists(st.floats(0.0, 5000.0), min_size=1, max_size=30))
 def test_no_start_that_was_seen_would_be_over_the_bound_that_is_made_of_it(seconds: list[float]) -> None:
-    assert bound_s(seconds) >= max(seconds) + 29.9
+    assert bound_s(Taken(len(seconds), max(seconds))) >= max(seconds) + 29.9
+
+
+def test_what_many_starts_took_is_kept_as_one_number_for_each_number_of_graphs_and_gpus() -> None:
+    past = [
+        start(100.0, 20.0, cuda_graph_max_bs_decode=16),
+        start(90.0, 30.0, cuda_graph_max_bs_decode=16),
+        start(80.0, 40.0, cuda_graph_max_bs_decode=32),
+        start(500.0, 500.0, gpu_count=8),
+    ]
+    history = PhaseHistory(past)
+    now = {"cuda_graph_max_bs_decode": 48}
+
+    assert history.taken(Phase.WEIGHTS, now, 4) == Taken(3, 100.0)
+    assert history.taken(Phase.GRAPH_TARGET, now, 4) == Taken(
+        3, 50.0
+    )  # 30 s for 6 graphs, 40 s for 8, now there are 10
+    assert history.taken(Phase.WEIGHTS, now, 2) == Taken(4, 500.0)
+    assert history.taken(Phase.DRAFT_WEIGHTS, now, 4) is None

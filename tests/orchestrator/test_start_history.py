@@ -10,7 +10,7 @@ from typing import Any
 
 from orchestrator.outcome import Diagnosis, Label, Measured, Phase, PhaseFact, outcome_from_diagnosis
 from orchestrator.paths import RunPaths
-from orchestrator.phase_budget import phase_seconds
+from orchestrator.phase_history import phase_seconds
 from orchestrator.planner import make_plan
 from orchestrator.run_directory import RunDirectory
 from orchestrator.run_tables import Place

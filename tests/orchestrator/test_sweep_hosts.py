@@ -90,6 +90,30 @@ def test_a_slot_that_joins_takes_what_a_lost_one_leaves(tmp_path: Path) -> None:
     assert list(rows_per_point(run.paths).values()) == [5] * 4
 
 
+def test_a_slot_that_comes_while_none_is_left_goes_on_with_the_run(tmp_path: Path) -> None:
+    run = RunDirectory.create(tmp_path / "run", SCENARIO)
+    first, second = slot_on("a"), slot_on("b")
+    first.lose_at = run.plan(SCENARIO, [""]).slots[0][1].trial_id
+    second._pause_s = 0.05  # so that the main thread has nothing to store in between
+    source = Later()
+    asked: list[bool] = []
+
+    def may_give() -> bool:
+        """Asked only while no slot is left; the second one comes when it is asked for the second time."""
+        asked.append(True)
+        if len(asked) == 2:
+            assert source.run is not None
+            assert source.run.join(second)
+        return True
+
+    source.may_give = may_give  # type: ignore[method-assign]
+    result = sweep(run, [first], source)
+    run.close(complete=result.complete)
+
+    assert result.complete
+    assert (len(first.launched), len(second.launched)) == (2, 3)
+
+
 def test_without_a_slot_the_run_waits_says_so_and_ends_incomplete_when_none_comes(tmp_path: Path) -> None:
     run = RunDirectory.create(tmp_path / "run", SCENARIO)
     slot = slot_on("a")
@@ -287,13 +311,13 @@ def test_a_queue_gives_every_trial_once_and_only_to_slots_of_its_class(data: st.
 
 
 def test_a_slot_without_trials_of_its_own_takes_from_the_one_with_most_left() -> None:
-    plan = make_plan(small_scenario(sweep={"axes": {"speculative_num_steps": list(range(9))}}), 3)
+    axes = {"speculative_num_steps": list(range(9)), "max_running_requests": [8, 16, 24, 32, 40]}
+    plan = make_plan(small_scenario(sweep={"axes": axes}), 3)
     queue = TrialQueue(plan, ["a", "b", "c"])
     fourth = queue.join("d")
     left = {i: list(trials) for i, trials in enumerate(plan.slots)}
-    for _ in range(9):
+    for _ in range(13):  # so that eight for each slot are left, and it is not yet the end
         most = max(left, key=lambda i: (sum(t.estimated_s for t in left[i]), -i))
         trial = queue.take(fourth)
         assert trial is left[most].pop()
         queue.done(fourth)
-    assert queue.take(fourth) is None

@@ -1,0 +1,55 @@
+"""`specsweep fetch`: the directory of a run that was a job, copied here by a small job that writes it to its log."""
+
+from __future__ import annotations
+
+import secrets
+import shlex
+from pathlib import Path
+
+from rich.console import Console
+
+from orchestrator.errors import BadInput, SpecsweepError
+from orchestrator.job_client import JobClient
+from orchestrator.job_follow import wait_for_end
+from orchestrator.job_log import told_by
+from orchestrator.job_package import own_package
+from orchestrator.run_archive import unpack
+from orchestrator.submit_command import client_of, talk
+
+
+def fetch(job_id: str, address: str | None, to: Path, *, with_logs: bool, python: str, console: Console) -> None:
+    """Copy the run of a job below a folder. BadInput if the job has no run directory."""
+    client = client_of(address)
+    job = talk(client.job(job_id))
+    run_dir = told_by(talk(client.log(job_id))).run_dir or job.metadata.get("run_dir")
+    if run_dir is None:
+        raise BadInput(f"job {job_id} has told no run directory; was it a run of Specsweep?")
+    fetch_run(client, run_dir, to, console, python, with_logs=with_logs)
+
+
+def fetch_run(
+    client: JobClient, run_dir: str, to: Path, console: Console, python: str, *, with_logs: bool = False
+) -> None:
+    """Copy a run directory of the head below a folder."""
+    console.print(f"Copying {run_dir} ...", soft_wrap=True, markup=False)
+    root = unpack(talk(_lines(client, run_dir, python, with_logs=with_logs)), to)
+    console.print(f"Run: {root}", soft_wrap=True, markup=False)
+
+
+async def _lines(client: JobClient, run_dir: str, python: str, *, with_logs: bool) -> list[str]:
+    package = own_package()
+    words = [python, "-m", "orchestrator", "send-run", run_dir, *(["--logs"] if with_logs else [])]
+    job_id = await client.submit(
+        {
+            "entrypoint": f"exec {shlex.join(words)}",
+            "submission_id": f"specsweep-fetch-{secrets.token_hex(6)}",
+            "runtime_env": {"working_dir": await client.upload(package.name, package.data)},
+        }
+    )
+    end = await wait_for_end(client, job_id, poll_s=0.5)
+    log = await client.log(job_id)
+    await client.forget(job_id)
+    if end.job.status != "SUCCEEDED":
+        last = log.strip().splitlines()[-1:] or [end.job.message]
+        raise SpecsweepError(f"{run_dir} cannot be copied from the head: {last[0]}")
+    return log.splitlines()

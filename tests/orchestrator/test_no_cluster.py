@@ -1,0 +1,36 @@
+"""What a user is told when a cluster cannot be joined; the words are those that Ray 2.60 printed."""
+
+from __future__ import annotations
+
+import pytest
+
+from orchestrator.no_cluster import no_cluster
+
+WRONG_TOKEN = (
+    "[2026-11-30 05:39:08,627 W 447 447] gcs_client.cc:210: Failed to get cluster ID from GCS server: Unauthenticated: "
+    "RPC error: InvalidAuthToken: Authentication token is missing or incorrect"
+)
+
+
+@pytest.mark.parametrize(
+    ("told", "todo"),
+    [
+        (WRONG_TOKEN, "This machine has another token than the cluster, or none"),
+        ("Failed to connect to Ray cluster at 10.77.0.10:6379", "Ray takes drivers on hosts of the cluster only"),
+        (
+            "validate_socket_filename failed: AF_UNIX path length cannot exceed 107 bytes: /a/b",
+            "set TMPDIR to a folder",
+        ),
+        ("ConnectionRefusedError: [Errno 111] Connection refused", "Start one with `ray up ray_cluster.yaml`"),
+        ("", "Start one with `ray up ray_cluster.yaml`"),
+    ],
+)
+def test_what_to_do_follows_from_what_ray_said(told: str, todo: str) -> None:
+    said = no_cluster("10.77.0.10:6379", told)
+
+    assert said.startswith(f"no Ray cluster at --address 10.77.0.10:6379: {told or 'no answer'}\n")
+    assert todo in said
+
+
+def test_the_last_line_of_what_ray_printed_is_kept() -> None:
+    assert no_cluster("auto", "first\nlast\n").splitlines()[0] == "no Ray cluster at --address auto: last"

@@ -1,0 +1,71 @@
+"""What a run tells where there is no terminal: a log that can be read, however many slots there are."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+from rich.console import Console
+
+from orchestrator.job_log import JobProgress, told_by
+from orchestrator.outcome import Phase
+from orchestrator.planner import make_plan
+from orchestrator.progress import Progress
+from orchestrator.server_start import StartProgress
+from orchestrator.trial_run import PointEnded, TrialBegan
+from tests.fakes.slot import report
+from tests.orchestrator.scenarios import small_scenario
+
+PLAN = make_plan(small_scenario(), 1)
+
+
+def quiet() -> Console:
+    return Console(file=io.StringIO(), width=400)
+
+
+def lines(console: Console) -> list[str]:
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue().splitlines()
+
+
+def test_routine_lines_are_rationed_and_those_left_out_are_counted() -> None:
+    now, said = [0.0], quiet()
+    shown = Progress(PLAN, ["host/0"], said, clock=lambda: now[0])
+    point = PLAN.trials[0].points[0]
+    for _ in range(100):
+        shown.saw("host/0", PointEnded(point, 1, report(point, 10), ""))
+    assert len(lines(said)) == 40
+
+    now[0] = 50.0
+    for _ in range(100):
+        shown.saw("host/0", PointEnded(point, 1, report(point, 10), ""))
+    shown.say_summary()
+
+    assert len(lines(said)) == 51
+    assert lines(said)[-1] == (
+        "00:50 progress  0 of 3 trials, 200 of 6 points, 0 infeasible, 0 failed, 50 s; 150 lines not shown"
+    )
+
+
+def test_a_summary_says_what_the_slots_do_and_is_read_by_status() -> None:
+    said = quiet()
+    shown = Progress(PLAN, [f"host/{i}" for i in range(6)], said, clock=lambda: 0.0)
+    for i in range(6):
+        shown.saw(f"host/{i}", TrialBegan(PLAN.trials[0], 1, ""))
+    shown.saw("host/0", replace(StartProgress("t", Phase.WEIGHTS, 412.0), done=3, total=12))
+    shown.say_summary()
+
+    (summary,) = lines(said)
+    assert "; host/0 speculative_num_steps=" in summary
+    assert ": starting: weights 3/12; host/1 " in summary
+    assert summary.endswith("; and 2 more slots")
+    assert told_by(summary).progress == JobProgress(0, 3, 0, 6)
+    assert not any(ord(c) < 32 for c in summary)
+
+
+def test_the_last_line_tells_how_far_the_run_came() -> None:
+    said = quiet()
+    with Progress(PLAN, ["host/0"], said, clock=lambda: 0.0):
+        pass
+
+    assert lines(said) == ["00:00 progress  0 of 3 trials, 0 of 6 points, 0 infeasible, 0 failed, 0 s"]
