@@ -53,6 +53,26 @@ _QUIET = {
 }
 
 
+# `ray start` gives its raylet 30 s to register and no more, which is little on a machine that does much else.
+_PATIENT_RAY = """
+import sys, time
+from ray._private import services
+ask = services.get_node
+def get_node(*arguments):
+    until = time.monotonic() + 90
+    while True:
+        try:
+            return ask(*arguments)
+        except RuntimeError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.2)
+services.get_node = get_node
+from ray.scripts.scripts import main
+sys.exit(main())
+"""
+
+
 def why_impossible() -> str | None:
     """Why this machine cannot have such a rig; None if it can."""
     if os.getuid() != 0:
@@ -235,7 +255,7 @@ class HostRig:
             ]  # fmt: skip
         labels = ",".join(f"{k}={v}" for k, v in host.labels.items())
         return self.popen(
-            host, sys.executable, "-m", "ray.scripts.scripts", "start", *own, f"--node-ip-address={host.address}",
+            host, sys.executable, "-c", _PATIENT_RAY, "start", *own, f"--node-ip-address={host.address}",
             f"--num-gpus={host.gpus}", f"--num-cpus={self._cpus}", "--object-store-memory=104857600",
             f"--temp-dir={host.folder}/tmp/ray", f"--labels={labels}", "--disable-usage-stats",
         )  # fmt: skip
