@@ -70,4 +70,4 @@ def test_what_has_to_be_alone_waits_until_all_else_is_done() -> None:
     assert broken is not None
     queue.done(0, HandedBack(broken, Kind.ALONE))
 
-    assert [taken(queue, slot) for slot in (1, 0)] == ["c", "a"]
+    assert [taken(queue, slot) for slot in (1, 0)] == ["a", "c"]
