@@ -162,16 +162,16 @@ class TrialQueue:
                 self._changed.wait(timeout=1.0)
 
     def _next(self, slot: int, share: _Share) -> Trial | None:
-        trial = share.take(slot, self._count_of(self._classes[slot]))
-        if trial is not None:
-            return trial
+        """What broke elsewhere is first: begun last of all, it would be waited for. What has to be alone is last."""
         for i, (back, broke_on) in enumerate(share.handed_back):
-            if back.how is Kind.ALONE and not self._busy:
-                self._alone = True
-                return share.handed_back.pop(i)[0].trial
             if back.how is not Kind.ALONE and self._may_take(slot, broke_on):
                 return share.handed_back.pop(i)[0].trial
-        return None
+        trial = share.take(slot, self._count_of(self._classes[slot]))
+        alone = [i for i, (back, _) in enumerate(share.handed_back) if back.how is Kind.ALONE]
+        if trial is None and alone and not self._busy:
+            self._alone = True
+            return share.handed_back.pop(alone[0])[0].trial
+        return trial
 
     def _count_of(self, host_class: str) -> int:
         return sum(self._classes[s] == host_class for s in self._alive)

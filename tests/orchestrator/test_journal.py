@@ -103,3 +103,20 @@ def test_a_line_that_a_full_disk_tore_is_cut_off_at_once_and_the_next_one_is_who
     journal.append("run_ended", complete=False)
     journal.close()
     assert [e["event"] for e in read_events(path)] == ["run_started", "run_ended"]
+
+
+def test_of_a_trial_that_has_ended_its_servers_account_is_not_kept_in_memory_and_what_hosts_did_is(
+    tmp_path: Path,
+) -> None:
+    journal = Journal(tmp_path / "journal.jsonl")
+    journal.note("trial_started", trial_id="t", attempt=1, place={})
+    journal.note("server_ready", trial_id="t", server={"resolved": {"large": "account"}})
+    assert replay(read_events(tmp_path / "journal.jsonl")).begun["t"].server == {"resolved": {"large": "account"}}
+
+    journal.append("trial_ended", trial_id="t", config_id="c", outcome="measured")
+    journal.append("host_lost", host="h1", at="", reason="", slots=[])
+    journal.close()
+    state = replay(read_events(tmp_path / "journal.jsonl"))
+
+    assert (state.begun["t"].ended, state.begun["t"].server) == (True, None)
+    assert [event["host"] for event in state.of_hosts] == ["h1"]

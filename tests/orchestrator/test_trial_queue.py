@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from orchestrator.planner import Plan, point_specs
+from orchestrator.remedies import Kind
 from orchestrator.trial import EngineConfig, LoadLevel, Point, Trial
-from orchestrator.trial_queue import TrialQueue
+from orchestrator.trial_queue import HandedBack, TrialQueue
 from tests.orchestrator.scenarios import small_scenario
 
 
@@ -51,3 +52,22 @@ def test_what_a_repeat_took_counts_for_those_that_wait_and_not_what_was_estimate
     queue.learn(trial("a-earlier", 10, 1), 99.0)
 
     assert [taken(queue, 0) for _ in range(4)] == ["a0", "a1", "b0", "a2"]
+
+
+def test_what_broke_on_one_host_is_begun_on_another_before_anything_new() -> None:
+    queue = queue_of((trial("a", 10, 1), trial("b", 50, 2)), (trial("c", 20, 3), trial("d", 40, 4)))
+    broken = queue.take(0)
+    assert broken is not None
+    queue.done(0, HandedBack(broken, Kind.ELSEWHERE))
+
+    assert taken(queue, 0) == "d"  # the host it broke on goes on with others
+    assert taken(queue, 1) == broken.trial_id == "b"
+
+
+def test_what_has_to_be_alone_waits_until_all_else_is_done() -> None:
+    queue = queue_of((trial("a", 10, 1),), (trial("c", 20, 3),))
+    broken = queue.take(0)
+    assert broken is not None
+    queue.done(0, HandedBack(broken, Kind.ALONE))
+
+    assert [taken(queue, slot) for slot in (1, 0)] == ["a", "c"]
