@@ -85,7 +85,16 @@ def _start(options: Sequence[str], *, is_head: bool) -> str:
     ports = [f"--{known.option}={known.port}" for known in FIXED if is_head or not known.head_only]
     ports += [f"--min-worker-port={WORKER_PORTS[0]}", f"--max-worker-port={WORKER_PORTS[1]}"]
     store = f"--object-store-memory={OBJECT_STORE_BYTES}"
-    words = [*settings, f"{VENV}/bin/ray start", *options, *ports, store, "--disable-usage-stats"]
+    # A job's command is run with this PATH: `python` in it is that of the environment.
+    words = [
+        f"PATH={VENV}/bin:$PATH",
+        *settings,
+        f"{VENV}/bin/ray start",
+        *options,
+        *ports,
+        store,
+        "--disable-usage-stats",
+    ]
     return f"ulimit -n {OPEN_FILES}; {' '.join(words)}"
 
 

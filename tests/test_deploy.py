@@ -103,6 +103,7 @@ def test_units_start_ray_with_our_settings_limits_and_ports(role: str) -> None:
     env = dict(value.split("=", 1) for value in told["Environment"])
 
     assert {name: env[name] for name in TUNED} == TUNED
+    assert env["PATH"].startswith("/opt/specsweep/bin:")  # where a job finds `python`
     assert told["LimitNOFILE"] == [str(OPEN_FILES)]
     assert (told["Nice"], told["OOMScoreAdjust"]) == (["0"], ["0"])
     assert {k.option: options.get(k.option) for k in FIXED if role == "head" or not k.head_only} == {

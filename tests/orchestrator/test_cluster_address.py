@@ -6,7 +6,7 @@ import ipaddress
 import socket
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.cluster_address import address_fault, is_example, same_host
@@ -20,11 +20,13 @@ def usable(address: ipaddress.IPv4Address) -> bool:
     )
 
 
+@settings(deadline=None)
 @given(st.ip_addresses(v=4))
 def test_every_ipv4_address_that_a_host_may_have_is_taken_and_no_other(address: ipaddress.IPv4Address) -> None:
     assert (address_fault(str(address)) is None) == usable(address)
 
 
+@settings(deadline=None)
 @given(st.ip_addresses(v=6))
 def test_no_ipv6_address_is_taken_because_ray_cannot_look_it_up(address: ipaddress.IPv6Address) -> None:
     assert "IPv6" in (address_fault(str(address)) or "")
@@ -36,6 +38,7 @@ def test_what_ray_calls_for_an_address_knows_no_ipv6() -> None:
         socket.gethostbyname("2001:db8::1")
 
 
+@settings(deadline=None)
 @given(st.text(alphabet="0123456789.", min_size=1, max_size=20))
 def test_numbers_and_dots_are_an_address_or_nothing(text: str) -> None:
     try:

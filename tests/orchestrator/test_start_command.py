@@ -30,7 +30,7 @@ def test_only_what_the_shell_exports_to_ray_counts(command: str, env: dict[str, 
 
 
 def test_options_are_read_as_ray_reads_them() -> None:
-    command = """ray start --head --port=6379 --dashboard-port 8265 --labels="a,host=$(hostname -s)" --block"""
+    command = """ray start --head --port=6379 --dashboard-port 8265 --labels="a=b,host=$(hostname -s)" --block"""
 
     assert ray_start_in(command) == RayStart(
         {},
