@@ -32,7 +32,7 @@ demo-llamacpp: $(RUNTIME)
 
 # What compares speeds with figures, keeps a schedule, or has the test cluster's addresses for itself.
 ALONE := tests/integration/test_demo.py tests/integration/test_report_b.py tests/integration/test_other_server.py \
-  tests/integration/test_killed_parts.py tests/actors/test_loadgen.py
+  tests/integration/test_killed_parts.py tests/integration/test_lost_hosts.py tests/actors/test_loadgen.py
 # Whole runs wait more than they compute, and so do unit tests with servers: more of them than there are cores.
 BESIDE := -m 'not real' $(addprefix --ignore ,$(ALONE)) --dist loadfile
 

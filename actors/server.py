@@ -6,6 +6,7 @@ What is decided about it is in actors/lifecycle.py; what is done about that, in 
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 import time
@@ -233,7 +234,7 @@ class Server:
             try:
                 line.guarded = await asyncio.to_thread(boot, command, spec, log_path, grace_s)
             except OSError as error:
-                return Diagnosis(Label.UNKNOWN, Phase.LAUNCH, f"the guard could not be started: {error}")
+                return Diagnosis(label_of(error), Phase.LAUNCH, f"the guard could not be started: {error}")
         around = command.around
         await line.feed(LaunchBegan(time.monotonic(), _BOOT_S + around.begin_s + around.end_s))
         return None
@@ -276,3 +277,8 @@ class Server:
         diagnosis = await line.diagnosis(verdict)
         diagnosis = replace(diagnosis, evidence=conceal(diagnosis.evidence, self._secrets))
         return ServerDied(self._spec.trial_id, diagnosis, self._timeline.phases, line.lived_s)
+
+
+def label_of(error: OSError) -> Label:
+    """Why something could not be begun on a host: for want of room there, or for what nobody has foreseen."""
+    return Label.SHM_OR_DISK if error.errno in {errno.ENOSPC, errno.EDQUOT} else Label.UNKNOWN

@@ -13,7 +13,7 @@ from actors.container import container_runtime
 from actors.launch import free_port, shown_command
 from actors.process_identity import ticks_now
 from actors.run_lease import LeaseHolder, scratch_dir
-from actors.server import NOTHING_SEEN, Server
+from actors.server import NOTHING_SEEN, Server, label_of
 from actors.slot_gpus import SlotGpus
 from actors.span_network import rendezvous
 from orchestrator.errors import ClusterRefusal
@@ -104,7 +104,7 @@ class SlotHost:
         except ClusterRefusal as error:
             refused = Diagnosis(Label.PORT_IN_USE, Phase.LAUNCH, str(error))
         except OSError as error:
-            refused = Diagnosis(Label.UNKNOWN, Phase.LAUNCH, f"the launch could not be prepared: {error}")
+            refused = Diagnosis(label_of(error), Phase.LAUNCH, f"the launch could not be prepared: {error}")
         if refused is not None:
             self._server = None if self._server is server else self._server
             yield ServerDied(spec.trial_id, refused, (), 0.0)
