@@ -55,7 +55,8 @@ def _actor(scene: Scene) -> list[psutil.Process]:
 
 
 def _driver(scene: Scene) -> list[psutil.Process]:
-    return inner(scene.driver)
+    """With the process that waits for it, which stops when it does."""
+    return [*inner(scene.driver), psutil.Process(scene.driver.pid)]
 
 
 def _raylet(scene: Scene) -> list[psutil.Process]:
