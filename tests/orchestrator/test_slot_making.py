@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, cast
 
 from orchestrator.host_match import HostFacts, SlotPlace
@@ -20,10 +20,12 @@ REPORT = HostReport(
 
 
 class Grant:
-    """Ray gave it these GPUs."""
+    """Ray gave it these GPUs, all on one host: it is its own only seat."""
 
     def __init__(self, host: HostFacts, number: int, *gpus: str) -> None:
         self.place = SlotPlace(host, number, host)
+        self.host = host
+        self.seats = [self]
         self.given = gpus
         self.dealt: tuple[str, ...] | None = None
         self.starts = 0
@@ -44,7 +46,7 @@ class Grant:
     def use_gpus(self, gpu_ids: tuple[str, ...]) -> None:
         self.dealt = gpu_ids
 
-    def slot(self, engine: str, facts: SlotFacts) -> Any:
+    def slot(self, engine: str, facts: SlotFacts, of_ranks: Sequence[SlotFacts]) -> Any:
         return facts
 
 
