@@ -25,6 +25,7 @@ class Grant:
     def __init__(self, host: HostFacts, number: int, *gpus: str) -> None:
         self.place = SlotPlace(host, number, host)
         self.host = host
+        self.name = f"{host.name}/{number}"
         self.seats = [self]
         self.given = gpus
         self.dealt: tuple[str, ...] | None = None
