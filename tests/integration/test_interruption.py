@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import signal
 import subprocess
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import pytest
 
+from actors.gpu_ledger import LEDGER_VARIABLE, GpuLedger
 from benchmarks.kill_rig import KillRig
 from tests.integration.programs import assert_whole, events, marked_processes, run, start, wait_until
 
@@ -26,6 +28,14 @@ class Interrupted:
     complained: str
     left: list[str]
     points: int
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _hosts_of_one_class(ledger: GpuLedger) -> Iterator[None]:
+    """Embedded or not, all hosts here have the GPUs of one ledger: results of other hosts would not be added to."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv(LEDGER_VARIABLE, str(ledger.folder))
+        yield
 
 
 @pytest.fixture(scope="module")
