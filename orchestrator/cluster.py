@@ -11,7 +11,7 @@ from typing import Any
 
 from orchestrator.errors import ClusterRefusal
 from orchestrator.host_class import class_lines, classes_of_run
-from orchestrator.host_match import GpuPlace, HostFacts, SlotPlace
+from orchestrator.host_match import GpuPlace, HostFacts, SlotPlace, told_apart
 from orchestrator.ray_slot import CALL_S, RaySlot
 from orchestrator.scenario import Slots
 from orchestrator.slot_grant import GROUP_PREFIX, SlotGrant
@@ -41,7 +41,7 @@ class Cluster:
         """Living hosts with their resources and labels."""
         import ray
 
-        return [
+        living = [
             HostFacts(
                 node_id=node["NodeID"],
                 address=node["NodeManagerAddress"],
@@ -54,6 +54,7 @@ class Cluster:
             for node in ray.nodes()
             if node["Alive"]
         ]
+        return told_apart(living)
 
     def gpu_states(self, host: HostFacts) -> list[dict[str, Any]] | None:
         """GPUs of a host and the processes on them, asked there; None where no NVIDIA driver answers."""
@@ -71,8 +72,10 @@ class Cluster:
         except (ray.exceptions.RayError, RuntimeError, ConnectionError):
             return None
 
-    def _hosts_or_none(self) -> list[HostFacts]:
-        return self.living() or []
+    def _unlost_hosts(self) -> list[HostFacts]:
+        """Living hosts without those that were lost too often: no load goes there either."""
+        source = self.source
+        return [h for h in self.living() or [] if source is None or not source.is_quarantined(h)]
 
     def death_of(self, node_id: str) -> str:
         """What ended a node, as Ray tells it."""
@@ -95,7 +98,7 @@ class Cluster:
         ClusterRefusal, with wanted and available, if the cluster cannot hold them, is busy, or has no fitting host.
         """
         self._wanted = slots
-        self._maker = maker = SlotMaker(self._run_id, slots, engine, runtime, self.ask_each, self._hosts_or_none)
+        self._maker = maker = SlotMaker(self._run_id, slots, engine, runtime, self.ask_each, self._unlost_hosts)
         self.source = source = ClusterSlots(self, slots, timeout_s, may_join=self._address != "local")
         made, failed, waiting = source.first()
         if not made:
@@ -123,7 +126,7 @@ class Cluster:
         """Ask Ray for what a slot needs."""
         assert self._wanted is not None
         self._nodes |= {host.node_id for host in (*place.hosts, place.load_host)}
-        return SlotGrant(self._run_id, self._wanted, place, self._hosts_or_none)
+        return SlotGrant(self._run_id, self._wanted, place, self._unlost_hosts)
 
     def make(self, grants: Sequence[Grant]) -> list[Made]:
         """Slots in what was granted."""

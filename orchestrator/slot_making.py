@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -36,12 +37,14 @@ class SlotMaker:
         self._ask_each = ask_each
         self._living = living
         self._reports: dict[str, HostReport | None] = {}
+        self._preparing = threading.Lock()
         self.classes: tuple[str, ...] | None = None
         self.leftovers: list[str] = []
 
     def make(self, grants: Sequence[SlotGrant]) -> list[Made]:
         """The slots of these grants, in their order; those of one host at the same time, so that GPUs can be dealt."""
-        silent = self._prepare([h for g in grants for h in (*g.place.hosts, g.place.load_host)])
+        with self._preparing:  # hosts that join together may share a load host
+            silent = self._prepare([h for g in grants for h in (*g.place.hosts, g.place.load_host)])
         made: dict[int, Made] = {}
         fit: list[SlotGrant] = []
         for grant in grants:

@@ -31,7 +31,7 @@ CORE = {
     "host_report", "raylet_settings", "start_command", "cluster_address", "cluster_file", "cluster_finding",
     "cluster_check", "cluster_ports", "cluster_template", "host_warnings", "no_cluster",
     "host_event", "host_watch", "host_class", "gpu_neighbourhood",
-    "load_histogram", "load_spread", "metric_names", "metrics", "model_fault", "options", "outcome", "phase_budget",
+    "load_clocks", "load_histogram", "load_spread", "metric_names", "metrics", "model_fault", "options", "outcome", "phase_budget",
     "first_cause", "span_check", "span_start",
     "phase_history",
     "planner", "point_metrics", "point_validity", "ranking", "records", "recovery", "recovery_moves", "remedies",
