@@ -74,7 +74,9 @@ def test_a_driver_that_dies_while_it_reopens_a_run_leaves_the_classes_of_its_hos
     assert set(written) == {("4x A", "8x B")}  # at every moment
 
 
-def test_no_slot_starts_another_server_once_nothing_can_be_stored(tmp_path: Path) -> None:
+def test_no_slot_starts_another_server_once_nothing_can_be_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     scenario = small_scenario()
     run = RunDirectory.create(tmp_path / "run", scenario)
     slot = FakeSlot("s0")
@@ -86,7 +88,7 @@ def test_no_slot_starts_another_server_once_nothing_can_be_stored(tmp_path: Path
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    run.end_point = full  # type: ignore[method-assign]
+    monkeypatch.setattr(run, "end_point", full)
     slot.on_point = lambda point: None if len(slot.measured) == 1 else cast(None, failed.wait(10))
     with pytest.raises(OSError, match="No space left"):
         sweep.run()
