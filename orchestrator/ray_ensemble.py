@@ -95,10 +95,10 @@ class RayEnsemble:
             return ray.get(next(self._streams[member]), timeout=_FETCH_S)
         except StopIteration:
             del self._streams[member]
-        except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError) as error:
-            self._lose(member, first_line(error))
         except ray.exceptions.RayTaskError as error:
             self._lose(member, f"{type(error.cause).__name__}: {error.cause}")
+        except ray.exceptions.RayError as error:  # also what was lost with the object store of its host
+            self._lose(member, first_line(error))
         return None
 
     def _lose(self, member: int, why: str) -> None:

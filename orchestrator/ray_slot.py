@@ -118,11 +118,11 @@ class RaySlot:
         for item in ensemble.items(point.spec):
             cut.count(item)
             yield item
-        if ensemble.fault is not None:
-            raise ensemble.fault
         for member in ensemble.lost:
             yield from self._from_spool(point, attempt, member, ensemble.taken[member])
             self._replace_load(member)
+        if ensemble.fault is not None:
+            raise ensemble.fault
         if ensemble.lost:
             member, why = next(iter(ensemble.lost.items()))
             raise TrialBroken(f"load actor {member + 1} of {processes} was lost: {self.facts.name}: {why}")
@@ -182,10 +182,10 @@ class RaySlot:
                 item = ray.get(next(stream), timeout=CALL_S)
             except StopIteration:
                 return
-            except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError) as error:
-                raise SlotLost(f"{self.facts.name}: {first_line(error)}") from error
             except ray.exceptions.RayTaskError as error:
                 raise TrialBroken(_cause(error)) from error
+            except ray.exceptions.RayError as error:  # also what was lost with the object store of its host
+                raise SlotLost(f"{self.facts.name}: {first_line(error)}") from error
             yield item
 
     def _ask(self, method: str, *arguments: Any, timeout_s: float) -> Any:
@@ -201,10 +201,10 @@ class RaySlot:
                 if time.monotonic() > deadline:
                     raise SlotLost(f"{self.facts.name}: {first_line(error)}") from error
                 time.sleep(_AGAIN_S)
-            except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError) as error:
-                raise SlotLost(f"{self.facts.name}: {first_line(error)}") from error
             except ray.exceptions.RayTaskError as error:
                 raise TrialBroken(_cause(error)) from error
+            except ray.exceptions.RayError as error:
+                raise SlotLost(f"{self.facts.name}: {first_line(error)}") from error
 
     def died(self, load: LoadSeen) -> ServerDied | None:
         found: ServerDied | None = self._ask("died", load, timeout_s=CALL_S + DIED_S)

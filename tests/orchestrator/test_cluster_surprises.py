@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
 from collections.abc import Callable, Collection, Sequence
@@ -18,6 +19,7 @@ from actors.load_member import Place, Release
 from orchestrator import run_directory, run_sweep
 from orchestrator.actor_watch import ActorWatch
 from orchestrator.cluster import Cluster
+from orchestrator.errors import ClusterRefusal
 from orchestrator.host_match import HostFacts, SlotPlace, told_apart
 from orchestrator.load_clocks import clock_note, offset_ns
 from orchestrator.paths import write_whole
@@ -218,6 +220,24 @@ def test_being_stopped_again_while_servers_are_stopped_changes_nothing() -> None
     run_sweep._close_quietly(cast(Any, SimpleNamespace(close=close)))
     assert ended == ["all"]
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.parametrize(
+    ("answers", "told"),
+    [
+        ([], "h1 does not answer: it is gone. See `specsweep hosts`."),
+        ([(host("h1", "10.0.0.1"), ConnectionError("worker died\ntrace"))], "h1 does not answer: worker died. See"),
+    ],
+)
+def test_a_host_that_leaves_while_it_is_asked_about_its_gpus_is_told_and_its_memory_is_unknown(
+    monkeypatch: pytest.MonkeyPatch, answers: list[tuple[HostFacts, Any]], told: str
+) -> None:
+    cluster, left = Cluster("run", "10.0.0.9:6379"), host("h1", "10.0.0.1")
+    monkeypatch.setattr(cluster, "hosts", lambda: [left])
+    monkeypatch.setattr(cluster, "ask_each", lambda *_, **__: answers)
+    assert cluster.gpu_states(left) is None
+    with pytest.raises(ClusterRefusal, match=re.escape(told)):
+        cluster.host_places()[0].ask(print)
 
 
 class Answers:
