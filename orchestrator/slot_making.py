@@ -37,6 +37,7 @@ class SlotMaker:
         self._ask_each = ask_each
         self._living = living
         self._reports: dict[str, HostReport | None] = {}
+        self._unreported: set[str] = set()
         self._preparing = threading.Lock()
         self.classes: tuple[str, ...] | None = None
         self.leftovers: list[str] = []
@@ -101,6 +102,11 @@ class SlotMaker:
             else:
                 self.leftovers += [f"{host.name}: {line}" for line in lines or ()]
         for host, report in self._ask_each(host_report, nodes=new.keys() - silent.keys()):
+            if isinstance(report, Exception) and host.node_id not in self._unreported:
+                # Without it the host would be of a class of its own for the whole run: it is asked once more.
+                self._unreported.add(host.node_id)
+                silent[host.node_id] = f"it does not tell what it is: {next(iter(str(report).splitlines()), '')}"
+                continue
             self._reports[host.node_id] = None if isinstance(report, Exception) else report
         silent |= dict.fromkeys(new.keys() - silent.keys() - self._reports.keys(), "it is gone")
         return silent
