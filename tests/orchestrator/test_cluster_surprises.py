@@ -142,22 +142,6 @@ def test_hosts_are_looked_at_again_after_a_look_that_failed(monkeypatch: pytest.
     assert run.told == [("host_joined", "bb")]
 
 
-def test_looking_ends_when_nothing_can_be_seen_for_long_and_that_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orchestrator.slot_source.LOOK_S", 0.001)
-    cluster = FakeCluster(gpu_host("a"))
-    source, run, _ = source_of(cluster)
-
-    def broken() -> list[HostFacts]:
-        raise TimeoutError("nobody answers")
-
-    cluster.living = broken  # type: ignore[method-assign]
-    source.begin(run)
-    assert source._thread is not None
-    source._thread.join(10)
-    assert run.told == [("hosts_unseen", "")]
-    assert not source.may_give()
-
-
 def test_a_slot_whose_host_is_lost_while_it_is_made_does_not_take_part() -> None:
     cluster = FakeCluster(gpu_host("a"))
     source, run, _ = source_of(cluster)
