@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
@@ -51,6 +52,10 @@ class LoadHost:
                     yield item
         finally:
             self._running = None
+
+    async def clock(self) -> int:
+        """The host's wall clock in ns."""
+        return time.time_ns()
 
     async def release(self, place: Place, value: Any) -> None:
         """All who offer the running point are at a place."""

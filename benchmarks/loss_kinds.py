@@ -79,12 +79,13 @@ def _free(folder: str) -> Callable[[Scene], None]:
 
 
 def _fill_store(scene: Scene) -> None:
-    """Somebody else fills the object stores of the hosts that send load, for 15 s."""
+    """Somebody else fills the object stores (100 MiB) of the hosts that send load, for 15 s, with what cannot leave."""
     words = (
         "import ray, time; ray.init(log_to_driver=False, logging_level='ERROR'); held = []\n"
         "@ray.remote(num_cpus=0)\nclass Hog:\n"
         "    def hold(self):\n        import numpy\n"
-        "        self.held = [ray.put(numpy.zeros(1 << 20, dtype='u1')) for _ in range(95)]\n"
+        "        refs = (ray.put(numpy.zeros(1 << 20, dtype='u1')) for _ in range(120))\n"
+        "        self.held = [(ref, ray.get(ref)) for ref in refs]  # what is in use cannot be spilled\n"
         "hogs = [Hog.options(label_selector={'host': h}).remote() for h in ('h0', 'h3')]\n"
         "ray.get([h.hold.remote() for h in hogs], timeout=30); time.sleep(15)"
     )

@@ -28,6 +28,11 @@ class ActorWatch:
             self._call = self._actor.stay.remote()
         return self._call
 
+    def renew(self) -> None:
+        """From now on: a cut that was over before says nothing of what follows."""
+        self.fault()
+        _ = self.call
+
     def fault(self, wait_s: float = 0.0) -> SlotLost | TrialBroken | None:
         """SlotLost if the actor is gone, TrialBroken if it was cut off for a while; None while nothing is known."""
         import ray

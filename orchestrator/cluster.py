@@ -11,7 +11,7 @@ from typing import Any
 
 from orchestrator.errors import ClusterRefusal
 from orchestrator.host_class import class_lines, classes_of_run
-from orchestrator.host_match import GpuPlace, HostFacts, SlotPlace
+from orchestrator.host_match import GpuPlace, HostFacts, SlotPlace, told_apart
 from orchestrator.ray_slot import CALL_S, RaySlot
 from orchestrator.scenario import Slots
 from orchestrator.slot_grant import GROUP_PREFIX, SlotGrant
@@ -41,7 +41,7 @@ class Cluster:
         """Living hosts with their resources and labels."""
         import ray
 
-        return [
+        living = [
             HostFacts(
                 node_id=node["NodeID"],
                 address=node["NodeManagerAddress"],
@@ -54,12 +54,15 @@ class Cluster:
             for node in ray.nodes()
             if node["Alive"]
         ]
+        return told_apart(living)
 
     def gpu_states(self, host: HostFacts) -> list[dict[str, Any]] | None:
-        """GPUs of a host and the processes on them, asked there; None where no NVIDIA driver answers."""
+        """GPUs of a host and the processes on them, asked there; None where no NVIDIA driver answers, nor the host."""
         from actors.host_cleanup import gpu_states_json
 
-        states: list[dict[str, Any]] | None = self._ask_one(host.node_id, gpu_states_json)
+        states: list[dict[str, Any]] | None = None
+        with contextlib.suppress(ClusterRefusal):
+            states = self._ask_one(host, gpu_states_json)
         return states
 
     def living(self) -> list[HostFacts] | None:
@@ -71,8 +74,10 @@ class Cluster:
         except (ray.exceptions.RayError, RuntimeError, ConnectionError):
             return None
 
-    def _hosts_or_none(self) -> list[HostFacts]:
-        return self.living() or []
+    def _unlost_hosts(self) -> list[HostFacts]:
+        """Living hosts without those that were lost too often: no load goes there either."""
+        source = self.source
+        return [h for h in self.living() or [] if source is None or not source.is_quarantined(h)]
 
     def death_of(self, node_id: str) -> str:
         """What ended a node, as Ray tells it."""
@@ -95,7 +100,7 @@ class Cluster:
         ClusterRefusal, with wanted and available, if the cluster cannot hold them, is busy, or has no fitting host.
         """
         self._wanted = slots
-        self._maker = maker = SlotMaker(self._run_id, slots, engine, runtime, self.ask_each, self._hosts_or_none)
+        self._maker = maker = SlotMaker(self._run_id, slots, engine, runtime, self.ask_each, self._unlost_hosts)
         self.source = source = ClusterSlots(self, slots, timeout_s, may_join=self._address != "local")
         made, failed, waiting = source.first()
         if not made:
@@ -123,7 +128,7 @@ class Cluster:
         """Ask Ray for what a slot needs."""
         assert self._wanted is not None
         self._nodes |= {host.node_id for host in (*place.hosts, place.load_host)}
-        return SlotGrant(self._run_id, self._wanted, place, self._hosts_or_none)
+        return SlotGrant(self._run_id, self._wanted, place, self._unlost_hosts)
 
     def make(self, grants: Sequence[Grant]) -> list[Made]:
         """Slots in what was granted."""
@@ -136,7 +141,7 @@ class Cluster:
 
     def host_places(self) -> list[GpuPlace]:
         """Every living host with all its GPUs."""
-        return [GpuPlace(h.name, None, partial(self._ask_one, h.node_id)) for h in self.hosts()]
+        return [GpuPlace(h.name, None, partial(self._ask_one, h)) for h in self.hosts()]
 
     def slot_places(self) -> list[GpuPlace]:
         """The GPUs of the granted slots, host by host."""
@@ -145,8 +150,12 @@ class Cluster:
             gpus.setdefault(slot.facts.host, []).extend(slot.facts.gpu_ids)
         return [replace(p, gpu_ids=gpus[p.host]) for p in self.host_places() if gpus.get(p.host)]
 
-    def _ask_one(self, node: str, task: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        ((_, answer),) = self.ask_hosts(task, *arguments, nodes={node}, **named)
+    def _ask_one(self, host: HostFacts, task: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        answers = self.ask_each(task, *arguments, nodes={host.node_id}, **named)
+        answer = answers[0][1] if answers else ConnectionError("it is gone")
+        if isinstance(answer, Exception):
+            why = next(iter(str(answer).strip().splitlines()), type(answer).__name__)
+            raise ClusterRefusal(f"{host.name} does not answer: {why}. See `specsweep hosts`.") from answer
         return answer
 
     def _busy(self, slots: Slots, wanted: int, timeout_s: float) -> str:
@@ -184,20 +193,10 @@ class Cluster:
         with contextlib.suppress(ray.exceptions.RayError, ConnectionError):
             self.ask_each(remove_scratch, self._run_id, nodes=self._nodes)
 
-    def ask_hosts(
-        self, task: Callable[..., Any], *arguments: Any, nodes: Collection[str] | None = None, **named: Any
-    ) -> list[tuple[HostFacts, Any]]:
-        """Run a function on these hosts (None: all) at the same time; what each answered. RayError if one does not."""
-        answers = self.ask_each(task, *arguments, nodes=nodes, **named)
-        for _, answer in answers:
-            if isinstance(answer, Exception):
-                raise answer
-        return answers
-
     def ask_each(
         self, task: Callable[..., Any], *arguments: Any, nodes: Collection[str] | None = None, **named: Any
     ) -> list[tuple[HostFacts, Any]]:
-        """As `ask_hosts`, with the error as the answer of a host that does not give one in time."""
+        """Run a function on these hosts (None: all) at the same time; what each answered, or why it did not in time."""
         import ray
 
         remote = ray.remote(task)

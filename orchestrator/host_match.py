@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from orchestrator.errors import ClusterRefusal
@@ -24,11 +24,12 @@ class HostFacts:
     cpus: float
     memory_gib: float
     labels: Mapping[str, str]
+    is_namesake: bool = False  # another host of the cluster has the same hostname
 
     @property
     def name(self) -> str:
-        """What people call it."""
-        return self.hostname or self.address
+        """What people call it, and no other host of the cluster."""
+        return f"{self.hostname}@{self.address}" if self.is_namesake else self.hostname or self.address
 
     @property
     def key(self) -> str:
@@ -77,6 +78,14 @@ class GpuPlace:
     host: str
     gpu_ids: list[str] | None
     ask: Callable[..., Any]
+
+
+def told_apart(hosts: list[HostFacts]) -> list[HostFacts]:
+    """The same hosts; those with the hostname of another one (images are cloned) get the address into their name."""
+    addresses: dict[str, set[str]] = {}
+    for host in hosts:
+        addresses.setdefault(host.hostname, set()).add(host.address)
+    return [replace(h, is_namesake=True) if h.hostname and len(addresses[h.hostname]) > 1 else h for h in hosts]
 
 
 def place_slots(slots: Slots, hosts: list[HostFacts]) -> list[SlotPlace]:

@@ -62,4 +62,8 @@ class HostWatch:
 
     def is_usable(self, host: HostFacts) -> bool:
         """Whether new slots may be made there."""
-        return self._losses.get(host.key, 0) < MOST_LOSSES and host.key not in self._unused
+        return not self.is_quarantined(host) and host.key not in self._unused
+
+    def is_quarantined(self, host: HostFacts) -> bool:
+        """Whether it was lost too often for anything of the run to go there."""
+        return self._losses.get(host.key, 0) >= MOST_LOSSES

@@ -40,6 +40,8 @@ def connect(connection: Connection, run_id: str) -> Cluster:
         # Ray would run every worker, and so every server, at nice 15 and first in line for the OOM killer.
         "RAY_worker_niceness": "0",
         "RAY_worker_oom_score_adjustment": "0",
+        # A thread that still asks when we have left would start a cluster of its own, silently.
+        "RAY_ENABLE_AUTO_CONNECT": "0",
     }
     for name, value in quiet.items():
         os.environ.setdefault(name, value)

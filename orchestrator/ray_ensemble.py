@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from actors.load_ensemble import Ensemble, FlightTimes, Order
-from actors.load_member import MESSAGES, End
+from actors.load_member import MESSAGES, End, Place
 from orchestrator.actor_watch import DRAIN_S, ActorWatch, first_line
+from orchestrator.load_clocks import offset_ns
 from orchestrator.slot_port import SlotLost, TrialBroken
 from orchestrator.trial import ClientReport, PointSpec
 
@@ -17,17 +18,20 @@ _LEAD_NS = 1_000_000_000
 # A member says something twice a second while its actor lives, whatever its server does.
 _QUIET_S = 60.0
 _FETCH_S = 30.0
+_CLOCK_READINGS = 5
 
 
 class RayEnsemble:
     """`actors` and, by `streams`, what each of them yields at one point. `lost` has the members that are gone, and why.
 
     `watch` tells what becomes of the slot whose server they load: its `fault` ends the point for all.
+    `offsets_ns`: of each member's wall clock from ours.
     Afterwards `taken` says how many batches each member's stream gave: the rest is in its spool.
     """
 
-    def __init__(self, actors: list[Any], streams: list[Any], watch: ActorWatch) -> None:
+    def __init__(self, actors: list[Any], streams: list[Any], watch: ActorWatch, offsets_ns: Sequence[int]) -> None:
         self._watch = watch
+        self._offsets_ns = offsets_ns
         self._until_s: float | None = None
         self.fault: SlotLost | TrialBroken | None = None
         self._actors = actors
@@ -91,10 +95,10 @@ class RayEnsemble:
             return ray.get(next(self._streams[member]), timeout=_FETCH_S)
         except StopIteration:
             del self._streams[member]
-        except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError) as error:
-            self._lose(member, first_line(error))
         except ray.exceptions.RayTaskError as error:
             self._lose(member, f"{type(error.cause).__name__}: {error.cause}")
+        except ray.exceptions.RayError as error:  # also what was lost with the object store of its host
+            self._lose(member, first_line(error))
         return None
 
     def _lose(self, member: int, why: str) -> None:
@@ -108,5 +112,23 @@ class RayEnsemble:
                 actor = self._actors[member]
                 if isinstance(order.what, End):
                     actor.interrupt.remote(order.what.why)
-                else:
-                    actor.release.remote(order.what.place, order.what.value)
+                    continue
+                place, value = order.what.place, order.what.value
+                if place is Place.START and value is not None:
+                    value += self._offsets_ns[member]
+                actor.release.remote(place, value)
+
+
+def clock_offset_ns(actor: Any) -> int:
+    """How far the wall clock of a load actor's host is from ours; 0 if it does not answer, which its stream tells."""
+    import ray
+
+    readings = []
+    try:
+        for _ in range(_CLOCK_READINGS):
+            before = time.time_ns()
+            there = ray.get(actor.clock.remote(), timeout=_FETCH_S)
+            readings.append((before, there, time.time_ns()))
+    except ray.exceptions.RayError:
+        return 0
+    return offset_ns(readings)

@@ -12,7 +12,8 @@ from typing import Any
 
 from orchestrator.actor_watch import DRAIN_S, ActorWatch, first_line
 from orchestrator.cut_network import CutNetwork
-from orchestrator.ray_ensemble import RayEnsemble
+from orchestrator.load_clocks import clock_note
+from orchestrator.ray_ensemble import RayEnsemble, clock_offset_ns
 from orchestrator.server_start import GPU_RETURN_S, LaunchSpec, LoadSeen, ServerDied, StartEvent
 from orchestrator.slot_port import SlotFacts, SlotLost, StopFacts, TrialBroken
 from orchestrator.trial import ClientReport, Point, Shard
@@ -51,11 +52,12 @@ class RaySlot:
         self._aside_s = 0.0
         self._api_key: str | None = None
         self._closing: Any = None
+        self._notes: dict[str, None] = {}
 
     def launch(self, spec: LaunchSpec) -> Iterator[StartEvent]:
         from actors.launch import key_for
 
-        self._grace_s, self._aside_s = spec.stop_grace_s, spec.aside_s
+        self._grace_s, self._aside_s, self._notes = spec.stop_grace_s, spec.aside_s, {}
         self._api_key = key_for(spec, os.environ)
         if self._exposed and self._api_key is None and spec.engine in {"sglang", "emulator"}:
             self._api_key = secrets.token_hex(16)
@@ -74,6 +76,7 @@ class RaySlot:
         if processes > 1:
             yield from self._run_together(url, point, attempt, processes)
             return
+        self._watch.renew()
         stream = self._stream(0, url, point, attempt, None)
         taken, cut = 0, CutNetwork(self.facts.name)
         try:
@@ -103,18 +106,23 @@ class RaySlot:
     def _run_together(self, url: str, point: Point, attempt: int, processes: int) -> Iterator[Any]:
         while len(self._loads) < processes:
             self._loads.append(self._new_load(len(self._loads)))
+        actors = [actor for actor, _ in self._loads[:processes]]
+        offsets_ns = [clock_offset_ns(actor) for actor in actors]
+        self._notes |= dict.fromkeys(clock_note(str(i + 1), ns) for i, ns in enumerate(offsets_ns) if ns)
         origin = time.time_ns()
-        streams = [self._stream(i, url, point, attempt, Shard(i, processes, origin)) for i in range(processes)]
-        ensemble = RayEnsemble([actor for actor, _ in self._loads[:processes]], streams, self._watch)
+        shards = [Shard(i, processes, origin + offsets_ns[i]) for i in range(processes)]
+        streams = [self._stream(i, url, point, attempt, shard) for i, shard in enumerate(shards)]
+        self._watch.renew()
+        ensemble = RayEnsemble(actors, streams, self._watch, offsets_ns)
         cut = CutNetwork(self.facts.name)
         for item in ensemble.items(point.spec):
             cut.count(item)
             yield item
-        if ensemble.fault is not None:
-            raise ensemble.fault
         for member in ensemble.lost:
             yield from self._from_spool(point, attempt, member, ensemble.taken[member])
             self._replace_load(member)
+        if ensemble.fault is not None:
+            raise ensemble.fault
         if ensemble.lost:
             member, why = next(iter(ensemble.lost.items()))
             raise TrialBroken(f"load actor {member + 1} of {processes} was lost: {self.facts.name}: {why}")
@@ -174,10 +182,10 @@ class RaySlot:
                 item = ray.get(next(stream), timeout=CALL_S)
             except StopIteration:
                 return
-            except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError) as error:
-                raise SlotLost(f"{self.facts.name}: {first_line(error)}") from error
             except ray.exceptions.RayTaskError as error:
                 raise TrialBroken(_cause(error)) from error
+            except ray.exceptions.RayError as error:  # also what was lost with the object store of its host
+                raise SlotLost(f"{self.facts.name}: {first_line(error)}") from error
             yield item
 
     def _ask(self, method: str, *arguments: Any, timeout_s: float) -> Any:
@@ -193,10 +201,10 @@ class RaySlot:
                 if time.monotonic() > deadline:
                     raise SlotLost(f"{self.facts.name}: {first_line(error)}") from error
                 time.sleep(_AGAIN_S)
-            except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError) as error:
-                raise SlotLost(f"{self.facts.name}: {first_line(error)}") from error
             except ray.exceptions.RayTaskError as error:
                 raise TrialBroken(_cause(error)) from error
+            except ray.exceptions.RayError as error:
+                raise SlotLost(f"{self.facts.name}: {first_line(error)}") from error
 
     def died(self, load: LoadSeen) -> ServerDied | None:
         found: ServerDied | None = self._ask("died", load, timeout_s=CALL_S + DIED_S)
@@ -215,7 +223,7 @@ class RaySlot:
             report["exit_code"],
             report["seconds"],
             report["gpu_free"],
-            tuple(report["notes"]),
+            (*report["notes"], *self._notes),
             gpus,
             report["refused"],
         )
@@ -228,6 +236,13 @@ class RaySlot:
         """HOST:PORT on the slot's host where the ranks of a server on several hosts can meet."""
         address: str = self._ask("rendezvous", timeout_s=CALL_S)
         return address
+
+    def watch(self) -> None:
+        """From now on `fault` tells when the slot is gone or was cut off."""
+        self._watch.renew()
+
+    def fault(self) -> SlotLost | TrialBroken | None:
+        return self._watch.fault()
 
     def heartbeat(self) -> None:
         self._slot.heartbeat.remote()

@@ -86,10 +86,9 @@ class RunDirectory:
         lock = _take_lock(paths)
         run = cls(paths, manifest["run_id"], scenario, lock, replay(read_events(paths.journal)))
         run._repair()
-        run.host_classes = tuple(manifest.get("host_classes", ()))
+        run.host_classes = classes = tuple(manifest.get("host_classes", ()))
         run._end_torn_trials()
-        run._manifest = _write_manifest(paths, run.run_id, scenario, [*manifest["starts"], driver_facts()])
-        run.keep_classes(run.host_classes)
+        run._manifest = _write_manifest(paths, run.run_id, scenario, [*manifest["starts"], driver_facts()], classes)
         run._journal.append("run_resumed", at=utc_now())
         return run
 
@@ -256,14 +255,18 @@ def _take_lock(paths: RunPaths) -> IO[bytes]:
     return lock
 
 
-def _write_manifest(paths: RunPaths, run_id: str, scenario: Scenario, starts: list[dict[str, Any]]) -> dict[str, Any]:
-    manifest = {
+def _write_manifest(
+    paths: RunPaths, run_id: str, scenario: Scenario, starts: list[dict[str, Any]], classes: Sequence[str] = ()
+) -> dict[str, Any]:
+    """In one piece: a run that lost its classes on the way would be measured on others as if they were the same."""
+    manifest: dict[str, Any] = {
         "schema": SCHEMA_VERSION,
         "run_id": run_id,
         "engine": scenario.engine.kind,
         "seed": scenario.seed,
         "scenario": storable(scenario),
         "starts": starts,
+        **({"host_classes": list(classes)} if classes else {}),
     }
     write_whole(paths.manifest, _manifest_bytes(manifest))
     return manifest

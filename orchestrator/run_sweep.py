@@ -151,12 +151,13 @@ def smallest_gpu_gib(cluster: Cluster, scenario: Scenario, host_class: str = "")
 
 
 def _close_quietly(cluster: Cluster) -> None:
-    """Let the cluster go even while the user keeps pressing Ctrl-C: servers must not outlive us."""
-    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Let the cluster go even while the user keeps pressing Ctrl-C or stopping us: servers must not outlive us."""
+    previous = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         cluster.close()
     finally:
-        signal.signal(signal.SIGINT, previous)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 def _connection(scenario: Scenario, address: str) -> Connection:

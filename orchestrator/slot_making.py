@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -36,12 +37,15 @@ class SlotMaker:
         self._ask_each = ask_each
         self._living = living
         self._reports: dict[str, HostReport | None] = {}
+        self._unreported: set[str] = set()
+        self._preparing = threading.Lock()
         self.classes: tuple[str, ...] | None = None
         self.leftovers: list[str] = []
 
     def make(self, grants: Sequence[SlotGrant]) -> list[Made]:
         """The slots of these grants, in their order; those of one host at the same time, so that GPUs can be dealt."""
-        silent = self._prepare([h for g in grants for h in (*g.place.hosts, g.place.load_host)])
+        with self._preparing:  # hosts that join together may share a load host
+            silent = self._prepare([h for g in grants for h in (*g.place.hosts, g.place.load_host)])
         made: dict[int, Made] = {}
         fit: list[SlotGrant] = []
         for grant in grants:
@@ -98,6 +102,11 @@ class SlotMaker:
             else:
                 self.leftovers += [f"{host.name}: {line}" for line in lines or ()]
         for host, report in self._ask_each(host_report, nodes=new.keys() - silent.keys()):
+            if isinstance(report, Exception) and host.node_id not in self._unreported:
+                # Without it the host would be of a class of its own for the whole run: it is asked once more.
+                self._unreported.add(host.node_id)
+                silent[host.node_id] = f"it does not tell what it is: {next(iter(str(report).splitlines()), '')}"
+                continue
             self._reports[host.node_id] = None if isinstance(report, Exception) else report
         silent |= dict.fromkeys(new.keys() - silent.keys() - self._reports.keys(), "it is gone")
         return silent

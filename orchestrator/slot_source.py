@@ -6,7 +6,7 @@ A thread looks at the hosts every few seconds: those that joined get slots, thos
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
@@ -23,6 +23,8 @@ LOOK_S = 2.0
 # How often a slot is made anew on a host that lives, and how often making one may fail there.
 MOST_ANEW = 2
 MOST_FAILURES = 3
+# Looks in a row that may fail: a head that is restarted answers nothing for a while, and then everything.
+MOST_UNSEEN = 30
 
 
 class Grant(Protocol):
@@ -110,7 +112,7 @@ class ClusterSlots:
         """The slots that are granted in time; why others that were granted did not come up; how many still wait."""
         hosts = self._cluster.living() or []
         self._watch = HostWatch(self._slots, hosts, utc_now)
-        self._held = [_Held(self._cluster.ask_for(place)) for place in place_slots(self._slots, hosts)]
+        self._ask_for(place_slots(self._slots, hosts))
         granted = self._granted_in_time()
         failed: list[str] = []
         for held, made in zip(granted, self._cluster.make([h.grant for h in granted]), strict=True):
@@ -118,6 +120,10 @@ class ClusterSlots:
             if made.slot is None:
                 failed.append(f"{held.grant.place.name}: {made.why}")
         return [h.slot for h in granted if h.slot is not None], failed, len(self._held) - len(granted)
+
+    def _ask_for(self, places: Iterable[SlotPlace]) -> None:
+        for place in places:  # each is held at once: the next question may fail
+            self._held.append(_Held(self._cluster.ask_for(place)))
 
     def _granted_in_time(self) -> list[_Held]:
         """All, or those that are there when the time is up."""
@@ -177,13 +183,19 @@ class ClusterSlots:
             return any(held.state is _State.MAKING for held in self._held)
 
     def _keep_looking(self) -> None:
-        try:
-            while not self._closing.wait(LOOK_S):
+        failures = 0
+        while failures < MOST_UNSEEN and not self._closing.wait(LOOK_S):
+            try:
                 self.look()
-        except Exception as error:  # noqa: BLE001 - the edge of a thread: the slots that are there can go on
+                failures = 0
+            except Exception as error:  # noqa: BLE001 - the edge of a thread: the slots that are there can go on
+                failures += 1
+                told = f"{type(error).__name__}: {error}"
+        if failures:
             with self._lock:
                 self._may_join = False
-            self._tell(HostEvent(HostChange.UNSEEN, "", utc_now(), f"{type(error).__name__}: {error}"))
+            if not self._closing.is_set():
+                self._tell(HostEvent(HostChange.UNSEEN, "", utc_now(), told))
 
     def look(self) -> None:
         """See what became of the hosts, and what can be made now."""
@@ -194,9 +206,10 @@ class ClusterSlots:
             working = {host.node_id for place in self.places for host in (*place.hosts, place.load_host)}
             seen = self._watch.look(hosts, working, self._cluster.death_of)
             self._drop_gone({host.node_id for host in hosts})
-            ready = self._to_make(hosts)
         for event in seen.events:
             self._tell(event)
+        with self._lock:
+            ready = self._to_make(hosts)
         by_host: dict[str, list[_Held]] = {}
         for held in ready:
             by_host.setdefault(held.grant.place.host.node_id, []).append(held)
@@ -214,8 +227,7 @@ class ClusterSlots:
             if held.state is _State.SPARE:
                 self._join(held)
         usable = [host for host in hosts if self._watch.is_usable(host)]
-        asked = more_places(self._slots, usable, self.places)
-        self._held += [_Held(self._cluster.ask_for(place)) for place in asked]
+        self._ask_for(more_places(self._slots, usable, self.places))
         ready = [h for h in self._held if h.state in {_State.ASKED, _State.LOST} and h.grant.is_granted]
         for held in ready:
             held.state, held.anew = _State.MAKING, held.anew + (held.slot is not None)
@@ -245,6 +257,8 @@ class ClusterSlots:
                 self._failed(held, made)
                 continue
             with self._lock:
+                if all(other is not held for other in self._held):
+                    continue  # its host was lost in the meantime
                 is_new, held.slot = held.slot is None, made.slot
                 taken = self._join(held)
             name, host = held.grant.place.name, held.grant.place.hosts_name
@@ -277,11 +291,16 @@ class ClusterSlots:
         """Let go of all slots of a host, and use it no more in this run."""
         with self._lock:
             event = self._watch.put_aside(host, reason)
-            if event is not None:
-                self._tell(event)
             gone = [held for held in self._held if host.node_id in {h.node_id for h in held.grant.place.hosts}]
         for held in gone:
             self._let_go(held)
+        if event is not None:
+            self._tell(event)
+
+    def is_quarantined(self, host: HostFacts) -> bool:
+        """Whether the host was lost so often that nothing of this run goes there any more."""
+        with self._lock:
+            return self._watch.is_quarantined(host)
 
     def stop(self) -> None:
         """Look no more; what is held stays until `release`."""

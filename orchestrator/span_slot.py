@@ -33,6 +33,11 @@ class RankPort(SlotPort, Protocol):
     def rendezvous(self) -> str:
         """HOST:PORT there at which the ranks can meet."""
 
+    def watch(self) -> None:
+        """From now on `fault` tells when its host is gone or was cut off."""
+
+    def fault(self) -> SlotLost | TrialBroken | None: ...
+
 
 class SpanSlot:
     """A SlotPort over one slot on each of several hosts, that of rank 0 first.
@@ -47,6 +52,7 @@ class SpanSlot:
         self._peers_s = peers_s
         self._died: dict[int, RankEnd] = {}
         self._servers: dict[int, ServerDied] = {}
+        self._fault: SlotLost | TrialBroken | None = None
 
     def launch(self, spec: LaunchSpec) -> Iterator[StartEvent]:
         """Start all ranks at once; the last event is ServerReady of all or ServerDied."""
@@ -63,8 +69,14 @@ class SpanSlot:
             yield self._death()
 
     def run_point(self, url: str, point: Any, attempt: int, processes: int = 1) -> Iterator[Any]:
-        """Load rank 0. If another rank dies meanwhile the load ends, since nothing may ever come any more."""
+        """Load rank 0. If another rank dies meanwhile the load ends, since nothing may ever come any more.
+
+        SlotLost if another rank's host is lost, TrialBroken if it was cut off: all ranks waited for it meanwhile.
+        """
         over = threading.Event()
+        for rank in self.ranks[1:]:
+            rank.watch()
+        self._fault = None
         watch = threading.Thread(target=self._watch_followers, args=(over,), daemon=True)
         watch.start()
         try:
@@ -72,9 +84,23 @@ class SpanSlot:
         finally:
             over.set()
             watch.join()
+        self._look_for_faults()
+        if self._fault is not None:
+            raise self._fault
+
+    def _look_for_faults(self) -> bool:
+        """Whether a rank without load is gone or was cut off since the load began."""
+        for rank in self.ranks[1:]:
+            fault = rank.fault()
+            if fault is not None and not isinstance(self._fault, SlotLost):
+                self._fault = fault
+        return self._fault is not None
 
     def _watch_followers(self, over: threading.Event) -> None:
         while not over.wait(WATCH_S):
+            if self._look_for_faults():
+                self.ranks[0].interrupt()
+                return
             for rank in self.ranks[1:]:
                 try:
                     ended = rank.died(_NOTHING_SEEN) is not None

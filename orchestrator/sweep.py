@@ -125,8 +125,13 @@ class Sweep:
             self._start(i)
         if self._source:
             self._source.begin(self)
-        while not self._is_over():
-            self._store(*self._happenings.get())
+        try:
+            while not self._is_over():
+                self._store(*self._happenings.get())
+        except BaseException:  # nothing is stored any more: no slot may start another server while they are stopped
+            self._cancelled.set()
+            self._trials.clear()
+            raise
         if self._faults:
             raise self._faults[0]
         self._result.complete = not self._trials.left and not self.cancelled

@@ -60,6 +60,12 @@ class LocalSlot:
     def rendezvous(self) -> str:
         return self._wait(self._host.rendezvous())
 
+    def watch(self) -> None:
+        return
+
+    def fault(self) -> None:
+        return
+
     def stop(self) -> StopFacts:
         told: dict[str, Any] = self._wait(self._host.stop(_GRACE_S))
         gpus = tuple((int(i), before, after) for i, before, after in told["gpus"])

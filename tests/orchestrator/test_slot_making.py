@@ -58,6 +58,7 @@ class Hosts:
         self.hosts = list(hosts)
         self.asked: list[tuple[str, str]] = []
         self.silent: set[str] = set()
+        self.unreported: list[str] = []  # one answer that is none for each
 
     def ask_each(
         self, task: Callable[..., Any], *arguments: Any, nodes: Collection[str] = ()
@@ -66,7 +67,11 @@ class Hosts:
         for host in (h for h in self.hosts if h.node_id in nodes):
             self.asked.append((task.__name__, host.node_id))
             known = ["ended a process"] if task.__name__ == "prepare_host" else REPORT
-            answers.append((host, TimeoutError("no answer") if host.name in self.silent else known))
+            is_silent = host.name in self.silent
+            if task.__name__ == "host_report" and host.name in self.unreported:
+                self.unreported.remove(host.name)
+                is_silent = True
+            answers.append((host, TimeoutError("no answer") if is_silent else known))
         return answers
 
 
@@ -125,6 +130,26 @@ def test_a_host_that_does_not_answer_costs_only_its_own_slots() -> None:
     assert why == "it does not answer: no answer"
     assert isinstance(facts, SlotFacts)
     assert lost.starts == 0
+
+
+def test_a_host_that_does_not_tell_at_once_what_it_is_is_asked_again_and_gets_no_class_of_its_own() -> None:
+    hosts = Hosts(gpu_host("a", 4))
+    hosts.unreported = ["a"]
+    making, grant = maker(hosts), Grant(hosts.hosts[0], 0, "0", "1")
+    assert make(making, grant) == ["it does not tell what it is: no answer"]
+    (facts,) = make(making, grant)
+    assert isinstance(facts, SlotFacts)
+    assert facts.host_class == "4x B200 179 GiB"
+
+
+def test_a_host_that_never_tells_what_it_is_is_used_by_what_ray_knows_of_it() -> None:
+    hosts = Hosts(gpu_host("a", 4))
+    hosts.unreported = ["a", "a"]
+    making, grant = maker(hosts), Grant(hosts.hosts[0], 0, "0", "1")
+    make(making, grant)
+    (facts,) = make(making, grant)
+    assert isinstance(facts, SlotFacts)
+    assert facts.host_class == "4x GPU"
 
 
 def test_an_actor_that_does_not_come_up_costs_its_slot_and_the_others_are_dealt_without_it() -> None:

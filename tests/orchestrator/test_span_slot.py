@@ -22,7 +22,7 @@ from orchestrator.server_start import (
     StartEvent,
     StartProgress,
 )
-from orchestrator.slot_port import SlotFacts, SlotLost, StopFacts
+from orchestrator.slot_port import SlotFacts, SlotLost, StopFacts, TrialBroken
 from orchestrator.span_slot import SpanSlot
 
 SPEC = LaunchSpec("run", "t", "emulator", (), "m", (), (), network_key="key")
@@ -55,6 +55,8 @@ class Rank:
         self.stops = 0
         self.stop_raises: Exception | None = None
         self.seen: list[LoadSeen] = []
+        self.faults: list[SlotLost | TrialBroken] = []
+        self.watched = 0
         self.log = zstandard.compress(f"log of {rank}\n".encode())
 
     def rendezvous(self) -> str:
@@ -86,6 +88,13 @@ class Rank:
         if isinstance(death, Exception):
             raise death
         return death
+
+    def watch(self) -> None:
+        self.watched += 1
+
+    def fault(self) -> SlotLost | TrialBroken | None:
+        assert self.watched
+        return self.faults.pop(0) if self.faults else None
 
     def interrupt(self) -> None:
         self._interrupted.set()
@@ -194,6 +203,31 @@ def test_the_load_ends_when_a_rank_without_load_dies(monkeypatch: pytest.MonkeyP
     ranks = [Rank(0), Rank(1)]
     ranks[1].deaths = [died(Label.HOST_OOM)]
     assert list(span(*ranks).run_point("http://x", None, 1)) == ["batch", "report"]
+
+
+@pytest.mark.parametrize("fault", [TrialBroken("gpu-1/0 was cut off for a while"), SlotLost("gpu-1/0: gone")])
+def test_a_point_during_which_the_host_of_any_rank_is_cut_off_or_lost_ends_and_is_not_measured(
+    monkeypatch: pytest.MonkeyPatch, fault: SlotLost | TrialBroken
+) -> None:
+    monkeypatch.setattr("orchestrator.span_slot.WATCH_S", 0.01)
+    ranks = [Rank(0), Rank(1)]
+    ranks[1].faults = [fault]
+    items = span(*ranks).run_point("http://x", None, 1)
+    assert [next(items), next(items)] == ["batch", "report"]
+    with pytest.raises(type(fault), match=str(fault)):
+        next(items)
+
+
+def test_a_cut_that_comes_with_the_last_answer_is_seen_as_well() -> None:
+    ranks = [Rank(0), Rank(1)]
+    slot = span(*ranks)
+    items = slot.run_point("http://x", None, 1)
+    assert next(items) == "batch"
+    ranks[1].faults = [TrialBroken("gpu-1/0 was cut off for a while")]
+    ranks[0].interrupt()
+    assert next(items) == "report"
+    with pytest.raises(TrialBroken, match="gpu-1/0 was cut off"):
+        next(items)
 
 
 def test_all_ranks_are_stopped_also_if_one_is_lost() -> None:

@@ -1,0 +1,129 @@
+"""What Ray tells of a slot's actors, and what the sweep is told of that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import ray
+
+from orchestrator import ray_slot
+from orchestrator.ray_ensemble import RayEnsemble
+from orchestrator.ray_slot import RaySlot
+from orchestrator.server_start import LoadSeen
+from orchestrator.slot_port import SlotFacts, SlotLost, TrialBroken
+from orchestrator.trial import LoadLevel, Point
+from tests.actors.load_specs import spec
+
+POINT = Point("p", "t", "c", 0, spec(level=LoadLevel("concurrency", 6), requests=60))
+FACTS = SlotFacts("h1/0", "h1", ("0",), 2)
+STILL = ray.exceptions.GetTimeoutError("not yet")
+
+
+class Call:
+    """Takes every call of an actor's method; what it was called with is in `calls`."""
+
+    def __init__(self, answer: Any = None) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+        self._answer = answer
+
+    def options(self, **_: Any) -> Call:
+        return self
+
+    def remote(self, *arguments: Any) -> Any:
+        self.calls.append(arguments)
+        return self._answer
+
+
+class Stream:
+    """A streaming call that has one more item."""
+
+    def __next__(self) -> str:
+        return "ref"
+
+
+class Made:
+    """Makes load actors; `members` tells for whom."""
+
+    def __init__(self) -> None:
+        self.members: list[int] = []
+        self.run_point = Call(Stream())
+
+    def __call__(self, member: int) -> tuple[Any, str]:
+        self.members.append(member)
+        return SimpleNamespace(run_point=self.run_point, forget=Call(), interrupt=Call()), "node-load"
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> Made:
+    monkeypatch.setattr(ray, "nodes", list)
+    monkeypatch.setattr(ray, "kill", lambda _: None)
+    monkeypatch.setattr(ray, "wait", lambda calls, **_: (calls[:1], calls[1:]))
+    return Made()
+
+
+def slot(made: Made) -> RaySlot:
+    return RaySlot(FACTS, SimpleNamespace(stay=Call("stay"), died=Call("died")), made, "run", exposed=False)
+
+
+def answers(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    """Items of streams and answers of calls fail like this; the slot lives."""
+
+    def get(call: Any, timeout: float) -> Any:
+        raise STILL if call == "stay" else error
+
+    monkeypatch.setattr(ray, "get", get)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ray.exceptions.ObjectLostError("ref", None, "call"),  # a large batch dies with the host that has it
+        ray.exceptions.OutOfDiskError("no room to spill"),
+        ray.exceptions.ActorDiedError(),
+        ray.exceptions.ActorPlacementGroupRemoved(),
+        ray.exceptions.GetTimeoutError("slow"),
+    ],
+)
+def test_whatever_ray_loses_of_a_load_ends_the_trial_and_not_the_run(
+    monkeypatch: pytest.MonkeyPatch, made: Made, error: Exception
+) -> None:
+    answers(monkeypatch, error)
+    with pytest.raises(TrialBroken, match="the load actor was lost: h1/0: "):
+        list(slot(made).run_point("http://x", POINT, 1))
+    assert made.members == [0, 0]  # another one
+
+    with pytest.raises(SlotLost, match="h1/0: "):
+        slot(made).died(LoadSeen())
+
+    ensemble = RayEnsemble([None], [Stream()], None, [0])  # type: ignore[arg-type]
+    assert ensemble._take(0) is None
+    assert list(ensemble.lost) == [0]
+
+
+class Ensemble:
+    """An ensemble whose second member was lost while the slot was cut off."""
+
+    def __init__(self, *_: Any) -> None:
+        self.fault = TrialBroken("h1/0 was cut off for a while")
+        self.lost = {1: "gone"}
+        self.taken = {0: 0, 1: 0}
+
+    def items(self, _: Any) -> Iterator[Any]:
+        yield "batch"
+
+
+def test_a_member_that_was_lost_in_a_cut_is_replaced_and_each_counts_from_one_moment_by_its_own_clock(
+    monkeypatch: pytest.MonkeyPatch, made: Made
+) -> None:
+    answers(monkeypatch, STILL)
+    monkeypatch.setattr(ray_slot, "RayEnsemble", Ensemble)
+    offsets = iter([0, 300_000_000_000])
+    monkeypatch.setattr(ray_slot, "clock_offset_ns", lambda _: next(offsets))
+    with pytest.raises(TrialBroken, match="was cut off for a while"):
+        list(slot(made).run_point("http://x", POINT, 1, 2))
+    assert made.members == [0, 1, 1]
+    first, second = (call[4].origin_unix_ns for call in made.run_point.calls)
+    assert second - first == 300_000_000_000
