@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, fields
-from itertools import islice
+from itertools import accumulate, chain, islice
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -121,14 +122,26 @@ def batch_of(records: list[RequestRecord], identity: dict[str, Any]) -> Any:
     import pyarrow as pa
 
     schema = request_schema()
+    told = [field.name for field in schema if field.name not in identity]
+    values = dict(zip(told, zip(*map(attrgetter(*told), records), strict=True), strict=True))
     columns = []
     for field in schema:
         if field.name in identity:
-            values: list[Any] = [identity[field.name]] * len(records)
+            columns.append(pa.repeat(pa.scalar(identity[field.name], field.type), len(records)))
+        elif pa.types.is_list(field.type):
+            columns.append(_lists(values[field.name], field.type))
         else:
-            values = [getattr(record, field.name) for record in records]
-        columns.append(pa.array(values, type=field.type))
+            columns.append(pa.array(values[field.name], type=field.type))
     return pa.record_batch(columns, schema=schema)
+
+
+def _lists(values: Sequence[tuple[int, ...]], of: Any) -> Any:
+    """A column of lists from all their values in a row."""
+    import pyarrow as pa
+
+    offsets = pa.array(list(accumulate(map(len, values), initial=0)), pa.int32())
+    flat = pa.array(list(chain.from_iterable(values)), of.value_type)
+    return pa.ListArray.from_arrays(offsets, flat, type=of)
 
 
 def records_of(batch: Any) -> list[RequestRecord]:
