@@ -7,7 +7,6 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, fields
 from itertools import accumulate, chain, islice
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -122,8 +121,8 @@ def batch_of(records: list[RequestRecord], identity: dict[str, Any]) -> Any:
     import pyarrow as pa
 
     schema = request_schema()
-    told = [field.name for field in schema if field.name not in identity]
-    values = dict(zip(told, zip(*map(attrgetter(*told), records), strict=True), strict=True))
+    told = zip(*map(_values, records), strict=True) if records else [()] * len(_NAMES)
+    values = dict(zip(_NAMES, told, strict=True))
     columns = []
     for field in schema:
         if field.name in identity:
@@ -133,6 +132,19 @@ def batch_of(records: list[RequestRecord], identity: dict[str, Any]) -> Any:
         else:
             columns.append(pa.array(values[field.name], type=field.type))
     return pa.record_batch(columns, schema=schema)
+
+
+_NAMES = tuple(field.name for field in fields(RequestRecord))
+
+
+def _values(r: RequestRecord) -> tuple[Any, ...]:
+    """In the order of the fields; spelled out, which Python does several times faster than by names."""
+    return (
+        r.request_index, r.warmup, r.scheduled_ns, r.sent_ns, r.first_token_ns, r.end_ns, r.chunk_ns, r.chunk_tokens,
+        r.in_flight, r.requested_output_tokens, r.prompt_tokens, r.cached_tokens, r.output_tokens, r.verify_ct,
+        r.correct_drafts, r.proposed_drafts, r.retractions, r.finish_reason, r.status, r.http_status, r.error,
+        r.prompt_hash, r.traffic, r.session_index, r.turn, r.asked_input_tokens, r.queue_ms,
+    )  # fmt: skip
 
 
 def _lists(values: Sequence[tuple[int, ...]], of: Any) -> Any:
