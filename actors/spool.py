@@ -8,6 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
+# How an Arrow IPC stream ends: a mark and a length of none.
+_END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+
 
 class SpoolWriter:
     """Appends record batches to a new file; each is with the operating system when `append` returns."""
@@ -15,15 +18,17 @@ class SpoolWriter:
     def __init__(self, path: Path, schema: Any) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._sink = pa.OSFile(str(path), "wb")
-        self._writer = pa.ipc.new_stream(self._sink, schema)
+        self._sink.write(schema.serialize())
+        self._sink.flush()
 
     def append(self, batch: Any) -> None:
-        self._writer.write_batch(batch)
+        # As Arrow's stream writer has it, but in one piece: that makes a call for each of the hundred buffers.
+        self._sink.write(batch.serialize())
         self._sink.flush()
 
     def close(self) -> None:
         try:
-            self._writer.close()
+            self._sink.write(_END)
         finally:  # a full disk
             self._sink.close()
 

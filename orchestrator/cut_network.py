@@ -25,7 +25,10 @@ class CutNetwork:
         """An Arrow batch of request records, or anything else, which has none."""
         if not hasattr(item, "column"):
             return
-        for status, error in zip(item.column("status").to_pylist(), item.column("error").to_pylist(), strict=True):
+        errors = item.column("error")
+        if errors.null_count == len(errors):
+            return
+        for status, error in zip(item.column("status").to_pylist(), errors.to_pylist(), strict=True):
             if status in _LOST and error and any(word in error for word in _WORDS):
                 self._requests += 1
                 self._first = self._first or error

@@ -14,7 +14,7 @@ import contextlib
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,10 +23,24 @@ from actors.spool import SpoolWriter, read_spool
 from orchestrator.paths import RunPaths
 from orchestrator.schemas import loads_schema, request_schema, trials_schema
 
-# Below so many rows a dictionary per column costs more than it saves, to write and to read.
+# Up to so many rows a file costs what its columns cost: dictionaries, zstd's set-up per column, and the statistics that
+# a reader would skip rows by cost more than they save, to write and to read.
 _FEW_ROWS = 1000
+_FEW: dict[str, Any] = {"compression": "snappy", "use_dictionary": False, "write_statistics": False}
+_MANY: dict[str, Any] = {"compression": "zstd", "use_dictionary": True}
+# A point that has so little need not be read back from its stream.
+_KEPT_BYTES = 1 << 18
 # Threads that share the columns of a smaller file only wait for each other; a run has thousands of files.
 _SMALL_BYTES = 1 << 20
+
+
+def give_memory_back() -> None:
+    """Let Arrow use the system's allocator from now on, in this process.
+
+    Its own keeps what other threads have freed in a heap for each thread, and a driver has one for each slot: 200 of
+    them grew by a hundred MiB in a thousand trials.
+    """
+    pa.set_memory_pool(pa.system_memory_pool())
 
 
 def part_name(point_id: str, attempt: int) -> str:
@@ -42,14 +56,20 @@ class PointStream:
         self._paths = paths
         self._file = paths.stream / f"{self._name}.arrows"
         self._spool = SpoolWriter(self._file, request_schema())
+        self._bytes = 0
+        self._kept: list[Any] | None = []  # all of the point's batches while they are small
 
     def append(self, batch: Any) -> None:
         self._spool.append(batch)
+        if self._kept is not None:
+            self._bytes += batch.nbytes
+            self._kept = [*self._kept, batch] if self._bytes <= _KEPT_BYTES else None
 
     def finish(self) -> None:
         """Turn the stream into its part of `requests` (temporary name, then rename)."""
         self._spool.close()
-        table = pa.Table.from_batches(list(read_spool(self._file)), schema=request_schema())
+        batches = list(read_spool(self._file)) if self._kept is None else self._kept
+        table = pa.Table.from_batches(batches, schema=request_schema())
         write_parquet(table, self._paths.table("requests") / f"{self._name}.parquet")
         self._file.unlink()
 
@@ -76,16 +96,30 @@ def salvage_streams(paths: RunPaths) -> int:
 
 def write_parquet(table: Any, file: Path) -> None:
     """Write whole or not at all."""
-    file.parent.mkdir(parents=True, exist_ok=True)
     temporary = file.with_name(f".{file.name}.tmp")
     try:
-        pq.write_table(table, temporary, compression="zstd", use_dictionary=table.num_rows > _FEW_ROWS)
-        with temporary.open("rb+") as handle:
+        with _new_file(temporary) as handle:
+            if table.num_rows <= _FEW_ROWS:  # in one piece: the writer's own pieces are a call each
+                packed = pa.BufferOutputStream()
+                pq.write_table(table, packed, **_FEW)
+                handle.write(packed.getvalue())
+            else:
+                pq.write_table(table, handle, **_MANY)
+            handle.flush()
             os.fsync(handle.fileno())
         temporary.replace(file)
     except OSError:  # a full disk is not filled further
         temporary.unlink(missing_ok=True)
         raise
+
+
+def _new_file(path: Path) -> IO[bytes]:
+    """Open for writing, with the folder that it is to be in."""
+    try:
+        return path.open("wb")
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path.open("wb")
 
 
 def write_load(paths: RunPaths, row: dict[str, Any], attempt: int) -> None:
@@ -118,10 +152,18 @@ def read_point(paths: RunPaths, point_id: str, attempt: int, columns: Sequence[s
 
 
 def _read(file: Path, columns: Sequence[str] | None = None) -> Any:
+    if file.stat().st_size <= _SMALL_BYTES:  # in one piece, not a piece for each column
+        with pq.ParquetFile(pa.BufferReader(file.read_bytes())) as part:
+            return part.read(_wanted(part, columns), use_threads=False)
     with pq.ParquetFile(file) as part:
-        there = set(part.schema_arrow.names)
-        wanted = None if columns is None else [name for name in columns if name in there]
-        return part.read(wanted, use_threads=file.stat().st_size > _SMALL_BYTES)
+        return part.read(_wanted(part, columns), use_threads=True)
+
+
+def _wanted(part: Any, columns: Sequence[str] | None) -> list[str] | None:
+    if columns is None:
+        return None
+    there = set(part.schema_arrow.names)
+    return [name for name in columns if name in there]
 
 
 def measured_parts(paths: RunPaths) -> list[tuple[str, int]]:

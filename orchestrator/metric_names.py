@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Literal, NamedTuple
 
 from orchestrator.distribution import FEWEST
@@ -122,6 +123,7 @@ METRICS: dict[str, Metric] = (
 )  # fmt: skip
 
 
+@cache
 def parts(name: str) -> tuple[str, str] | None:
     """(field of PointMetrics, statistic) of a metric that is a statistic of a distribution, else None."""
     if name.startswith("tok_s_per_user_"):
@@ -131,6 +133,7 @@ def parts(name: str) -> tuple[str, str] | None:
     return (f"{field}_{unit}", statistic) if field in DISTRIBUTIONS else None
 
 
+@cache
 def values_needed(name: str) -> int:
     """How many requests (of a chunk gap: gaps) the metric needs to be more than its largest values; 1 for most."""
     found = parts(name)

@@ -10,7 +10,7 @@ import difflib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 TABLES = Path(__file__).with_name("sglang_options")
@@ -138,6 +138,7 @@ def setting_name(spelling: str) -> str:
     return spelling.removeprefix("--").replace("-", "_")
 
 
+@lru_cache(maxsize=4096)
 def canonical_name(name: str) -> str:
     """The name that the newest parser knows for a setting, whatever release its spelling comes from."""
     plain = setting_name(name)

@@ -37,7 +37,8 @@ class PointAnswers:
             told = [batch.column(name)[first].as_py() for name in ("status", "http_status", "error")]
             self._first = f"{told[0]} {told[1] or ''} {told[2] or ''}"[:300]
         waits_ns = pc.subtract(batch.column("first_token_ns"), batch.column("scheduled_ns"))
-        self._ttfts_ns.extend(waits_ns.filter(pa.array(good)).drop_null().to_pylist())
+        waits_ns = waits_ns.filter(pa.array(good)).drop_null()
+        self._ttfts_ns.frombytes(waits_ns.to_numpy().astype(np.int64, copy=False).tobytes())
 
     @property
     def median_ttft_ms(self) -> float | None:

@@ -56,6 +56,7 @@ class RunDirectory:
         self._journal = Journal(paths.journal)
         self._streams: dict[str, dataset.PointStream] = {}
         self._discarded = False
+        dataset.give_memory_back()
 
     @classmethod
     def create(cls, root: Path, scenario: Scenario) -> RunDirectory:
