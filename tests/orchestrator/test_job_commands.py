@@ -13,8 +13,9 @@ import pytest
 from rich.console import Console
 
 from orchestrator import job_client, job_follow, job_package, submit_command
+from orchestrator.cluster_token import cluster_token
 from orchestrator.errors import BadInput, ClusterRefusal, RunInterrupted, SpecsweepError
-from orchestrator.job_client import JobFacts, cluster_token, dashboard_address
+from orchestrator.job_client import JobFacts, dashboard_address
 from orchestrator.job_commands import StopRequest, is_ours, show_logs, show_status, stop
 from orchestrator.run_result import Ending, RunResult
 from orchestrator.submit_command import SubmitRequest, stop_grace_s, submit
@@ -96,6 +97,12 @@ def test_the_exit_code_is_that_of_the_run_though_ray_knows_only_0_and_1(head: Fa
     [
         ({"status": "FAILED", "driver_exit_code": 3, "message": "x\nout of memory"}, 3, "out of memory"),
         ({"status": "FAILED", "message": "the head's disk is full"}, 1, "the head's disk is full"),
+        ({"status": "FAILED", "driver_exit_code": 127, "message": "python: not found"}, 127, "--python PATH"),
+        (
+            {"status": "FAILED", "driver_exit_code": 1, "message": "ModuleNotFoundError: No module named 'rich'"},
+            1,
+            "No module named 'rich'\nThe Python of the head lacks what Specsweep needs",
+        ),
         ({"status": "STOPPED"}, 130, "stopped before its run could tell"),
     ],
 )
@@ -174,6 +181,10 @@ def test_what_is_wrong_is_refused_before_anything_is_sent(head: FakeDashboard, s
         submit(request(head, overrides=("workloads.0.dataset=file:none.txt",)), said)
     with pytest.raises(BadInput, match="add --yes"):
         submit(request(head, evict=True), said)
+    with pytest.raises(BadInput, match="--run-dir runs/small-1: is a directory on the head; give its whole path"):
+        submit(request(head, run_dir="runs/small-1"), said)
+    with pytest.raises(BadInput, match="--resume runs/small-1: is a directory on the head"):
+        submit(SubmitRequest(None, head.address, resume="runs/small-1"), said)
     with pytest.raises(BadInput, match="give a scenario file, or --resume RUN"):
         submit(SubmitRequest(None, head.address), said)
 
