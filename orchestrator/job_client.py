@@ -209,4 +209,6 @@ class JobClient:
 
 
 def _said(error: BaseException) -> str:
+    if isinstance(error, aiohttp.ClientResponseError) and error.status == 400:  # bytes that are no answer
+        return "what answers there speaks no HTTP"
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -18,7 +18,7 @@ from actors.diagnosis.advice import advice
 from orchestrator.config_label import config_labels
 from orchestrator.host_event import HostEvent
 from orchestrator.lineages import Recovery
-from orchestrator.outcome import Failed, Infeasible, Phase
+from orchestrator.outcome import Cancelled, Failed, Infeasible, Phase
 from orchestrator.planner import Plan
 from orchestrator.recovery import Again, NoMove, Repair, repair_text
 from orchestrator.resolved_settings import setting_changes
@@ -172,7 +172,8 @@ class Progress:
 
     def _trial_ended(self, slot: str, view: _SlotView, ended: TrialEnded) -> None:
         outcome = ended.outcome
-        self._counts.trials += 1
+        # What was stopped is not done: `--resume` does it.
+        self._counts.trials += not isinstance(outcome, Cancelled)
         told: str = outcome.kind
         if isinstance(outcome, Infeasible | Failed):
             died = outcome.diagnosis

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import re
+import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -330,6 +332,34 @@ def test_where_the_dashboard_is(given: str | None, environ: dict[str, str], addr
 def test_what_is_no_dashboard_is_refused(given: str) -> None:
     with pytest.raises(BadInput, match=r"give the dashboard of the head, e\.g\. http://HEAD:8265"):
         dashboard_address(given, {})
+
+
+def test_a_log_that_was_followed_again_ends_with_the_command_that_goes_on_from_here(
+    head: FakeDashboard, said: Console
+) -> None:
+    head.add("small-1", STOPPED.line(), status="STOPPED")
+
+    with pytest.raises(SpecsweepError, match="specsweep submit --resume /runs/small-1 --address"):
+        show_logs("small-1", head.address, follow=True, console=said)
+    stop(StopRequest("small-1", head.address, wait=True), said)
+    assert "Job small-1 is over (" in text(said)
+    assert "specsweep submit --resume /runs/small-1 --address" in text(said)
+
+
+def test_where_something_else_than_http_answers_no_bytes_of_it_are_told(said: Console) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1000)
+                connection.sendall(b"\0\0\x18\x04\0\0\0\0\0")
+
+        speaker = threading.Thread(target=answer)
+        speaker.start()
+        with pytest.raises(ClusterRefusal, match="what answers there speaks no HTTP\nGive the dashboard of the head"):
+            show_status(None, f"127.0.0.1:{server.getsockname()[1]}", as_json=True, console=said)
+        speaker.join()
 
 
 def test_where_nothing_listens_the_way_there_is_told(said: Console) -> None:

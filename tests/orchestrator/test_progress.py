@@ -8,11 +8,11 @@ from dataclasses import replace
 from rich.console import Console
 
 from orchestrator.job_log import JobProgress, told_by
-from orchestrator.outcome import Phase
+from orchestrator.outcome import Cancelled, Measured, Phase
 from orchestrator.planner import make_plan
 from orchestrator.progress import Progress
 from orchestrator.server_start import StartProgress
-from orchestrator.trial_run import PointEnded, TrialBegan
+from orchestrator.trial_run import PointEnded, TrialBegan, TrialEnded
 from tests.fakes.slot import report
 from tests.orchestrator.scenarios import small_scenario
 
@@ -69,3 +69,14 @@ def test_the_last_line_tells_how_far_the_run_came() -> None:
         pass
 
     assert lines(said) == ["00:00 progress  0 of 3 trials, 0 of 6 points, 0 infeasible, 0 failed, 0 s"]
+
+
+def test_a_trial_that_was_stopped_is_not_counted_as_done() -> None:
+    said = quiet()
+    shown = Progress(PLAN, ["host/0", "host/1"], said, clock=lambda: 0.0)
+    for i, outcome in enumerate((Measured(2), Cancelled("interrupted"))):
+        shown.saw(f"host/{i}", TrialBegan(PLAN.trials[i], 1, ""))
+        shown.saw(f"host/{i}", TrialEnded(PLAN.trials[i], 1, outcome, None, "", b""))
+    shown.say_summary()
+
+    assert lines(said)[-1].startswith("00:00 progress  1 of 3 trials, ")
