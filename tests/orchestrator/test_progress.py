@@ -8,7 +8,7 @@ from dataclasses import replace
 from rich.console import Console
 
 from orchestrator.job_log import JobProgress, told_by
-from orchestrator.outcome import Cancelled, Measured, Phase
+from orchestrator.outcome import Cancelled, Measured, Outcome, Phase
 from orchestrator.planner import make_plan
 from orchestrator.progress import Progress
 from orchestrator.server_start import StartProgress
@@ -74,7 +74,8 @@ def test_the_last_line_tells_how_far_the_run_came() -> None:
 def test_a_trial_that_was_stopped_is_not_counted_as_done() -> None:
     said = quiet()
     shown = Progress(PLAN, ["host/0", "host/1"], said, clock=lambda: 0.0)
-    for i, outcome in enumerate((Measured(2), Cancelled("interrupted"))):
+    outcomes: tuple[Outcome, ...] = (Measured(2), Cancelled("interrupted"))
+    for i, outcome in enumerate(outcomes):
         shown.saw(f"host/{i}", TrialBegan(PLAN.trials[i], 1, ""))
         shown.saw(f"host/{i}", TrialEnded(PLAN.trials[i], 1, outcome, None, "", b""))
     shown.say_summary()
