@@ -209,9 +209,11 @@ def _refusal(slots: Slots, hosts: list[HostFacts], found: int) -> str:
 
 
 def _misfit(host: HostFacts, slots: Slots) -> str:
-    """What a host has in place of the labels and the accelerator that are wanted."""
+    """What a host has in place of what is wanted, or that it matches."""
     if matches(host, slots):
-        return "matches"
+        if host.gpus < slots.gpus:
+            return "too few GPUs" if host.gpus else "no GPU"
+        return "matches" if _room(host, slots) else "too few CPUs"
     told = [
         f"{name}={host.labels[name]}" if name in host.labels else f"no label {name}"
         for name, wanted in slots.labels.items()

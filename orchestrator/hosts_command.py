@@ -107,7 +107,7 @@ def _table(found: list[Surveyed], fit: Fit | None) -> Table:
         table.add_column(name, overflow="fold")
     for known in found:
         host, report = known.host, known.report
-        labels = ", ".join(f"{k}={v}" for k, v in host.labels.items() if k not in _HIDDEN_LABELS)
+        labels = ", ".join(f"{k}={v}" for k, v in sorted(host.labels.items()) if k not in _HIDDEN_LABELS)
         cells = [
             host.hostname, host.address, report.host_class if report else "no answer", str(host.gpus),
             host.labels.get(ACCELERATOR_LABEL, "-"), f"{host.cpus:g}",

@@ -45,7 +45,8 @@ def test_a_slot_larger_than_any_host_is_refused_with_wanted_and_available() -> N
 
     text = str(refusal.value)
     assert "Wanted: 2 slot(s) of 8 GPUs. Available: 1 slot(s)." in text
-    assert "a: 4 GPUs, 64 CPUs (matches)" in text
+    assert "a: 4 GPUs, 64 CPUs (too few GPUs)" in text
+    assert "b: 8 GPUs, 64 CPUs (matches)" in text
 
 
 def test_a_label_that_no_host_has_is_refused() -> None:
