@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from orchestrator.errors import BadInput
 from orchestrator.eviction_command import evict_strangers, sentence
 from orchestrator.host_match import GpuPlace
 from orchestrator.paths import RunPaths
-from orchestrator.ray_connection import Connection, connect
+from orchestrator.ray_connection import Connection, connect, resolve_address
 from orchestrator.run_directory import read_manifest
 
 
@@ -72,7 +71,7 @@ def clean(request: CleanRequest, console: Console) -> bool:
 @contextlib.contextmanager
 def _hosts(address: str | None) -> Iterator[list[GpuPlace]]:
     """Every host of the cluster at the address; this host without Ray where none is named and none runs."""
-    if address in {None, "local"} and not _cluster_runs(address):
+    if address == "local" or resolve_address(address) == "local":
         yield [GpuPlace(socket.gethostname(), None, lambda task, *given, **named: task(*given, **named))]
         return
     cluster = connect(Connection(address or "auto"), "specsweep-clean")
@@ -80,10 +79,6 @@ def _hosts(address: str | None) -> Iterator[list[GpuPlace]]:
         yield cluster.host_places()
     finally:
         cluster.close()
-
-
-def _cluster_runs(address: str | None) -> bool:
-    return address is None and (bool(os.environ.get("RAY_ADDRESS")) or Path("/tmp/ray/ray_current_cluster").exists())
 
 
 def _print(host: str, report: dict[str, Any], console: Console) -> None:
@@ -103,7 +98,7 @@ def _print(host: str, report: dict[str, Any], console: Console) -> None:
             told = f"{gpu['hidden_gib']:.1f} GiB held by no process that can be seen: {gpu['where_to_look']}"
             say(f"  {told}")
     if report["gpus"] is None:
-        say("no NVIDIA driver answers, so who holds its GPUs is not known")
+        say("no NVIDIA driver answers: if it has GPUs, who holds them is not known")
     for line in report["ended"]:
         say(line)
 

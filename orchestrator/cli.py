@@ -90,12 +90,13 @@ def memory(**options: Any) -> None:
 @main.command()
 @click.option("--address", metavar="auto|local|HOST:PORT", help="Ray cluster; default: a running one, else embedded.")
 @click.option("--scenario", type=SCENARIO, metavar="FILE", help="Which hosts it would use, and is its model there.")
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key of the scenario.")
 @click.option("--json", "as_json", is_flag=True, help="For machines.")
-def hosts(address: str | None, scenario: Path | None, as_json: bool) -> None:
+def hosts(address: str | None, scenario: Path | None, overrides: tuple[str, ...], as_json: bool) -> None:
     """List the cluster's hosts: GPUs, software, labels, who occupies what, and what is wrong for a benchmark."""
     from orchestrator.hosts_command import show_hosts
 
-    show_hosts(address, scenario, as_json=as_json, console=_console())
+    show_hosts(address, scenario, overrides=overrides, as_json=as_json, console=_console())
 
 
 @main.command()

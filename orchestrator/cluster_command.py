@@ -16,7 +16,7 @@ from rich.markup import escape
 
 from orchestrator.cluster_address import address_fault, same_host
 from orchestrator.cluster_check import PYTHONS, TOKEN, check_cluster
-from orchestrator.cluster_file import read_cluster
+from orchestrator.cluster_file import ClusterFile, read_cluster
 from orchestrator.cluster_finding import Finding
 from orchestrator.cluster_template import ClusterPlan, cluster_text
 from orchestrator.errors import BadInput
@@ -24,6 +24,8 @@ from orchestrator.ray_schema import ray_verdict
 from orchestrator.yaml_tree import YamlTree, parse_yaml
 
 _INTERPRETER = re.compile(r"^[\w.+/~-]*python[\w.]*$")
+# Ray writes it into command lines of a shell.
+_USER = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9_.@\\-]*$")
 _NAMED = re.compile(r"^python3\.(\d+)$")
 _REQUIREMENT = re.compile(r"^([A-Za-z0-9_.-]+)(\[[\w,]+\])?")
 
@@ -57,7 +59,16 @@ def findings(tree: YamlTree) -> tuple[list[Finding], str | None]:
         return list(verdict.findings), None
     python = (sys.version_info.major, sys.version_info.minor)
     found = check_cluster(cluster, tree, python, _installed("ray"))
-    return [*found, *_local_files(cluster.file_mounts, tree)], verdict.absent
+    return [*found, *_local_files(cluster.file_mounts, tree), *_key_file(cluster, tree)], verdict.absent
+
+
+def _key_file(cluster: ClusterFile, tree: YamlTree) -> list[Finding]:
+    """The key that `ray up` logs in with must be a file of this machine."""
+    key = cluster.auth.ssh_private_key
+    if key is None or (file := Path(key).expanduser()).is_file():
+        return []
+    told = f"{file} is not there: `ray up` cannot log in with it"
+    return [Finding(tree.line_of(("auth", "ssh_private_key")), "auth.ssh_private_key", told, is_fault=False)]
 
 
 def _local_files(mounts: dict[str, str], tree: YamlTree) -> list[Finding]:
@@ -96,8 +107,8 @@ def init(request: InitRequest, console: Console) -> None:
         raise BadInput(f"--python {python}: give the name or path of an interpreter, e.g. python3.11")
     if (named := _NAMED.match(python)) and int(named[1]) not in PYTHONS:
         raise BadInput(f"--python {python}: Specsweep needs Python 3.{PYTHONS[0]} to 3.{PYTHONS[-1]}")
-    if not request.user.strip():
-        raise BadInput("--user: give the user that ssh logs in as")
+    if not _USER.match(request.user):
+        raise BadInput(f"--user {request.user!r}: give the name of the user that ssh logs in as, e.g. ray")
     text = cluster_text(
         ClusterPlan(request.head, workers, request.user, python, own_pins(), request.key, _token_source())
     )

@@ -71,9 +71,15 @@ class ClusterFile(Strict):
     no_restart: bool = False
 
 
+_OF_A_CLUSTER = {name for name, field in ClusterFile.model_fields.items() if field.is_required()}
+
+
 def read_cluster(tree: YamlTree) -> ClusterFile | list[Finding]:
     """The file's content, or all that is wrong with its keys and values, by line."""
     try:
         return ClusterFile.model_validate(tree.value)
     except ValidationError as error:
+        if isinstance(tree.value, dict) and not tree.value.keys() & _OF_A_CLUSTER:
+            needed = ", ".join(sorted(_OF_A_CLUSTER))
+            return [Finding(1, "", f"is no cluster file: it has none of {needed}")]
         return [Finding(fault.line, fault.key, fault.message) for fault in all_faults(tree, error, ClusterFile)]

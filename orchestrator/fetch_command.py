@@ -10,21 +10,27 @@ from rich.console import Console
 
 from orchestrator.errors import BadInput, SpecsweepError
 from orchestrator.job_client import JobClient
-from orchestrator.job_follow import wait_for_end
+from orchestrator.job_follow import remedy, wait_for_end
 from orchestrator.job_log import told_by
 from orchestrator.job_package import own_package
 from orchestrator.run_archive import unpack
 from orchestrator.submit_command import client_of, talk
 
 
-def fetch(job_id: str, address: str | None, to: Path, *, with_logs: bool, python: str, console: Console) -> None:
+def fetch(job_id: str, address: str | None, to: Path, *, with_logs: bool, python: str | None, console: Console) -> None:
     """Copy the run of a job below a folder. BadInput if the job has no run directory."""
     client = client_of(address)
     job = talk(client.job(job_id))
     run_dir = told_by(talk(client.log(job_id))).run_dir or job.metadata.get("run_dir")
     if run_dir is None:
         raise BadInput(f"job {job_id} has told no run directory; was it a run of Specsweep?")
-    fetch_run(client, run_dir, to, console, python, with_logs=with_logs)
+    fetch_run(client, run_dir, to, console, python or _python_of(job.entrypoint), with_logs=with_logs)
+
+
+def _python_of(entrypoint: str) -> str:
+    """The Python that a job ran by, which can run Specsweep there; `python` if its command does not tell."""
+    words = [word for word in entrypoint.split() if word != "exec"]
+    return shlex.split(words[0])[0] if words[1:3] == ["-m", "orchestrator"] else "python"
 
 
 def fetch_run(
@@ -51,5 +57,5 @@ async def _lines(client: JobClient, run_dir: str, python: str, *, with_logs: boo
     await client.forget(job_id)
     if end.job.status != "SUCCEEDED":
         last = log.strip().splitlines()[-1:] or [end.job.message]
-        raise SpecsweepError(f"{run_dir} cannot be copied from the head: {last[0]}")
+        raise SpecsweepError(f"{run_dir} cannot be copied from the head: {last[0]}{remedy(end.job, log)}")
     return log.splitlines()

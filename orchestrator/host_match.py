@@ -205,12 +205,33 @@ def _refusal(slots: Slots, hosts: list[HostFacts], found: int) -> str:
         wanted += " on hosts with " + ", ".join(f"{k}={v}" for k, v in slots.labels.items())
     lines = [f"the cluster cannot hold what the scenario wants. Wanted: {wanted}. Available: {found} slot(s)."]
     for host in hosts:
-        fits = "matches" if matches(host, slots) else "does not match labels or accelerator"
+        fits = _misfit(host, slots)
         kind = f" {host.labels[ACCELERATOR_LABEL]}" if ACCELERATOR_LABEL in host.labels else ""
         lines.append(f"  {host.name}: {host.gpus} GPUs{kind}, {host.cpus:g} CPUs ({fits})")
-    lower = "slots.gpus, slots.nnodes" if slots.nnodes > 1 else "slots.gpus"
-    lines.append(f"Lower {lower} or slots.count, change slots.labels, or add hosts (`specsweep hosts` lists them).")
+    if any(matches(host, slots) for host in hosts):
+        lower = "slots.gpus, slots.nnodes" if slots.nnodes > 1 else "slots.gpus"
+        todo = f"Lower {lower} or slots.count, change slots.labels"
+    else:
+        todo = "Change slots.labels or slots.accelerator"
+    lines.append(f"{todo}, or add hosts (`specsweep hosts` lists them).")
     return "\n".join(lines)
+
+
+def _misfit(host: HostFacts, slots: Slots) -> str:
+    """What a host has in place of what is wanted, or that it matches."""
+    if matches(host, slots):
+        if host.gpus < slots.gpus:
+            return "too few GPUs" if host.gpus else "no GPU"
+        return "matches" if _room(host, slots) else "too few CPUs"
+    told = [
+        f"{name}={host.labels[name]}" if name in host.labels else f"no label {name}"
+        for name, wanted in slots.labels.items()
+        if not _fits(host.labels.get(name), wanted)
+    ]
+    accelerator = host.labels.get(ACCELERATOR_LABEL)
+    if slots.accelerators and accelerator not in slots.accelerators:
+        told.append(accelerator or "an accelerator that Ray does not know" if host.gpus else "no GPU")
+    return f"does not match: {', '.join(told)}"
 
 
 def bundle_of(slots: Slots) -> dict[str, float]:

@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from orchestrator.cluster import Cluster
-from orchestrator.errors import ClusterRefusal
+from orchestrator.errors import BadInput, ClusterRefusal
 from orchestrator.host_match import ACCELERATOR_LABEL, HostFacts, place_slots
 from orchestrator.host_report import HostReport
 from orchestrator.host_survey import Surveyed, survey
@@ -28,16 +28,25 @@ _HIDDEN_LABELS = {"ray.io/node-id", ACCELERATOR_LABEL}
 
 @dataclass(frozen=True)
 class Fit:
-    """How a scenario fits the cluster: slots by host, and why it would be refused (None: it would not)."""
+    """How a scenario fits the cluster: slots by host, and why it would be refused (None: it would not).
+
+    A slot over several hosts counts at each of them, and once in `total`.
+    """
 
     name: str
+    total: int
     slots: dict[str, int]
     refusal: str | None
 
 
-def show_hosts(address: str | None, scenario: Path | None = None, *, as_json: bool, console: Console) -> None:
+def show_hosts(
+    address: str | None, scenario: Path | None = None, *, overrides: tuple[str, ...] = (), as_json: bool,
+    console: Console,
+) -> None:  # fmt: skip
     """Print the hosts of a cluster, and of a scenario which of them it would use."""
-    wanted = load_scenario(scenario) if scenario else None
+    if overrides and scenario is None:
+        raise BadInput("--set changes a scenario; give one with --scenario")
+    wanted = load_scenario(scenario, overrides) if scenario else None
     emulated = wanted.slots.emulated_gpus if wanted else 0
     cluster = connect(Connection(resolve_address(address), emulated, float(2 * emulated)), "specsweep-hosts")
     try:
@@ -73,8 +82,9 @@ def _fit(scenario: Scenario, hosts: list[HostFacts]) -> Fit:
     try:
         places = place_slots(scenario.slots, hosts)
     except ClusterRefusal as refusal:
-        return Fit(scenario.name, {}, str(refusal))
-    return Fit(scenario.name, dict(Counter(place.host.node_id for place in places)), None)
+        return Fit(scenario.name, 0, {}, str(refusal))
+    by_host = Counter(host.node_id for place in places for host in place.hosts)
+    return Fit(scenario.name, len(places), dict(by_host), None)
 
 
 def _host_json(known: Surveyed, states: GpuStates, fit: Fit | None) -> dict[str, Any]:
@@ -97,7 +107,7 @@ def _table(found: list[Surveyed], fit: Fit | None) -> Table:
         table.add_column(name, overflow="fold")
     for known in found:
         host, report = known.host, known.report
-        labels = ", ".join(f"{k}={v}" for k, v in host.labels.items() if k not in _HIDDEN_LABELS)
+        labels = ", ".join(f"{k}={v}" for k, v in sorted(host.labels.items()) if k not in _HIDDEN_LABELS)
         cells = [
             host.hostname, host.address, report.host_class if report else "no answer", str(host.gpus),
             host.labels.get(ACCELERATOR_LABEL, "-"), f"{host.cpus:g}",
@@ -119,7 +129,7 @@ def _print_fit(fit: Fit, console: Console) -> None:
     if fit.refusal is not None:
         console.print(escape(f"{fit.name}: {fit.refusal}"), soft_wrap=True, highlight=False)
         return
-    told = f"{fit.name}: {sum(fit.slots.values())} slot(s) on {len(fit.slots)} host(s)"
+    told = f"{fit.name}: {fit.total} slot(s) on {len(fit.slots)} host(s)"
     console.print(escape(told), soft_wrap=True, highlight=False)
 
 

@@ -80,8 +80,8 @@ def stop(**options: Any) -> None:
 @_address
 @click.option("--to", type=_PATH, default=Path("runs"), show_default=True, metavar="DIR", help="Where it goes, below.")
 @click.option("--logs", "with_logs", is_flag=True, help="With the logs of the servers.")
-@_python
-def fetch(job: str, address: str | None, to: Path, with_logs: bool, python: str) -> None:
+@click.option("--python", metavar="PATH", help="Python on the head; default: that of the job.")
+def fetch(job: str, address: str | None, to: Path, with_logs: bool, python: str | None) -> None:
     """Copy the run directory of JOB here, through the dashboard's port; `specsweep rank` reads it."""
     from orchestrator.fetch_command import fetch as fetch_job
 

@@ -7,7 +7,6 @@ import os
 import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
 
@@ -87,22 +86,6 @@ def dashboard_address(given: str | None, environ: Mapping[str, str] = os.environ
     if not usable:
         raise BadInput(f"--address {address}: give the dashboard of the head, e.g. http://HEAD:{DASHBOARD_PORT}")
     return f"{url.scheme}://{url.netloc}{url.path.rstrip('/')}"
-
-
-def cluster_token(environ: Mapping[str, str] = os.environ) -> str | None:
-    """The cluster's token, from where Ray looks for it: RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH, ~/.ray/auth_token."""
-    if environ.get("RAY_AUTH_MODE") == "disabled":
-        return None
-    if token := environ.get("RAY_AUTH_TOKEN"):
-        return token.strip()
-    told = environ.get("RAY_AUTH_TOKEN_PATH")
-    file = Path(told).expanduser() if told else Path.home() / ".ray" / "auth_token"
-    try:
-        return file.read_text(encoding="utf-8").strip() or None
-    except OSError as error:
-        if told:
-            raise BadInput(f"RAY_AUTH_TOKEN_PATH {told}: cannot be read: {error.strerror}") from None
-        return None
 
 
 class JobClient:
@@ -226,4 +209,6 @@ class JobClient:
 
 
 def _said(error: BaseException) -> str:
+    if isinstance(error, aiohttp.ClientResponseError) and error.status == 400:  # bytes that are no answer
+        return "what answers there speaks no HTTP"
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

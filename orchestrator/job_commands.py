@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import orjson
@@ -131,7 +131,7 @@ def show_logs(job_id: str, address: str | None, *, follow: bool, console: Consol
         end = followed(client, job_id, console)
         keep_result(end, console)
         if end.ending.exit_code:
-            raise Failed(end.ending)
+            raise Failed(replace(end.ending, message=with_resume(end, client.address)))
         return
     for line in talk(client.log(job_id)).splitlines():
         if not is_for_machines(line):
@@ -156,7 +156,8 @@ def stop(request: StopRequest, console: Console) -> None:
     client = client_of(request.address)
     job = talk(client.job(request.job))
     if job.is_over:
-        console.print(f"Job {job.job_id} is over ({job.status.lower()})", soft_wrap=True, markup=False)
+        told = with_resume(JobEnd(job, told_by(talk(client.log(job.job_id)))), client.address)
+        console.print(f"Job {job.job_id} is over ({job.status.lower()}). {told}", soft_wrap=True, markup=False)
         return
     if job.grace_s < LEAST_GRACE_S and not request.kill:
         raise BadInput(

@@ -31,7 +31,17 @@ class JobEnd:
         what = job.message.strip().splitlines()[-1:] or ["no reason is told"]
         if job.status == "STOPPED":
             return Ending(130, "interrupted", "The job was stopped before its run could tell how it ended.")
-        return Ending(job.exit_code or 1, "killed", f"The job ended without a result of its run: {what[0]}")
+        told = f"The job ended without a result of its run: {what[0]}{remedy(job, job.message)}"
+        return Ending(job.exit_code or 1, "no_result", told)
+
+
+def remedy(job: JobFacts, told: str) -> str:
+    """What to do where the Python of the head cannot run Specsweep, as the end of a message; empty elsewhere."""
+    if job.exit_code == 127 or "No module named" in told:
+        return (
+            "\nThe Python of the head lacks what Specsweep needs: name another by --python PATH (PATH as on the head)"
+        )
+    return ""
 
 
 async def follow_job(

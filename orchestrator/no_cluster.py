@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 START = "Start one with `ray up ray_cluster.yaml`, or use --address local to embed one on this machine."
 TOKEN = (
     "This machine has another token than the cluster, or none: put the cluster's into ~/.ray/auth_token (mode 0600) or "
@@ -15,15 +17,30 @@ NO_HOST = (
 SHORTER = "Ray's sockets need a short path: set TMPDIR to a folder such as /tmp."
 
 
+OWN = "Ray could not be started on this machine. To join a cluster that runs, name it: --address HEAD:6379."
+# What Ray's C++ parts write: time, severity, process and thread, place in the source.
+_LOGGED = re.compile(r"^\[[^\]]* ([DIWEF]) \d+ \d+\] \S+:\d+: ")
+
+
 def no_cluster(address: str, told: str) -> str:
-    """The whole message for a user. `told` is what Ray printed, or its error; its last line counts."""
-    last = told.strip().splitlines()[-1] if told.strip() else "no answer"
-    return f"no Ray cluster at --address {address}: {last}\n{_todo(told)}"
+    """The whole message for a user. `told` is what Ray printed, or its error; the last line that is a reason counts."""
+    return f"no Ray cluster at --address {address}: {_reason(told)}\n{_todo(address, told)}"
 
 
-def _todo(told: str) -> str:
+def _reason(told: str) -> str:
+    lines = [line for line in told.strip().splitlines() if line.strip()]
+    refused = [line for line in lines if "InvalidAuthToken" in line]
+    # Ray also warns of what does no harm.
+    others = [line for line in lines if (logged := _LOGGED.match(line)) is None or logged[1] not in "DIW"]
+    line = (refused or others or lines or ["no answer"])[-1]
+    return _LOGGED.sub("", line)
+
+
+def _todo(address: str, told: str) -> str:
     if "InvalidAuthToken" in told or "Unauthenticated" in told:
         return TOKEN
     if "Failed to connect to Ray cluster" in told or "Can't find a `node_ip_address.json`" in told:
         return NO_HOST
-    return SHORTER if "AF_UNIX path length" in told else START
+    if "AF_UNIX path length" in told:
+        return SHORTER
+    return OWN if address == "local" else START

@@ -18,7 +18,7 @@ from actors.diagnosis.advice import advice
 from orchestrator.config_label import config_labels
 from orchestrator.host_event import HostEvent
 from orchestrator.lineages import Recovery
-from orchestrator.outcome import Failed, Infeasible, Phase
+from orchestrator.outcome import Cancelled, Failed, Infeasible, Phase
 from orchestrator.planner import Plan
 from orchestrator.recovery import Again, NoMove, Repair, repair_text
 from orchestrator.resolved_settings import setting_changes
@@ -60,6 +60,7 @@ class _Counts:
     points: int = 0
     infeasible: int = 0
     failed: int = 0
+    again: int = 0
     started: float = field(default_factory=time.monotonic)
 
 
@@ -172,7 +173,10 @@ class Progress:
 
     def _trial_ended(self, slot: str, view: _SlotView, ended: TrialEnded) -> None:
         outcome = ended.outcome
-        self._counts.trials += 1
+        # What was stopped is not done: `--resume` does it. What is tried again is told at its last end.
+        again = ended.recovery is not None and isinstance(ended.recovery.decision, Again)
+        self._counts.trials += not isinstance(outcome, Cancelled) and not again
+        self._counts.again += again
         told: str = outcome.kind
         if isinstance(outcome, Infeasible | Failed):
             died = outcome.diagnosis
@@ -182,7 +186,7 @@ class Progress:
             moves = () if repairs else advice(died)
             told += f" -> {moves[0]}" if moves else ""
             self._counts.infeasible += isinstance(outcome, Infeasible)
-            self._counts.failed += isinstance(outcome, Failed)
+            self._counts.failed += isinstance(outcome, Failed) and not again
         self._say(slot, f"{view.config}: {told}")
         if ended.recovery is not None:
             self._say(slot, f"{view.config}: {self._recovery(ended.recovery, ended.trial)}")
@@ -204,7 +208,6 @@ class Progress:
                 self._total_trials, self._total_points = self._total_trials + 1, self._total_points + len(trial.points)
                 return f"trying again: {repair_text(changes)}"
             case Again(how):
-                self._total_trials += 1
                 return f"trying the same again ({how})"
             case NoMove(reason):
                 return f"no further try: {reason}"
@@ -254,9 +257,10 @@ class Progress:
         eta = ""
         if 0 < counts.trials < self._total_trials:
             eta = f", about {elapsed / counts.trials * (self._total_trials - counts.trials):.0f} s left"
+        again = f", {counts.again} tried again" if counts.again else ""
         return (
             f"{counts.trials} of {self._total_trials} trials, {counts.points} of {self._total_points} points, "
-            f"{counts.infeasible} infeasible, {counts.failed} failed, {elapsed:.0f} s{eta}"
+            f"{counts.infeasible} infeasible, {counts.failed} failed{again}, {elapsed:.0f} s{eta}"
         )
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from actors.run_lease import dead_ray_folders
 from orchestrator.cluster import Cluster
+from orchestrator.cluster_token import cluster_token
 from orchestrator.errors import BadInput, ClusterRefusal
 from orchestrator.job_place import shipped_with_job
 from orchestrator.no_cluster import no_cluster
@@ -50,6 +51,8 @@ def connect(connection: Connection, run_id: str) -> Cluster:
         folder = _own_folder()
         _own_token(folder)
         os.environ.pop("RAY_ADDRESS", None)
+    else:
+        use_token_at_hand()
     import ray  # reads RAY_AUTH_MODE now, not at init
 
     options: dict[str, Any] = {
@@ -77,7 +80,7 @@ def connect(connection: Connection, run_id: str) -> Cluster:
         try:
             ray.init(**options)
         except (OSError, RuntimeError, ValueError) as error:
-            told = said() or str(error)
+            told = f"{said()}\n{error}"
             raise ClusterRefusal(no_cluster(connection.address, told)) from error
     return Cluster(run_id, connection.address)
 
@@ -98,7 +101,9 @@ def resolve_address(address: str | None) -> str:
         return address
     if os.environ.get("RAY_ADDRESS"):
         return "auto"
-    return "auto" if Path("/tmp/ray/ray_current_cluster").exists() else "local"
+    # Where `ray start` notes it, by Ray's own rule.
+    folder = Path(os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp") / "ray"
+    return "auto" if (folder / "ray_current_cluster").exists() else "local"
 
 
 def _probe(address: str) -> None:
@@ -131,6 +136,12 @@ def _own_token(folder: Path) -> None:
     file.touch(mode=0o600)
     file.write_text(secrets.token_hex(32), encoding="ascii")
     os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH=str(file))
+
+
+def use_token_at_hand() -> None:
+    """A driver that has a token uses it. Ray does so by itself only for `auto`, not for an address that is named."""
+    if "RAY_AUTH_MODE" not in os.environ and cluster_token():
+        os.environ["RAY_AUTH_MODE"] = "token"
 
 
 def _own_packages() -> list[Path]:

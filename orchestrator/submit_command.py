@@ -16,8 +16,9 @@ import orjson
 from rich.console import Console
 
 from orchestrator import __version__
+from orchestrator.cluster_token import cluster_token
 from orchestrator.errors import BadInput, RunInterrupted, SpecsweepError
-from orchestrator.job_client import ConnectionLost, JobClient, cluster_token, dashboard_address
+from orchestrator.job_client import ConnectionLost, JobClient, dashboard_address
 from orchestrator.job_follow import JobEnd, follow_job
 from orchestrator.job_package import JobPackage, own_package, pack
 from orchestrator.job_place import HOME_RUNS
@@ -148,6 +149,9 @@ def _checked(request: SubmitRequest) -> _Wanted:
     """All that can be refused here is; nothing has been sent then."""
     if request.evict and not request.yes:
         raise BadInput("--evict asks before it ends anything, and a job has no terminal for that; add --yes")
+    for option, place in (("--run-dir", request.run_dir), ("--resume", request.resume)):
+        if place is not None and not place.startswith(("/", "~")):
+            raise BadInput(f"{option} {place}: is a directory on the head; give its whole path, or one below ~")
     stamp = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
     if request.scenario is None:
         if request.resume is None:

@@ -20,8 +20,10 @@ from actors.guard import RUN_MARK
 from actors.process_identity import boot_id, pid_namespace
 from actors.run_lease import scratch_dir
 from orchestrator.cli import main
+from orchestrator.errors import ClusterRefusal
 from orchestrator.eviction_command import sentence
 from orchestrator.hosts_command import restart_warning
+from orchestrator.ray_connection import Connection
 from tests.fakes.gpu_holder import Start, holders
 
 RUN = f"clean-command-{os.getpid()}"
@@ -147,3 +149,20 @@ def test_a_folder_that_is_no_run_is_refused_and_not_told_as_clean(ledger: GpuLed
 
         assert refused.exit_code == 2
         assert "is not a run directory (no manifest.json)" in refused.stderr
+
+
+def test_a_cluster_whose_temporary_folder_was_moved_is_cleaned_as_a_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    for name in ("RAY_ADDRESS", "RAY_TMPDIR"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "ray").mkdir()
+    (tmp_path / "ray/ray_current_cluster").write_text("10.0.0.1:6379")
+
+    def joined(connection: Connection, _: str) -> None:
+        raise ClusterRefusal(f"joins {connection.address}")
+
+    monkeypatch.setattr("orchestrator.clean_command.connect", joined)
+    said = CliRunner().invoke(main, ["clean", "--dry-run"])
+    assert (said.exit_code, "joins auto" in said.output) == (3, True)

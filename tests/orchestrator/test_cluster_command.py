@@ -83,7 +83,8 @@ def test_init_writes_over_nothing_without_force() -> None:
         (("--head", "10.0.0.1", "--workers", "10.0.0.2,10.0.0", "--user", "u"), "--workers: '10.0.0' is no IPv4"),
         (("--head", "10.0.0.1", "--workers", "10.0.0.1", "--user", "u"), "--workers: 10.0.0.1 is the head"),
         (("--head", "10.0.0.1", "--workers", "a,A", "--user", "u"), "--workers: A is given twice"),
-        (("--head", "10.0.0.1", "--user", " "), "--user: give the user"),
+        (("--head", "10.0.0.1", "--user", " "), "--user ' ': give the name of the user"),
+        (("--head", "10.0.0.1", "--user", "ray; rm"), "--user 'ray; rm': give the name of the user"),
         (("--head", "10.0.0.1", "--user", "u", "--python", "python3.9"), "--python python3.9: Specsweep needs"),
         (("--head", "10.0.0.1", "--user", "u", "--python", "a; rm"), "--python a; rm: give the name or path"),
         (("--head", "10.0.0.1", "--user", "u", "-o", "."), "-o .: is a folder"),
@@ -205,3 +206,23 @@ def test_a_ray_that_has_its_check_elsewhere_is_said_and_the_rest_is_checked(monk
     assert "c.yaml: not checked against Ray's own schema: this release of Ray has its check elsewhere" in said.output
     assert "auth_token is not there yet" in said.output
     assert said.exit_code == 0
+
+
+def test_check_warns_of_a_key_that_is_not_there(home: Path) -> None:
+    cluster("init", *HOSTS, "--key", "~/.ssh/mine")
+
+    said = cluster("check", "cluster.yaml")
+    assert (
+        f"warning: auth.ssh_private_key: {home}/.ssh/mine is not there: `ray up` cannot log in with it" in said.output
+    )
+    (home / ".ssh").mkdir()
+    (home / ".ssh/mine").touch()
+    assert cluster("check", "cluster.yaml").output == "cluster.yaml: no faults, 0 warnings\n"
+
+
+def test_a_scenario_is_no_cluster_file_and_one_line_says_so() -> None:
+    Path("s.yaml").write_text("name: x\nmodel: {path: m}\n")
+
+    told = cluster("check", "s.yaml").output
+    assert told.startswith("s.yaml:1: fault: is no cluster file: it has none of auth, cluster_name, head_start_ray")
+    assert told.count("fault:") == 1

@@ -45,12 +45,33 @@ def test_a_slot_larger_than_any_host_is_refused_with_wanted_and_available() -> N
 
     text = str(refusal.value)
     assert "Wanted: 2 slot(s) of 8 GPUs. Available: 1 slot(s)." in text
-    assert "a: 4 GPUs, 64 CPUs (matches)" in text
+    assert "a: 4 GPUs, 64 CPUs (too few GPUs)" in text
+    assert "b: 8 GPUs, 64 CPUs (matches)" in text
 
 
 def test_a_label_that_no_host_has_is_refused() -> None:
     with pytest.raises(ClusterRefusal, match="on hosts with role=gpu"):
         place_slots(slots(gpus=1, labels={"role": "gpu"}), [host("a", 4)])
+
+
+def test_a_refusal_tells_what_each_host_has_in_place_of_what_is_wanted() -> None:
+    hosts = [
+        host("a", 4, {"role": "spare"}),
+        host("b", 8, {"ray.io/accelerator-type": "L4", "role": "gpu"}),
+        host("c", 8),
+        host("d"),
+    ]
+
+    with pytest.raises(ClusterRefusal) as refusal:
+        place_slots(slots(gpus=1, labels={"role": "gpu"}, accelerator="B200"), hosts)
+
+    assert str(refusal.value).splitlines()[1:] == [
+        "  a: 4 GPUs, 64 CPUs (does not match: role=spare, an accelerator that Ray does not know)",
+        "  b: 8 GPUs L4, 64 CPUs (does not match: L4)",
+        "  c: 8 GPUs, 64 CPUs (does not match: no label role, an accelerator that Ray does not know)",
+        "  d: 0 GPUs, 64 CPUs (does not match: no label role, no GPU)",
+        "Change slots.labels or slots.accelerator, or add hosts (`specsweep hosts` lists them).",
+    ]
 
 
 def test_slots_without_gpus_are_counted_per_host() -> None:

@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 
 from actors.host_report import host_report
+from orchestrator.errors import BadInput
 from orchestrator.host_match import HostFacts
 from orchestrator.host_survey import clock_off
 from orchestrator.hosts_command import show_hosts
@@ -47,10 +48,18 @@ class ScriptedCluster:
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    def show(*, reports: dict[str, Any] = REPORTS, scenario: Path | None = None, as_json: bool = False) -> str:
+    def show(
+        *,
+        reports: dict[str, Any] = REPORTS,
+        scenario: Path | None = None,
+        as_json: bool = False,
+        overrides: tuple[str, ...] = (),
+    ) -> str:
         monkeypatch.setattr("orchestrator.hosts_command.connect", lambda *_: ScriptedCluster(reports))
         said = io.StringIO()
-        show_hosts("10.0.0.1:6379", scenario, as_json=as_json, console=Console(file=said, width=200))
+        show_hosts(
+            "10.0.0.1:6379", scenario, overrides=overrides, as_json=as_json, console=Console(file=said, width=200)
+        )
         return said.getvalue()
 
     return show
@@ -120,7 +129,7 @@ def test_machines_get_hosts_reports_and_warnings(told: Callable[..., str], scena
     ]
     assert got["hosts"][1]["report"]["driver_version"] == "580.95.05"
     assert [(w["hosts"], w["what"]) for w in got["warnings"]] == [(["h2"], "the model /models/x is not there")]
-    assert got["scenario"] == {"name": "two-gpus", "slots": {"n1": 4, "n2": 4}, "refusal": None}
+    assert got["scenario"] == {"name": "two-gpus", "total": 8, "slots": {"n1": 4, "n2": 4}, "refusal": None}
 
 
 def clock(*moments: float) -> Callable[[], float]:
@@ -138,3 +147,17 @@ def test_the_quickest_answer_counts() -> None:
 
 def test_a_host_without_an_answer_has_no_clock() -> None:
     assert clock_off(lambda: None, clock(*range(6))) == (None, 0.0)
+
+
+def test_a_slot_over_two_hosts_is_one_slot_and_is_shown_at_both(told: Callable[..., str], scenario: Path) -> None:
+    over_two = ("slots.nnodes=2", "slots.gpus=8", "engine.settings.tp_size=16")
+    said = told(scenario=scenario, overrides=over_two)
+    fits = json.loads(told(scenario=scenario, overrides=over_two, as_json=True))["scenario"]
+
+    assert "two-gpus: 1 slot(s) on 2 host(s)" in said
+    assert (fits["total"], fits["slots"]) == (1, {"n1": 1, "n2": 1})
+
+
+def test_an_override_without_a_scenario_is_refused(told: Callable[..., str]) -> None:
+    with pytest.raises(BadInput, match="--set changes a scenario"):
+        told(overrides=("slots.gpus=1",))

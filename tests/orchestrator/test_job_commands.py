@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import re
+import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,8 +15,9 @@ import pytest
 from rich.console import Console
 
 from orchestrator import job_client, job_follow, job_package, submit_command
+from orchestrator.cluster_token import cluster_token
 from orchestrator.errors import BadInput, ClusterRefusal, RunInterrupted, SpecsweepError
-from orchestrator.job_client import JobFacts, cluster_token, dashboard_address
+from orchestrator.job_client import JobFacts, dashboard_address
 from orchestrator.job_commands import StopRequest, is_ours, show_logs, show_status, stop
 from orchestrator.run_result import Ending, RunResult
 from orchestrator.submit_command import SubmitRequest, stop_grace_s, submit
@@ -96,6 +99,12 @@ def test_the_exit_code_is_that_of_the_run_though_ray_knows_only_0_and_1(head: Fa
     [
         ({"status": "FAILED", "driver_exit_code": 3, "message": "x\nout of memory"}, 3, "out of memory"),
         ({"status": "FAILED", "message": "the head's disk is full"}, 1, "the head's disk is full"),
+        ({"status": "FAILED", "driver_exit_code": 127, "message": "python: not found"}, 127, "--python PATH"),
+        (
+            {"status": "FAILED", "driver_exit_code": 1, "message": "ModuleNotFoundError: No module named 'rich'"},
+            1,
+            "No module named 'rich'\nThe Python of the head lacks what Specsweep needs",
+        ),
         ({"status": "STOPPED"}, 130, "stopped before its run could tell"),
     ],
 )
@@ -174,6 +183,10 @@ def test_what_is_wrong_is_refused_before_anything_is_sent(head: FakeDashboard, s
         submit(request(head, overrides=("workloads.0.dataset=file:none.txt",)), said)
     with pytest.raises(BadInput, match="add --yes"):
         submit(request(head, evict=True), said)
+    with pytest.raises(BadInput, match="--run-dir runs/small-1: is a directory on the head; give its whole path"):
+        submit(request(head, run_dir="runs/small-1"), said)
+    with pytest.raises(BadInput, match="--resume runs/small-1: is a directory on the head"):
+        submit(SubmitRequest(None, head.address, resume="runs/small-1"), said)
     with pytest.raises(BadInput, match="give a scenario file, or --resume RUN"):
         submit(SubmitRequest(None, head.address), said)
 
@@ -319,6 +332,34 @@ def test_where_the_dashboard_is(given: str | None, environ: dict[str, str], addr
 def test_what_is_no_dashboard_is_refused(given: str) -> None:
     with pytest.raises(BadInput, match=r"give the dashboard of the head, e\.g\. http://HEAD:8265"):
         dashboard_address(given, {})
+
+
+def test_a_log_that_was_followed_again_ends_with_the_command_that_goes_on_from_here(
+    head: FakeDashboard, said: Console
+) -> None:
+    head.add("small-1", STOPPED.line(), status="STOPPED")
+
+    with pytest.raises(SpecsweepError, match="specsweep submit --resume /runs/small-1 --address"):
+        show_logs("small-1", head.address, follow=True, console=said)
+    stop(StopRequest("small-1", head.address, wait=True), said)
+    assert "Job small-1 is over (" in text(said)
+    assert "specsweep submit --resume /runs/small-1 --address" in text(said)
+
+
+def test_where_something_else_than_http_answers_no_bytes_of_it_are_told(said: Console) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1000)
+                connection.sendall(b"\0\0\x18\x04\0\0\0\0\0")
+
+        speaker = threading.Thread(target=answer)
+        speaker.start()
+        with pytest.raises(ClusterRefusal, match="what answers there speaks no HTTP\nGive the dashboard of the head"):
+            show_status(None, f"127.0.0.1:{server.getsockname()[1]}", as_json=True, console=said)
+        speaker.join()
 
 
 def test_where_nothing_listens_the_way_there_is_told(said: Console) -> None:

@@ -7,12 +7,16 @@ from dataclasses import replace
 
 from rich.console import Console
 
+from orchestrator.failed_start import FailedStart
 from orchestrator.job_log import JobProgress, told_by
-from orchestrator.outcome import Phase
+from orchestrator.lineages import Recovery
+from orchestrator.outcome import Cancelled, Diagnosis, Failed, Label, Measured, Outcome, Phase
 from orchestrator.planner import make_plan
 from orchestrator.progress import Progress
+from orchestrator.recovery import Again
+from orchestrator.remedies import Kind
 from orchestrator.server_start import StartProgress
-from orchestrator.trial_run import PointEnded, TrialBegan
+from orchestrator.trial_run import PointEnded, TrialBegan, TrialEnded
 from tests.fakes.slot import report
 from tests.orchestrator.scenarios import small_scenario
 
@@ -69,3 +73,34 @@ def test_the_last_line_tells_how_far_the_run_came() -> None:
         pass
 
     assert lines(said) == ["00:00 progress  0 of 3 trials, 0 of 6 points, 0 infeasible, 0 failed, 0 s"]
+
+
+def test_a_trial_that_was_stopped_is_not_counted_as_done() -> None:
+    said = quiet()
+    shown = Progress(PLAN, ["host/0", "host/1"], said, clock=lambda: 0.0)
+    outcomes: tuple[Outcome, ...] = (Measured(2), Cancelled("interrupted"))
+    for i, outcome in enumerate(outcomes):
+        shown.saw(f"host/{i}", TrialBegan(PLAN.trials[i], 1, ""))
+        shown.saw(f"host/{i}", TrialEnded(PLAN.trials[i], 1, outcome, None, "", b""))
+    shown.say_summary()
+
+    assert lines(said)[-1].startswith("00:00 progress  1 of 3 trials, ")
+
+
+def test_a_trial_that_is_tried_again_counts_once_by_how_it_ends_at_last() -> None:
+    said = quiet()
+    shown = Progress(PLAN, ["host/0", "host/1"], said, clock=lambda: 0.0)
+    trial = PLAN.trials[0]
+    lost = Failed(Diagnosis(Label.HOST_LOST, Phase.SERVING, "the host is gone"))
+    again = Recovery(Again(Kind.ELSEWHERE), FailedStart(Label.HOST_LOST, Phase.SERVING, "the host is gone"), True)
+    shown.saw("host/0", TrialBegan(trial, 1, ""))
+    shown.saw("host/0", TrialEnded(trial, 1, lost, None, "", b"", recovery=again))
+    shown.saw("host/1", TrialBegan(trial, 2, ""))
+    shown.saw("host/1", TrialEnded(trial, 2, Measured(2), None, "", b""))
+    shown.say_summary()
+
+    summary = lines(said)[-1]
+    assert summary == (
+        "00:00 progress  1 of 3 trials, 0 of 6 points, 0 infeasible, 0 failed, 1 tried again, 0 s, about 0 s left"
+    )
+    assert told_by(summary).progress == JobProgress(1, 3, 0, 6)
