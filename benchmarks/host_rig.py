@@ -197,9 +197,9 @@ class HostRig:
         """What a power cut leaves on a disk stays, but for the sockets and emulated GPU memory of what ran."""
         shutil.rmtree(host.folder / "tmp" / "ray", ignore_errors=True)
         if host.ledger is not None and host.starts:
+            sizes = [gpu.total_gib for gpu in host.ledger.gpus()]
             shutil.rmtree(host.ledger.folder)
-            gib = 96.0
-            host.ledger = GpuLedger.create(host.ledger.folder, [gib] * host.gpus)
+            host.ledger = GpuLedger.create(host.ledger.folder, sizes)
 
     def environment(self, host: RigHost) -> dict[str, str]:
         """What a user of a host has in the environment."""

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from orchestrator.errors import ClusterRefusal
-from orchestrator.host_class import class_lines, classes_of_run
+from orchestrator.host_class import class_lines, classes_of_run, foreign_class
 from orchestrator.host_match import GpuPlace, HostFacts, SlotPlace, told_apart
 from orchestrator.ray_slot import CALL_S, RaySlot
 from orchestrator.scenario import Slots
@@ -110,7 +110,7 @@ class Cluster:
         self.classes = maker.classes = classes_of_run(found, stored_classes, has_results=has_results)
         for host in {host.node_id: host for place in source.places for host in place.hosts}.values():
             if (of := maker.known_class(host)) is not None and of not in self.classes:
-                source.put_aside(host, f"its class `{of}` is none of this run's")
+                source.put_aside(host, foreign_class(of, self.classes))
         kept = [slot for slot in made if slot.facts.host_class in self.classes]
         self.told = [*maker.leftovers, *failed, *class_lines(self.classes, found)]
         if waiting:

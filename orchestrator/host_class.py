@@ -44,6 +44,12 @@ def classes_of_run(found: Sequence[str], stored: Sequence[str], *, has_results: 
     return tuple(sorted(set(found)))
 
 
+def foreign_class(of: str, classes: Sequence[str]) -> str:
+    """Why a host of a class is not used by a run on these classes."""
+    kinds = "this run's is" if len(classes) == 1 else "this run's are"
+    return f"its class is `{of}`, {kinds} {_listed(classes)}; classes are never mixed"
+
+
 def class_lines(classes: Sequence[str], found: Sequence[str]) -> list[str]:
     """What a user is told of the classes of a run, nothing if there is one only and all slots are of it."""
     lines = []

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from orchestrator.gpu_neighbourhood import deal_gpus, numa_nodes
-from orchestrator.host_class import class_of
+from orchestrator.host_class import class_of, foreign_class
 from orchestrator.host_match import HostFacts, SlotPlace, spread_hosts
 from orchestrator.host_report import HostReport
 from orchestrator.load_spread import process_bound
@@ -71,7 +71,7 @@ class SlotMaker:
             if host.node_id in silent:
                 return Made(None, silent[host.node_id], host=host)
             if self.classes is not None and self.host_class(host) not in self.classes:
-                why = f"its class `{self.host_class(host)}` is none of this run's, which are compared"
+                why = foreign_class(self.host_class(host), self.classes)
                 return Made(None, why, unfit=True, host=host)
             if self.host_class(host) != self.host_class(place.host):
                 why = (

@@ -170,4 +170,4 @@ def test_nothing_is_started_on_a_host_of_a_class_that_the_run_does_not_compare()
     (made,) = making.make(cast("list[SlotGrant]", [grant]))
 
     assert (made.slot, made.unfit, grant.starts) == (None, True, 0)
-    assert made.why == "its class `4x B200 179 GiB` is none of this run's, which are compared"
+    assert made.why == ("its class is `4x B200 179 GiB`, this run's is `8x H100 80 GiB`; classes are never mixed")
