@@ -18,16 +18,22 @@ class SpoolWriter:
     def __init__(self, path: Path, schema: Any) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._sink = pa.OSFile(str(path), "wb")
-        self._sink.write(schema.serialize())
-        self._sink.flush()
+        self._head = schema.serialize().to_pybytes()  # goes with the first batch: a full disk is met by `append`
 
     def append(self, batch: Any) -> None:
         # As Arrow's stream writer has it, but in one piece: that makes a call for each of the hundred buffers.
+        self._begin()
         self._sink.write(batch.serialize())
         self._sink.flush()
 
+    def _begin(self) -> None:
+        head, self._head = self._head, b""
+        if head:
+            self._sink.write(head)
+
     def close(self) -> None:
         try:
+            self._begin()
             self._sink.write(_END)
         finally:  # a full disk
             self._sink.close()

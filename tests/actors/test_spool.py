@@ -111,3 +111,16 @@ def test_a_slow_reader_gets_every_batch_once_and_in_order(tmp_path: Path, batche
     stream.close()
     seen = [batch.column("request_index")[0].as_py() for batch in collect(stream)]
     assert seen == [i * FLUSH_ROWS for i in range(batches)]
+
+
+def test_a_spool_is_the_stream_that_arrow_itself_writes(tmp_path: Path) -> None:
+    batches = [batch_of([record(i), record(i + 1)], IDENTITY) for i in (0, 2)]
+    writer = SpoolWriter(tmp_path / "s.arrows", request_schema())
+    for batch in batches:
+        writer.append(batch)
+    writer.close()
+    plain = pa.BufferOutputStream()
+    with pa.ipc.new_stream(plain, request_schema()) as stream:
+        for batch in batches:
+            stream.write_batch(batch)
+    assert (tmp_path / "s.arrows").read_bytes() == plain.getvalue().to_pybytes()
