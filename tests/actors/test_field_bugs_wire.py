@@ -196,7 +196,7 @@ def test_a_server_that_takes_requests_and_answers_none_is_hung() -> None:
     """Row 44: good answers, then not a byte more."""
     records, report, _ = loaded(
         lambda n: counted(1, 1, 0.0) if n < 100 else ["hang"],
-        api="chat", requests=200, request_timeout_s=0.8, level=LoadLevel("concurrency", 4),
+        api="chat", requests=200, request_timeout_s=2.0, level=LoadLevel("concurrency", 4),
     )  # fmt: skip
     assert report.stopped_by == "hung"
     assert Counter(r.status for r in records) == {RequestStatus.OK: 100, RequestStatus.TIMEOUT: 4}
