@@ -56,6 +56,7 @@ slots: {{gpus: 1, count: {slots}, labels: {{role: victim}}}}
 workloads:
   - {{name: chat, input_tokens: 32, output_tokens: 32, concurrency: [1, 4]}}
 measure: {{warmup_s: 0.5, duration_s: 3, repeats: 10}}
+timeouts: {{cluster_s: 20}}  # so long a run waits for a host that may come back
 objectives:
   - {{name: fast, maximize: output_throughput_tok_s, at: {{concurrency: 1}}}}
 """
