@@ -28,7 +28,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """The run directory of what `make demo-real` does, in shorter windows and with two depths less, and what it said."""
+    """The run directory of what `make demo-real` does, in short windows and with two depths less, and what it said."""
     root = tmp_path_factory.mktemp("runs") / "real"
     shorter = ("--set", "measure.duration_s=7", "--set", "sweep.axes.speculative_num_steps=[0,3]")
     done = run(
