@@ -25,9 +25,10 @@ from typing import Any
 import psutil
 import pyarrow.dataset as ds
 
-from benchmarks.host_rig import HostRig, inner, why_impossible
+from benchmarks.host_rig import HostRig, inner
 from benchmarks.loss_kinds import LOSSES, SMALL, Loss, scratch
 from benchmarks.loss_scene import SCENARIO, Scene, faults_of
+from benchmarks.rig_network import why_impossible
 
 _BEGIN_S = 90.0
 _RUN_S = 300.0

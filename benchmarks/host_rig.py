@@ -25,6 +25,8 @@ import psutil
 from actors.gpu_ledger import LEDGER_VARIABLE, GpuLedger
 from benchmarks.kill_rig import RUN_MARK, environment, title
 from benchmarks.rig_host import RigHost
+from benchmarks.rig_network import RigNetwork
+from orchestrator.raylet_settings import ACCESS, DETECTION, ISOLATION, PRIORITY
 
 ROOT = Path(__file__).resolve().parent.parent
 _GCS_PORT, _JOBS_PORT = 6379, 8265
@@ -33,24 +35,15 @@ _TRIES = 3
 _COUNT = itertools.count()
 # A lost host is noticed after seconds instead of a minute, on its own side too.
 QUICK_LOSS = {
-    "RAY_health_check_initial_delay_ms": "2000",
-    "RAY_health_check_period_ms": "1000",
+    **DETECTION,
+    **ISOLATION,
     "RAY_health_check_timeout_ms": "2000",
     "RAY_health_check_failure_threshold": "3",
-    "RAY_grpc_client_keepalive_time_ms": "5000",
     "RAY_grpc_client_keepalive_timeout_ms": "3000",
-    "RAY_grpc_keepalive_time_ms": "5000",
     "RAY_grpc_keepalive_timeout_ms": "3000",
     "RAY_gcs_rpc_server_reconnect_timeout_s": "15",
-    "RAY_raylet_liveness_self_check_interval_ms": "2000",
 }
-_QUIET = {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_DISABLE_IMPORT_WARNING": "1",
-    "RAY_AUTH_MODE": "token",
-    "RAY_worker_niceness": "0",
-    "RAY_worker_oom_score_adjustment": "0",
-}
+_QUIET = {**ACCESS, **PRIORITY, "RAY_DISABLE_IMPORT_WARNING": "1"}
 
 
 # `ray start` gives its raylet 30 s to register and no more, which is little on a machine that does much else.
@@ -73,21 +66,6 @@ sys.exit(main())
 """
 
 
-def why_impossible() -> str | None:
-    """Why this machine cannot have such a rig; None if it can."""
-    if os.getuid() != 0:
-        return "network namespaces need root"
-    missing = [tool for tool in ("ip", "unshare", "nsenter") if shutil.which(tool) is None]
-    if missing:
-        return f"not installed: {', '.join(missing)} (iproute2, util-linux)"
-    name = f"specsweep-probe-{os.getpid()}"
-    made = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True, check=False)
-    if made.returncode:
-        return f"no network namespace can be made: {made.stderr.strip()}"
-    subprocess.run(["ip", "netns", "del", name], check=False)
-    return None
-
-
 class HostRig:
     """`gpus`: GPUs of each host, the head's (mostly 0) first. `start`, use, `end`.
 
@@ -104,6 +82,7 @@ class HostRig:
         # Ray makes sockets below it, whose names may have 107 characters; and not where hosts have their own folder.
         self.folder = Path(tempfile.mkdtemp(prefix="specsweep-hosts-"))
         self._id = f"ss{os.getpid()}x{next(_COUNT)}"
+        self._network = RigNetwork(self._id)
         self._with_jobs, self._cpus = with_jobs, cpus
         self._ray_env = {**_QUIET, **(QUICK_LOSS if ray_env is None else ray_env)}
         self.token = self.folder / "token"
@@ -118,10 +97,6 @@ class HostRig:
     @property
     def jobs(self) -> str:
         return f"http://{self.hosts[0].address}:{_JOBS_PORT}"
-
-    @property
-    def _switch(self) -> str:
-        return f"{self._id}-sw"
 
     def _new_host(self, number: int, gpus: int, gpu_gib: float) -> RigHost:
         folder = self.folder / f"h{number}"
@@ -143,10 +118,7 @@ class HostRig:
     def start(self) -> None:
         """All hosts; returns when every raylet has registered."""
         self.boot_all()
-        self.start_ray(self.hosts[0])
-        starts = [(host, self._begin_ray(host)) for host in self.hosts[1:]]
-        for host, started in starts:
-            self._finish_ray(host, started)
+        self._start_all_ray()
 
     def boot_all(self) -> None:
         """All hosts and the network between them, without Ray."""
@@ -154,9 +126,7 @@ class HostRig:
             (self.folder / name).mkdir(parents=True, exist_ok=True)
             mount = ["mount", "-t", "tmpfs", "-o", f"size={size_mib}m", "tmpfs", str(self.folder / name)]
             subprocess.run(mount, check=True)
-        _ip("netns", "add", self._switch)
-        for words in ("add br0 type bridge", "set br0 up", "set lo up"):
-            _ip("-n", self._switch, "link", *words.split())
+        self._network.make()
         for host in self.hosts:
             self.boot(host)
 
@@ -164,8 +134,7 @@ class HostRig:
         """Switch a host on; nothing runs there yet."""
         if host.is_on:
             return
-        if not Path(f"/run/netns/{host.netns}").exists():
-            self._plug_in(host)
+        self._network.plug_in(host)
         self.heal(host)
         self._clear(host)
         words = (
@@ -183,15 +152,6 @@ class HostRig:
             if time.monotonic() > deadline:
                 raise RuntimeError(f"{host.name} did not boot")
             time.sleep(0.02)
-
-    def _plug_in(self, host: RigHost) -> None:
-        _ip("netns", "add", host.netns)
-        port = f"sw{host.number}"
-        _ip("-n", host.netns, *f"link add eth0 type veth peer name {port} netns {self._switch}".split())
-        _ip("-n", host.netns, "addr", "add", f"{host.address}/24", "dev", "eth0")
-        for link in ("lo", "eth0"):
-            _ip("-n", host.netns, "link", "set", link, "up")
-        _ip("-n", self._switch, "link", "set", port, "master", "br0")
 
     def _clear(self, host: RigHost) -> None:
         """What a power cut leaves on a disk stays, but for the sockets and emulated GPU memory of what ran."""
@@ -241,6 +201,13 @@ class HostRig:
         """`python -m orchestrator ...` on a host."""
         return self.popen(self.hosts[host], sys.executable, "-m", "orchestrator", *arguments)
 
+    def _start_all_ray(self) -> None:
+        """The head's first, then the others' at the same time."""
+        self.start_ray(self.hosts[0])
+        starts = [(host, self._begin_ray(host)) for host in self.hosts[1:]]
+        for host, started in starts:
+            self._finish_ray(host, started)
+
     def start_ray(self, host: RigHost) -> None:
         self._finish_ray(host, self._begin_ray(host))
 
@@ -261,7 +228,7 @@ class HostRig:
         )  # fmt: skip
 
     def _finish_ray(self, host: RigHost, started: subprocess.Popen[str]) -> None:
-        """Ray gives its raylet 30 s to register, which is not enough on a machine that is busy: then once more."""
+        """Ray also waits 15 s for its agent, whatever it is told; where that was too short it is tried again."""
         for left in reversed(range(_TRIES)):
             said, complained = started.communicate(timeout=_UP_S)
             if started.returncode == 0:
@@ -279,16 +246,13 @@ class HostRig:
                     if "/ray/" in title(process) or title(process).startswith("ray::"):
                         process.kill()
 
-    def _link(self, host: RigHost, state: str) -> None:
-        _ip("-n", self._switch, "link", "set", f"sw{host.number}", state)
-
     def partition(self, host: RigHost) -> None:
         """Pull its network cable; what runs there goes on."""
-        self._link(host, "down")
+        self._network.cable(host, plugged=False)
 
     def heal(self, host: RigHost) -> None:
         """Plug the cable in again."""
-        self._link(host, "up")
+        self._network.cable(host, plugged=True)
 
     def power_off(self, host: RigHost) -> None:
         """Power loss: nobody is told, no connection is closed."""
@@ -324,10 +288,7 @@ class HostRig:
             self._end_ray(host)
             self.boot(host)
             self.heal(host)
-        self.start_ray(self.hosts[0])
-        starts = [(host, self._begin_ray(host)) for host in self.hosts[1:]]
-        for host, started in starts:
-            self._finish_ray(host, started)
+        self._start_all_ray()
 
     def marked(self, run_id: str = "") -> list[str]:
         """Processes of a run (of any if empty) on all hosts."""
@@ -339,8 +300,7 @@ class HostRig:
             self.crash(host)
         for disk in self._small_disks:
             subprocess.run(["umount", "-l", str(self.folder / disk)], capture_output=True, check=False)
-        for name in (*(host.netns for host in self.hosts), self._switch):
-            subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+        self._network.remove(self.hosts)
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
@@ -356,12 +316,6 @@ def send(started: subprocess.Popen[str], number: signal.Signals) -> None:
     """A signal to a program on a host."""
     for process in inner(started):
         process.send_signal(number)
-
-
-def _ip(*words: str) -> None:
-    done = subprocess.run(["ip", *words], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"ip {' '.join(words)}: {done.stderr.strip()}")
 
 
 def _first_child(pid: int) -> psutil.Process:

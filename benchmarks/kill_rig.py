@@ -21,6 +21,7 @@ from pathlib import Path
 import psutil
 
 from actors.gpu_ledger import LEDGER_VARIABLE
+from orchestrator.raylet_settings import PRIORITY
 
 RUN_MARK, TRIAL_MARK = "SPECSWEEP_RUN_ID", "SPECSWEEP_TRIAL_ID"
 RIG_MARK = "SPECSWEEP_KILL_RIG"
@@ -198,7 +199,7 @@ class KillRig:
             time.sleep(0.1)
 
     def _ray(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
-        env = {**os.environ, "RAY_worker_niceness": "0", "RAY_worker_oom_score_adjustment": "0"}
+        env = {**os.environ, **PRIORITY}
         env |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}
         if self._ledger is not None:
             env[LEDGER_VARIABLE] = str(self._ledger)

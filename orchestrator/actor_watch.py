@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from orchestrator.error_text import first_line
 from orchestrator.slot_port import SlotLost, TrialBroken
 
 # What has come until a host was lost is taken as long as this; then nobody waits for the rest.
@@ -47,9 +48,3 @@ class ActorWatch:
         except ray.exceptions.RayError as error:
             return SlotLost(f"{self._name}: {first_line(error)}")
         return SlotLost(f"{self._name}: the actor has left")
-
-
-def first_line(error: Exception) -> str:
-    """What is told of an error of Ray's."""
-    text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__

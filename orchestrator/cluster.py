@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from orchestrator.error_text import first_line
 from orchestrator.errors import ClusterRefusal
 from orchestrator.host_class import class_lines, classes_of_run, foreign_class
 from orchestrator.host_match import GpuPlace, HostFacts, SlotPlace, told_apart
@@ -154,7 +155,7 @@ class Cluster:
         answers = self.ask_each(task, *arguments, nodes={host.node_id}, **named)
         answer = answers[0][1] if answers else ConnectionError("it is gone")
         if isinstance(answer, Exception):
-            why = next(iter(str(answer).strip().splitlines()), type(answer).__name__)
+            why = first_line(answer)
             raise ClusterRefusal(f"{host.name} does not answer: {why}. See `specsweep hosts`.") from answer
         return answer
 

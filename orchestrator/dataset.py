@@ -11,16 +11,15 @@ A point that is being measured is an Arrow IPC stream in `stream/`; it becomes a
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from actors.spool import SpoolWriter, read_spool
-from orchestrator.paths import RunPaths
+from orchestrator.paths import RunPaths, whole_file
 from orchestrator.schemas import loads_schema, request_schema, trials_schema
 
 # Up to so many rows a file costs what its columns cost: dictionaries, zstd's set-up per column, and the statistics that
@@ -96,30 +95,13 @@ def salvage_streams(paths: RunPaths) -> int:
 
 def write_parquet(table: Any, file: Path) -> None:
     """Write whole or not at all."""
-    temporary = file.with_name(f".{file.name}.tmp")
-    try:
-        with _new_file(temporary) as handle:
-            if table.num_rows <= _FEW_ROWS:  # in one piece: the writer's own pieces are a call each
-                packed = pa.BufferOutputStream()
-                pq.write_table(table, packed, **_FEW)
-                handle.write(packed.getvalue())
-            else:
-                pq.write_table(table, handle, **_MANY)
-            handle.flush()
-            os.fsync(handle.fileno())
-        temporary.replace(file)
-    except OSError:  # a full disk is not filled further
-        temporary.unlink(missing_ok=True)
-        raise
-
-
-def _new_file(path: Path) -> IO[bytes]:
-    """Open for writing, with the folder that it is to be in."""
-    try:
-        return path.open("wb")
-    except FileNotFoundError:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return path.open("wb")
+    with whole_file(file) as handle:
+        if table.num_rows <= _FEW_ROWS:  # in one piece: the writer's own pieces are a call each
+            packed = pa.BufferOutputStream()
+            pq.write_table(table, packed, **_FEW)
+            handle.write(packed.getvalue())
+        else:
+            pq.write_table(table, handle, **_MANY)
 
 
 def write_load(paths: RunPaths, row: dict[str, Any], attempt: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import orjson
@@ -16,7 +16,7 @@ from orchestrator.errors import BadInput, SpecsweepError
 from orchestrator.job_client import ConnectionLost, JobClient, JobFacts
 from orchestrator.job_follow import JobEnd, wait_for_end
 from orchestrator.job_log import JobTold, is_for_machines, told_by
-from orchestrator.submit_command import Failed, client_of, followed, keep_result, talk, with_resume
+from orchestrator.submit_command import Failed, client_of, followed, keep_result, raise_if_bad, talk, with_resume
 
 # Logs are read whole; of jobs that are over only the last few are of interest.
 SHOWN_ENDED = 20
@@ -130,8 +130,7 @@ def show_logs(job_id: str, address: str | None, *, follow: bool, console: Consol
         talk(client.job(job_id))
         end = followed(client, job_id, console)
         keep_result(end, console)
-        if end.ending.exit_code:
-            raise Failed(replace(end.ending, message=with_resume(end, client.address)))
+        raise_if_bad(end, client.address)
         return
     for line in talk(client.log(job_id)).splitlines():
         if not is_for_machines(line):

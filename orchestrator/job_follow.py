@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from orchestrator.job_client import ConnectionLost, JobClient, JobFacts
-from orchestrator.job_log import JobTold, LogLines, heard, is_for_machines
+from orchestrator.job_log import JobTold, LogLines, heard, is_for_machines, told_by
 from orchestrator.run_result import Ending
 
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.5, 15.0
@@ -76,8 +76,6 @@ async def follow_job(
 
 async def wait_for_end(client: JobClient, job_id: str, poll_s: float = 1.0) -> JobEnd:
     """The end of a job, without its log on the way."""
-    from orchestrator.job_log import told_by
-
     while True:
         try:
             job = await client.job(job_id)

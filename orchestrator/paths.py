@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +62,33 @@ class RunPaths:
         return self.root / "logs" / trial_id / "server.log.zst"
 
 
-def write_whole(path: Path, data: bytes) -> None:
-    """Write to a temporary name in the same folder, fsync, rename: readers see the old file or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+@contextlib.contextmanager
+def whole_file(path: Path) -> Iterator[IO[bytes]]:
+    """A file to be written: under a temporary name in the same folder, then fsync, then rename. Readers see the old one
+    or the new one; nothing is left of one that cannot be written.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("wb") as file:
-            file.write(data)
+        with _new_file(temporary) as file:
+            yield file
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError:  # a full disk is not filled further
         temporary.unlink(missing_ok=True)
         raise
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """As `whole_file`, for what is in memory already."""
+    with whole_file(path) as file:
+        file.write(data)
+
+
+def _new_file(path: Path) -> IO[bytes]:
+    """Open for writing; the folder that it is to be in is mostly there."""
+    try:
+        return path.open("wb")
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path.open("wb")

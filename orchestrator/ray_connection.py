@@ -20,6 +20,7 @@ from orchestrator.cluster_token import cluster_token
 from orchestrator.errors import BadInput, ClusterRefusal
 from orchestrator.job_place import shipped_with_job
 from orchestrator.no_cluster import no_cluster
+from orchestrator.raylet_settings import PRIORITY
 
 PROBE_S = 10.0
 
@@ -39,8 +40,7 @@ def connect(connection: Connection, run_id: str) -> Cluster:
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_BACKEND_LOG_LEVEL": "error",
         # Ray would run every worker, and so every server, at nice 15 and first in line for the OOM killer.
-        "RAY_worker_niceness": "0",
-        "RAY_worker_oom_score_adjustment": "0",
+        **PRIORITY,
         # A thread that still asks when we have left would start a cluster of its own, silently.
         "RAY_ENABLE_AUTO_CONNECT": "0",
     }

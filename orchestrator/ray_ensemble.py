@@ -8,7 +8,8 @@ from typing import Any
 
 from actors.load_ensemble import Ensemble, FlightTimes, Order
 from actors.load_member import MESSAGES, End, Place
-from orchestrator.actor_watch import DRAIN_S, ActorWatch, first_line
+from orchestrator.actor_watch import DRAIN_S, ActorWatch
+from orchestrator.error_text import cause_of, first_line
 from orchestrator.load_clocks import offset_ns
 from orchestrator.slot_port import SlotLost, TrialBroken
 from orchestrator.trial import ClientReport, PointSpec
@@ -96,7 +97,7 @@ class RayEnsemble:
         except StopIteration:
             del self._streams[member]
         except ray.exceptions.RayTaskError as error:
-            self._lose(member, f"{type(error.cause).__name__}: {error.cause}")
+            self._lose(member, cause_of(error))
         except ray.exceptions.RayError as error:  # also what was lost with the object store of its host
             self._lose(member, first_line(error))
         return None

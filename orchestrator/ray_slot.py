@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from orchestrator.actor_watch import DRAIN_S, ActorWatch, first_line
+from orchestrator.actor_watch import DRAIN_S, ActorWatch
 from orchestrator.cut_network import CutNetwork
+from orchestrator.error_text import cause_of, first_line
 from orchestrator.load_clocks import clock_note
 from orchestrator.ray_ensemble import RayEnsemble, clock_offset_ns
 from orchestrator.server_start import GPU_RETURN_S, LaunchSpec, LoadSeen, ServerDied, StartEvent
@@ -55,6 +56,8 @@ class RaySlot:
         self._notes: dict[str, None] = {}
 
     def launch(self, spec: LaunchSpec) -> Iterator[StartEvent]:
+        import ray
+
         from actors.launch import key_for
 
         self._grace_s, self._aside_s, self._notes = spec.stop_grace_s, spec.aside_s, {}
@@ -68,7 +71,7 @@ class RaySlot:
             yield from self._items(stream, limit_s)
         except SlotLost as error:
             # The stream of a start that is cut off is lost, though its server may come up: it is stopped as others are.
-            if isinstance(error.__cause__, _unreachable()):
+            if isinstance(error.__cause__, ray.exceptions.ActorUnavailableError):
                 raise TrialBroken(f"{error}; cut off during the start") from error
             raise
 
@@ -183,7 +186,7 @@ class RaySlot:
             except StopIteration:
                 return
             except ray.exceptions.RayTaskError as error:
-                raise TrialBroken(_cause(error)) from error
+                raise TrialBroken(cause_of(error)) from error
             except ray.exceptions.RayError as error:  # also what was lost with the object store of its host
                 raise SlotLost(f"{self.facts.name}: {first_line(error)}") from error
             yield item
@@ -202,7 +205,7 @@ class RaySlot:
                     raise SlotLost(f"{self.facts.name}: {first_line(error)}") from error
                 time.sleep(_AGAIN_S)
             except ray.exceptions.RayTaskError as error:
-                raise TrialBroken(_cause(error)) from error
+                raise TrialBroken(cause_of(error)) from error
             except ray.exceptions.RayError as error:
                 raise SlotLost(f"{self.facts.name}: {first_line(error)}") from error
 
@@ -259,21 +262,8 @@ class RaySlot:
             ray.get(self._closing, timeout=self._grace_s + self._aside_s + GPU_RETURN_S + CALL_S)
 
 
-def _unreachable() -> type[Exception]:
-    import ray
-
-    cut: type[Exception] = ray.exceptions.ActorUnavailableError
-    return cut
-
-
 def _no_load(member: int) -> tuple[Any, str]:
     raise AssertionError(f"load {member} of a rank that serves no requests")
-
-
-def _cause(error: Any) -> str:
-    """What was raised in the actor, without its traceback."""
-    cause = error.cause
-    return f"{type(cause).__name__}: {cause}" if cause is not None else first_line(error)
 
 
 class _SlotFault(Exception):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -13,18 +12,17 @@ from typing import Any
 import orjson
 from rich.console import Console
 
+from orchestrator.host_event import HostChange
 from orchestrator.job_place import in_job, job_id
-from orchestrator.journal import finished_work, read_events
+from orchestrator.journal import finished_work
 from orchestrator.paths import write_whole
 from orchestrator.provenance import utc_now
 from orchestrator.run_directory import RunDirectory
 from orchestrator.run_ranking import RunRanking
 from orchestrator.run_result import RunResult, ending_of, picks_of, trial_counts
 from orchestrator.scenario import Scenario
+from orchestrator.stop_signals import stop_ignored
 from orchestrator.sweep import SweepResult
-
-# The event of the journal about a host that was lost too often, and is not used again in the run.
-QUARANTINED = "host_quarantined"
 
 
 class RunAccount:
@@ -52,8 +50,7 @@ class RunAccount:
         self._tell(None)
 
     def _tell(self, error: BaseException | None) -> None:
-        ignored = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
+        with stop_ignored():
             result = self.result(error)
             kept = self.directory is not None and not self.directory.is_discarded
             files = [self.directory.paths.result] if self.directory is not None and kept else []
@@ -62,9 +59,6 @@ class RunAccount:
             if in_job():
                 self._console.file.write(result.line() + "\n")
                 self._console.file.flush()
-        finally:
-            for number, handler in ignored.items():
-                signal.signal(number, handler)
 
     def _write(self, file: Path, result: RunResult) -> None:
         try:
@@ -91,7 +85,7 @@ class RunAccount:
         state, root = directory.state, directory.paths.root
         outcomes = {trial: str(end["outcome"]) for trial, end in state.outcomes.items()}
         missing = directory.plan(scenario, (), finished_work(state)).points
-        put_aside = (e["host"] for e in read_events(directory.paths.journal) if e["event"] == QUARANTINED)
+        put_aside = (e["host"] for e in state.of_hosts if e["event"] == HostChange.QUARANTINED)
         return {
             "run_id": directory.run_id,
             "run_dir": str(root),

@@ -157,7 +157,9 @@ class RunDirectory:
 
     def host_event(self, event: HostEvent) -> None:
         """Record what became of a host."""
-        self._journal.append(event.change, **event.as_json())
+        told = event.as_json()
+        self._journal.append(event.change, **told)
+        self.state.of_hosts.append({"event": event.change, **told})
 
     def begin_trial(self, trial: Trial, attempt: int, place: Place) -> None:
         """Record a start; `attempt` counts the starts of this trial over all resumptions, from 1."""

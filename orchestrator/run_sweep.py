@@ -6,11 +6,10 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import FrameType
-from typing import Any
 
 from rich.console import Console
 
@@ -28,6 +27,7 @@ from orchestrator.run_directory import RunDirectory
 from orchestrator.scenario import Scenario
 from orchestrator.server_start import LaunchSpec
 from orchestrator.start_memory import StartMemory
+from orchestrator.stop_signals import STOP_SIGNALS, stop_handled_by, stop_ignored
 from orchestrator.sweep import Sweep, SweepResult
 from orchestrator.trial import Trial
 from orchestrator.trial_launch import launch_spec
@@ -54,18 +54,12 @@ class EarlyInterrupt:
     def __init__(self) -> None:
         self._heard = False
 
-    @contextlib.contextmanager
-    def listening(self) -> Iterator[None]:
-        previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-        self.listen()
-        try:
-            yield
-        finally:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
+    def listening(self) -> contextlib.AbstractContextManager[None]:
+        return stop_handled_by(self._hear)
 
-    def listen(self) -> None:
-        for number in (signal.SIGINT, signal.SIGTERM):
+    def listen_again(self) -> None:
+        """Somebody else has taken the signals meanwhile."""
+        for number in STOP_SIGNALS:
             signal.signal(number, self._hear)
 
     def check(self) -> None:
@@ -89,7 +83,7 @@ def sweep_on_cluster(
         console.print("slots.emulated_gpus is for --address local; the cluster's own GPUs are used")
     console.print(f"Run {directory.paths.root.name}: connecting to Ray ({address})")
     cluster = connect(_connection(scenario, address), directory.run_id)
-    early.listen()  # ray.init has put its own handlers there
+    early.listen_again()  # ray.init has put its own handlers there
     try:
         early.check()
         slots = cluster.grant_slots(
@@ -152,12 +146,8 @@ def smallest_gpu_gib(cluster: Cluster, scenario: Scenario, host_class: str = "")
 
 def _close_quietly(cluster: Cluster) -> None:
     """Let the cluster go even while the user keeps pressing Ctrl-C or stopping us: servers must not outlive us."""
-    previous = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with stop_ignored():
         cluster.close()
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
 
 
 def _connection(scenario: Scenario, address: str) -> Connection:
@@ -178,8 +168,7 @@ def plan_line(plan: Plan, slots: int, classes: Sequence[str] = ()) -> str:
     )
 
 
-@contextlib.contextmanager
-def _orderly_interrupt(sweep: Sweep) -> Iterator[None]:
+def _orderly_interrupt(sweep: Sweep) -> contextlib.AbstractContextManager[None]:
     """First Ctrl-C (or SIGTERM): stop in order. Second: stop now. Set after ray.init, which sets its own handlers."""
 
     def stop(signum: int, frame: FrameType | None) -> None:
@@ -189,9 +178,4 @@ def _orderly_interrupt(sweep: Sweep) -> Iterator[None]:
         sweep.cancel()
         print("\nStopping the servers; what was measured is kept. Again to stop at once.", file=sys.stderr)  # noqa: T201
 
-    previous: dict[int, Any] = {s: signal.signal(s, stop) for s in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+    return stop_handled_by(stop)

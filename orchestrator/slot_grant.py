@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from orchestrator.error_text import first_line
 from orchestrator.host_match import LOOPBACK, HostFacts, SlotPlace, bundle_of, load_candidates, spread_hosts
 from orchestrator.ray_slot import CALL_S, RaySlot
 from orchestrator.scenario import Slots
@@ -82,8 +83,7 @@ class SlotSeat:
         try:
             return ray.get(ref, timeout=START_S)
         except ray.exceptions.RayError as error:
-            first = next(iter(str(error).strip().splitlines()), type(error).__name__)
-            raise SlotLost(f"{self.name}: its actor did not come up: {first}") from error
+            raise SlotLost(f"{self.name}: its actor did not come up: {first_line(error)}") from error
 
 
 class SlotGrant:

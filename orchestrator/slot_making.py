@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+from orchestrator.error_text import first_line
 from orchestrator.gpu_neighbourhood import deal_gpus, numa_nodes
 from orchestrator.host_class import class_of, foreign_class
 from orchestrator.host_match import HostFacts, SlotPlace, spread_hosts
@@ -98,14 +99,14 @@ class SlotMaker:
         swept = [node for node, host in new.items() if host.key not in serving]
         for host, lines in self._ask_each(prepare_host, self._run_id, self._runtime, nodes=swept):
             if isinstance(lines, Exception):
-                silent[host.node_id] = f"it does not answer: {next(iter(str(lines).splitlines()), '')}"
+                silent[host.node_id] = f"it does not answer: {first_line(lines)}"
             else:
                 self.leftovers += [f"{host.name}: {line}" for line in lines or ()]
         for host, report in self._ask_each(host_report, nodes=new.keys() - silent.keys()):
             if isinstance(report, Exception) and host.node_id not in self._unreported:
                 # Without it the host would be of a class of its own for the whole run: it is asked once more.
                 self._unreported.add(host.node_id)
-                silent[host.node_id] = f"it does not tell what it is: {next(iter(str(report).splitlines()), '')}"
+                silent[host.node_id] = f"it does not tell what it is: {first_line(report)}"
                 continue
             self._reports[host.node_id] = None if isinstance(report, Exception) else report
         silent |= dict.fromkeys(new.keys() - silent.keys() - self._reports.keys(), "it is gone")

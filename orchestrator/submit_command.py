@@ -86,8 +86,7 @@ def submit(request: SubmitRequest, console: Console) -> None:
         from orchestrator.fetch_command import fetch_run
 
         fetch_run(client, end.told.run_dir, request.fetch, console, request.python)
-    if end.ending.exit_code:
-        raise Failed(replace(end.ending, message=with_resume(end, client.address)))
+    raise_if_bad(end, client.address)
 
 
 def client_of(address: str | None) -> JobClient:
@@ -136,6 +135,12 @@ def with_resume(end: JobEnd, address: str) -> str:
     if result is None or result.resume is None:
         return message
     return message.replace(result.resume, f"specsweep submit --resume {result.run_dir} --address {address}")
+
+
+def raise_if_bad(end: JobEnd, address: str) -> None:
+    """Failed, with the run's exit code, for an end that is none of a whole run."""
+    if end.ending.exit_code:
+        raise Failed(replace(end.ending, message=with_resume(end, address)))
 
 
 def _how_to_follow(job_id: str, address: str) -> str:

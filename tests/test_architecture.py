@@ -32,7 +32,7 @@ CORE = {
     "cluster_check", "cluster_ports", "cluster_template", "host_warnings", "no_cluster",
     "host_event", "host_watch", "host_class", "gpu_neighbourhood",
     "load_clocks", "load_histogram", "load_spread", "metric_names", "metrics", "model_fault", "options", "outcome",
-    "first_cause", "span_check", "span_start",
+    "error_text", "first_cause", "span_check", "span_start",
     "phase_budget", "phase_history",
     "planner", "point_metrics", "point_validity", "ranking", "records", "recovery", "recovery_moves", "remedies",
     "request_columns", "resolved_settings", "rule_terms", "run_configs", "run_repairs", "scenario", "scenario_check",

@@ -24,7 +24,8 @@ from actors.diagnosis import diagnose
 from actors.follower import split_log
 from actors.launch import server_argv
 from actors.span_network import VARIABLES
-from benchmarks.host_rig import HostRig, why_impossible
+from benchmarks.host_rig import HostRig
+from benchmarks.rig_network import why_impossible
 from orchestrator.outcome import Label, Phase
 from orchestrator.server_start import LaunchSpec
 from orchestrator.trial import freeze_settings

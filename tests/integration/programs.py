@@ -16,8 +16,9 @@ import pyarrow.dataset as ds
 import pytest
 
 from actors.gpu_ledger import GpuLedger
-from benchmarks.host_rig import HostRig, why_impossible
+from benchmarks.host_rig import HostRig
 from benchmarks.kill_rig import KillRig
+from benchmarks.rig_network import why_impossible
 from orchestrator.journal import read_events
 
 ROOT = Path(__file__).resolve().parent.parent.parent

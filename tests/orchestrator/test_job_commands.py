@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import json
 import re
-import socket
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,9 +13,8 @@ import pytest
 from rich.console import Console
 
 from orchestrator import job_client, job_follow, job_package, submit_command
-from orchestrator.cluster_token import cluster_token
-from orchestrator.errors import BadInput, ClusterRefusal, RunInterrupted, SpecsweepError
-from orchestrator.job_client import JobFacts, dashboard_address
+from orchestrator.errors import BadInput, RunInterrupted, SpecsweepError
+from orchestrator.job_client import JobFacts
 from orchestrator.job_commands import StopRequest, is_ours, show_logs, show_status, stop
 from orchestrator.run_result import Ending, RunResult
 from orchestrator.submit_command import SubmitRequest, stop_grace_s, submit
@@ -280,60 +277,6 @@ def test_a_job_that_is_over_is_not_stopped_again_and_one_that_is_not_there_is_to
         show_logs("none", head.address, follow=True, console=said)
 
 
-def test_a_cluster_with_a_token_says_within_a_moment_what_is_missing(
-    said: Console, monkeypatch: pytest.MonkeyPatch, place: Path
-) -> None:
-    with FakeDashboard(token="right").serving() as head:
-        with pytest.raises(ClusterRefusal, match=r"wants the cluster's token and we have none.*ray get-auth-token"):
-            show_status(None, head.address, as_json=True, console=said)
-        monkeypatch.setenv("RAY_AUTH_TOKEN", "wrong")
-        with pytest.raises(ClusterRefusal, match="does not accept our token") as refused:
-            show_status(None, head.address, as_json=True, console=said)
-        assert "wrong" not in str(refused.value)
-        monkeypatch.delenv("RAY_AUTH_TOKEN")
-        (place / "home/.ray").mkdir(parents=True)
-        (place / "home/.ray/auth_token").write_text("right\n")
-        show_status(None, head.address, as_json=True, console=said)
-
-
-def test_where_the_token_is_looked_for_is_as_ray_does(place: Path) -> None:
-    file = place / "token"
-    file.write_text("of-the-file\n")
-
-    assert cluster_token({"RAY_AUTH_TOKEN": "t", "RAY_AUTH_TOKEN_PATH": str(file)}) == "t"
-    assert cluster_token({"RAY_AUTH_TOKEN_PATH": str(file)}) == "of-the-file"
-    assert cluster_token({"RAY_AUTH_TOKEN": "t", "RAY_AUTH_MODE": "disabled"}) is None
-    assert cluster_token({}) is None
-    with pytest.raises(BadInput, match="RAY_AUTH_TOKEN_PATH /none: cannot be read"):
-        cluster_token({"RAY_AUTH_TOKEN_PATH": "/none"})
-
-
-@pytest.mark.parametrize(
-    ("given", "environ", "address"),
-    [
-        ("http://head:8265/", {}, "http://head:8265"),
-        ("head:8265", {}, "http://head:8265"),
-        ("https://head:443/ray", {}, "https://head:443/ray"),
-        ("http://[fd00::1]:8265", {}, "http://[fd00::1]:8265"),
-        ("a:1", {"RAY_API_SERVER_ADDRESS": "http://b:2"}, "http://a:1"),
-        (None, {"RAY_API_SERVER_ADDRESS": "http://b:2", "RAY_ADDRESS": "http://c:3"}, "http://b:2"),
-        (None, {"RAY_ADDRESS": "http://c:3"}, "http://c:3"),
-        (None, {"RAY_ADDRESS": "10.0.0.1:6379"}, "http://10.0.0.1:8265"),
-        (None, {"RAY_ADDRESS": "ray://10.0.0.1:10001"}, "http://10.0.0.1:8265"),
-        (None, {"RAY_ADDRESS": "auto"}, "http://127.0.0.1:8265"),
-        (None, {}, "http://127.0.0.1:8265"),
-    ],
-)
-def test_where_the_dashboard_is(given: str | None, environ: dict[str, str], address: str) -> None:
-    assert dashboard_address(given, environ) == address
-
-
-@pytest.mark.parametrize("given", ["auto", "head", "ray://head:10001", "http://head", "head:eight", "http://:8265"])
-def test_what_is_no_dashboard_is_refused(given: str) -> None:
-    with pytest.raises(BadInput, match=r"give the dashboard of the head, e\.g\. http://HEAD:8265"):
-        dashboard_address(given, {})
-
-
 def test_a_log_that_was_followed_again_ends_with_the_command_that_goes_on_from_here(
     head: FakeDashboard, said: Console
 ) -> None:
@@ -344,24 +287,3 @@ def test_a_log_that_was_followed_again_ends_with_the_command_that_goes_on_from_h
     stop(StopRequest("small-1", head.address, wait=True), said)
     assert "Job small-1 is over (" in text(said)
     assert "specsweep submit --resume /runs/small-1 --address" in text(said)
-
-
-def test_where_something_else_than_http_answers_no_bytes_of_it_are_told(said: Console) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def answer() -> None:
-            connection, _ = server.accept()
-            with connection:
-                connection.recv(1000)
-                connection.sendall(b"\0\0\x18\x04\0\0\0\0\0")
-
-        speaker = threading.Thread(target=answer)
-        speaker.start()
-        with pytest.raises(ClusterRefusal, match="what answers there speaks no HTTP\nGive the dashboard of the head"):
-            show_status(None, f"127.0.0.1:{server.getsockname()[1]}", as_json=True, console=said)
-        speaker.join()
-
-
-def test_where_nothing_listens_the_way_there_is_told(said: Console) -> None:
-    with pytest.raises(ClusterRefusal, match=r"no Ray dashboard answers at --address http://127.0.0.1:1: .*\n.*ssh -L"):
-        show_status(None, "127.0.0.1:1", as_json=True, console=said)

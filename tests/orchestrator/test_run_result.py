@@ -14,6 +14,7 @@ from rich.console import Console
 
 from orchestrator import run_command
 from orchestrator.errors import BadInput, ClusterRefusal, SpecsweepError
+from orchestrator.host_event import HostChange, HostEvent
 from orchestrator.job_place import lasting, runs_parent, shipped_with_job
 from orchestrator.outcome import Label
 from orchestrator.run_command import RunRequest, run
@@ -138,7 +139,7 @@ def test_a_stop_while_the_run_is_ranked_is_told_too(monkeypatch: pytest.MonkeyPa
 def test_hosts_that_were_put_aside_are_named(monkeypatch: pytest.MonkeyPatch, scenario_file: Path) -> None:
     def losing(scenario: Scenario, directory: RunDirectory) -> SweepResult:
         for host in ("g2", "g1", "g2"):
-            directory._journal.append("host_quarantined", host=host, at="", reason="lost twice", slots=[])
+            directory.host_event(HostEvent(HostChange.QUARANTINED, host, "", "lost twice"))
         return whole(scenario, directory)
 
     assert ended(monkeypatch, scenario_file, losing)[1]["hosts_quarantined"] == ["g2", "g1"]
