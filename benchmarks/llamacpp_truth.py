@@ -33,8 +33,9 @@ import aiohttp
 from actors.prompt_text import text_of
 from orchestrator.command_template import render
 from orchestrator.run_directory import read_manifest
-from orchestrator.scenario import Objective, Scenario, Workload
+from orchestrator.scenario import Scenario, Workload
 from orchestrator.scenario_file import load_scenario
+from orchestrator.scenario_objective import Objective
 from orchestrator.sweep_space import expand
 from orchestrator.trial import EngineConfig
 

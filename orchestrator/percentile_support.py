@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from orchestrator.aim import level_of
 from orchestrator.limits import parse_limit
 from orchestrator.metric_names import parts, values_needed
-from orchestrator.ranking import level_of
-from orchestrator.scenario import Criterion, Scenario
+from orchestrator.scenario import Scenario
+from orchestrator.scenario_objective import Criterion
 from orchestrator.trial import LoadLevel
 
 

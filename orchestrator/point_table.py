@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from orchestrator import dataset
+from orchestrator.aim import PointValue
 from orchestrator.metrics import PointMetrics, summarise
 from orchestrator.paths import RunPaths
-from orchestrator.ranking import PointValue
 from orchestrator.run_configs import RunConfig, speculation_asks
 from orchestrator.scenario import Scenario
 from orchestrator.trial import ClientReport, LoadLevel
@@ -38,6 +38,8 @@ class MeasuredPoint:
             metrics=self.metrics.values(),
             void_reasons=self.metrics.void_reasons,
             absent=self.metrics.absent(),
+            trial_id=self.load["trial_id"],
+            host=self.load["host"],
         )
 
     def row(self) -> dict[str, Any]:

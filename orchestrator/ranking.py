@@ -7,32 +7,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
+from orchestrator.aim import Aim, PointValue, TrialPoints, aim_of, observations, trials_of
 from orchestrator.config_label import config_labels
 from orchestrator.limits import Limit, parse_limit
-from orchestrator.metric_names import METRICS
-from orchestrator.scenario import At, Criterion, Objective
+from orchestrator.scenario_objective import Objective
 from orchestrator.trial import LoadLevel
 
 # Shown beside every objective's own metric: what any number of requests supports.
 BESIDE = ("accept_length", "ttft_p50_ms", "tpot_p50_ms")
-
-
-@dataclass(frozen=True, slots=True)
-class PointValue:
-    """One measured point as ranking sees it. `metrics` holds None for what could not be measured, `absent` why, if it
-    is not by the server's nature.
-    """
-
-    config_id: str
-    workload: str
-    level: LoadLevel
-    repeat: int
-    metrics: Mapping[str, float | None]
-    void_reasons: tuple[str, ...] = ()
-    absent: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,40 +58,21 @@ class Ranking:
         return self.rows[0] if self.rows and _eligible(self.rows[0]) else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Aim:
-    metric: str
-    maximize: bool
-    workload: str
-    level: LoadLevel
-
-
 class _Measurements:
-    """Aggregated values by config, workload, level and metric."""
+    """The trials of each config."""
 
     def __init__(self, points: Iterable[PointValue]) -> None:
-        self._points: dict[tuple[str, str, LoadLevel], list[PointValue]] = {}
-        for point in points:
-            self._points.setdefault((point.config_id, point.workload, point.level), []).append(point)
+        self._trials: dict[str, list[TrialPoints]] = {}
+        for trial in trials_of(points):
+            self._trials.setdefault(trial.config_id, []).append(trial)
 
-    def _at(self, config_id: str, workload: str, level: LoadLevel) -> list[PointValue]:
-        return self._points.get((config_id, workload, level), [])
-
-    def value(self, config_id: str, workload: str, level: LoadLevel, metric: str) -> tuple[float | None, int]:
-        """(mean over valid repeats, how many), None if nothing valid was measured."""
-        found = [p.metrics.get(metric) for p in self._at(config_id, workload, level) if not p.void_reasons]
-        values = [v for v in found if v is not None]
+    def value(self, config_id: str, aim: Aim) -> tuple[float | None, int]:
+        """(mean over trials with a value, how many), None if nothing valid was measured."""
+        values = [seen.value for seen in observations(aim, self._trials.get(config_id, ()))]
         return (_mean(values), len(values)) if values else (None, 0)
 
-    def why_absent(self, config_id: str, workload: str, level: LoadLevel, metric: str) -> str:
-        points = self._at(config_id, workload, level)
-        if not points:
-            return f"not measured at {level}"
-        reasons = sorted({reason for p in points for reason in p.void_reasons})
-        if reasons:
-            return f"void at {level}: {'; '.join(reasons)}"
-        known = sorted({p.absent[metric] for p in points if metric in p.absent})
-        return f"{metric} not measurable at {level}" + (f": {'; '.join(known)}" if known else "")
+    def why_absent(self, config_id: str, aim: Aim) -> str:
+        return aim.why_absent(self._trials.get(config_id, ()))
 
 
 def _mean(values: list[float]) -> float:
@@ -130,8 +96,8 @@ def rank(
     `workload` is the objective's workload; `configs` maps config id to settings, `labels` to what the reason calls it.
     """
     measured = _Measurements(points)
-    aim = _aim(objective, workload)
-    breakers = [_aim(t, workload) for t in objective.tie_breakers]
+    aim = aim_of(objective, workload)
+    breakers = [aim_of(t, workload) for t in objective.tie_breakers]
     limits = [parse_limit(text) for text in objective.limits]
     rows = [_row(config_id, settings, aim, breakers, limits, measured) for config_id, settings in configs.items()]
     rows = _with_gaps(rows, aim, objective.near_tie)
@@ -144,43 +110,27 @@ def rank(
     return Ranking(objective.name, aim.metric, aim.maximize, aim.workload, aim.level, ordered, reason)
 
 
-def level_of(at: At) -> LoadLevel:
-    """The load level that an `at` names."""
-    if at.concurrency is not None:
-        return LoadLevel("concurrency", float(at.concurrency))
-    if at.trace is not None:
-        return LoadLevel("trace", at.trace)
-    return LoadLevel("rate", float(at.rate or 0))
-
-
-def _aim(criterion: Criterion, workload: str) -> _Aim:
-    metric = criterion.maximize or criterion.minimize or ""
-    return _Aim(metric, criterion.maximize is not None, criterion.workload or workload, level_of(criterion.at))
-
-
 def _row(
     config_id: str,
     settings: dict[str, Any],
-    aim: _Aim,
-    breakers: list[_Aim],
+    aim: Aim,
+    breakers: list[Aim],
     limits: list[Limit],
     measured: _Measurements,
 ) -> Row:
-    value, trials = measured.value(config_id, aim.workload, aim.level, aim.metric)
-    failed = [] if value is not None else [measured.why_absent(config_id, aim.workload, aim.level, aim.metric)]
+    value, trials = measured.value(config_id, aim)
+    failed = [] if value is not None else [measured.why_absent(config_id, aim)]
     failed += [text for limit in limits if (text := _gate(config_id, limit, aim, measured)) is not None]
-    ties = tuple(measured.value(config_id, b.workload, b.level, b.metric)[0] for b in breakers)
-    beside = tuple((name, measured.value(config_id, aim.workload, aim.level, name)[0]) for name in BESIDE)
-    unit = METRICS[aim.metric].unit
-    return Row(config_id, settings, value, unit, None, False, tuple(failed), trials, ties, beside)
+    ties = tuple(measured.value(config_id, breaker)[0] for breaker in breakers)
+    beside = tuple((name, measured.value(config_id, replace(aim, metric=name))[0]) for name in BESIDE)
+    return Row(config_id, settings, value, aim.unit, None, False, tuple(failed), trials, ties, beside)
 
 
-def _gate(config_id: str, limit: Limit, aim: _Aim, measured: _Measurements) -> str | None:
-    level = limit.level or aim.level
-    value, _ = measured.value(config_id, aim.workload, level, limit.metric)
+def _gate(config_id: str, limit: Limit, aim: Aim, measured: _Measurements) -> str | None:
+    limited = replace(aim, metric=limit.metric, level=limit.level or aim.level)
+    value, _ = measured.value(config_id, limited)
     if value is None:
-        absent = measured.why_absent(config_id, aim.workload, level, limit.metric)
-        return f"{limit.text} ({absent})"
+        return f"{limit.text} ({measured.why_absent(config_id, limited)})"
     return None if limit.holds(value) else f"{limit.text} (is {value:.4g})"
 
 
@@ -195,7 +145,7 @@ def _gap(value: float, best: float, maximize: bool) -> float:
     return (best - value) / abs(best) if maximize else (value - best) / abs(best)
 
 
-def _with_gaps(rows: list[Row], aim: _Aim, near_tie: float) -> list[Row]:
+def _with_gaps(rows: list[Row], aim: Aim, near_tie: float) -> list[Row]:
     values = [row.value for row in rows if _eligible(row) and row.value is not None]
     if not values:
         return rows
@@ -210,12 +160,12 @@ def _with_gaps(rows: list[Row], aim: _Aim, near_tie: float) -> list[Row]:
     return result
 
 
-def _break_ties(rows: list[Row], breakers: list[_Aim], aim: _Aim, near_tie: float) -> list[Row]:
+def _break_ties(rows: list[Row], breakers: list[Aim], aim: Aim, near_tie: float) -> list[Row]:
     """Order a tie group: by each tie-breaker in turn, whose own near-ties go to the next; at last by value."""
     return _break(rows, breakers, 0, aim, near_tie) if len(rows) > 1 else rows
 
 
-def _break(rows: list[Row], breakers: list[_Aim], depth: int, aim: _Aim, near_tie: float) -> list[Row]:
+def _break(rows: list[Row], breakers: list[Aim], depth: int, aim: Aim, near_tie: float) -> list[Row]:
     if len(rows) < 2:
         return rows
     if depth == len(breakers):
@@ -233,15 +183,13 @@ def _break(rows: list[Row], breakers: list[_Aim], depth: int, aim: _Aim, near_ti
     return ordered + _break(unknown, breakers, depth + 1, aim, near_tie)
 
 
-def _order(row: Row, aim: _Aim) -> tuple[int, float, str]:
+def _order(row: Row, aim: Aim) -> tuple[int, float, str]:
     group = 0 if _eligible(row) else 1 if row.value is not None else 2
     value = row.value if row.value is not None else 0.0
     return (group, -value if aim.maximize else value, row.config_id)
 
 
-def _reason(
-    rows: tuple[Row, ...], aim: _Aim, breakers: list[_Aim], objective: Objective, labels: dict[str, str]
-) -> str:
+def _reason(rows: tuple[Row, ...], aim: Aim, breakers: list[Aim], objective: Objective, labels: dict[str, str]) -> str:
     if not rows or not _eligible(rows[0]):
         return f"no winner: no config was measured at {aim.level} and passed every limit"
     winner, rest = rows[0], [row for row in rows[1:] if _eligible(row)]
@@ -257,7 +205,7 @@ def _reason(
 
 
 def _tie_reason(
-    winner: Row, rivals: list[Row], aim: _Aim, breakers: list[_Aim], objective: Objective, labels: dict[str, str]
+    winner: Row, rivals: list[Row], aim: Aim, breakers: list[Aim], objective: Objective, labels: dict[str, str]
 ) -> str:
     """Names every rival, with what put it behind the winner."""
     told = []
@@ -267,7 +215,7 @@ def _tie_reason(
     return f"a near-tie (within {objective.near_tie:.1%} of the best) with " + "; with ".join(told)
 
 
-def _what_decided(winner: Row, rival: Row, breakers: list[_Aim], near_tie: float) -> str:
+def _what_decided(winner: Row, rival: Row, breakers: list[Aim], near_tie: float) -> str:
     for i, breaker in enumerate(breakers):
         own, other = winner.tie_values[i], rival.tie_values[i]
         if own is None:
@@ -280,7 +228,7 @@ def _what_decided(winner: Row, rival: Row, breakers: list[_Aim], near_tie: float
     return "which no tie-breaker decides: the better value is first"
 
 
-def _difference(row: Row, winner: Row, aim: _Aim) -> str:
+def _difference(row: Row, winner: Row, aim: Aim) -> str:
     """How much better or worse a rival is than the winner."""
     if row.value is None or winner.value is None or row.value == winner.value:
         return "equal" if row.value == winner.value else "not comparable"
@@ -290,5 +238,5 @@ def _difference(row: Row, winner: Row, aim: _Aim) -> str:
     return f"{abs(gap):.1%} {'better' if gap < 0 else 'worse'}"
 
 
-def _shown(value: float | None, aim: _Aim) -> str:
-    return "not measured" if value is None else f"{value:.4g} {METRICS[aim.metric].unit}".rstrip()
+def _shown(value: float | None, aim: Aim) -> str:
+    return "not measured" if value is None else f"{value:.4g} {aim.unit}".rstrip()

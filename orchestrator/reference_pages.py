@@ -17,10 +17,7 @@ from orchestrator.metrics_page import metrics_page
 from orchestrator.recovery_page import recovery_page
 from orchestrator.rule_terms import Rule
 from orchestrator.scenario import (
-    At,
-    Criterion,
     Measure,
-    Objective,
     Profile,
     Recovery,
     Scenario,
@@ -32,6 +29,8 @@ from orchestrator.scenario import (
     json_schema,
 )
 from orchestrator.scenario_engine import Counters, Engine, HostCommand, Model, Value
+from orchestrator.scenario_objective import At, Criterion, Objective
+from orchestrator.scenario_search import SearchKeys
 from orchestrator.scenario_traffic import ArrivalKeys, Bell, Decay, Distribution, MixEntry, Range, SessionKeys
 from orchestrator.sglang_rules import THEMES
 
@@ -54,6 +53,7 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("workloads[].slo", Slo),
     ("measure", Measure),
     ("measure.profile", Profile),
+    ("search", SearchKeys),
     ("objectives[]", Objective),
     ("objectives[].tie_breakers[]", Criterion),
     ("at", At),

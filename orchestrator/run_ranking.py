@@ -10,6 +10,7 @@ from typing import Any
 
 from actors.diagnosis.advice import advice
 from orchestrator import dataset
+from orchestrator.aim import PointValue
 from orchestrator.config_label import run_labels
 from orchestrator.errors import BadInput
 from orchestrator.host_event import host_notes
@@ -17,7 +18,7 @@ from orchestrator.journal import read_events, replay
 from orchestrator.outcome import Diagnosis, Label, Phase
 from orchestrator.paths import RunPaths, write_whole
 from orchestrator.point_table import MeasuredPoint, measured_points, missing_points, store_points
-from orchestrator.ranking import PointValue, Ranking, rank
+from orchestrator.ranking import Ranking, rank
 from orchestrator.resolved_settings import SettingChange
 from orchestrator.run_configs import RunConfig, run_configs, same_servers
 from orchestrator.run_directory import read_manifest

@@ -23,6 +23,8 @@ from orchestrator.scenario_engine import (
     Strict,
     Value,
 )
+from orchestrator.scenario_objective import Objective
+from orchestrator.scenario_search import SearchKeys
 from orchestrator.scenario_traffic import Arrivals, Drawn, MixEntry, SessionKeys
 
 
@@ -205,40 +207,6 @@ class Measure(Strict):
     profile: Profile | None = Field(None, description="Take a profile of the server at every point, after its window.")
 
 
-class At(Strict):
-    """The load level an objective looks at: exactly one of these."""
-
-    concurrency: Count | None = Field(None, description="A level of the workload's `concurrency` list.")
-    rate: Positive | None = Field(None, description="A level of the workload's `rates` list.")
-    trace: Positive | None = Field(None, description="A level of the workload's `trace` list.")
-
-
-class Criterion(Strict):
-    """A metric at a load level, and which way is better."""
-
-    maximize: str | None = Field(None, description="Metric to maximise (docs/metrics.md has the names).")
-    minimize: str | None = Field(None, description="Or: metric to minimise.")
-    workload: str | None = Field(None, description="Workload name; may be left out if there is only one.")
-    at: At = Field(description="Load level.")
-
-
-class Objective(Criterion):
-    """One ranking of the configs."""
-
-    name: Name = Field(description="Name of the ranking.")
-    limits: list[str] = Field(
-        default_factory=list,
-        description="Gates such as `ttft_p95_ms <= 500`, at the objective's level unless `@ C=16`, `@ 5 req/s` "
-        "or `@ trace x1` follows. A config that fails one is listed behind all that pass.",
-    )
-    near_tie: float = Field(
-        0.02, ge=0, lt=1, description="Configs within this share of the best are near-ties, decided by tie_breakers."
-    )
-    tie_breakers: list[Criterion] = Field(
-        default_factory=list, description="Asked in order; each keeps those within near_tie of its best."
-    )
-
-
 class Timeouts(Strict):
     """Seconds after which we stop waiting."""
 
@@ -287,6 +255,10 @@ class Scenario(Strict):
     slots: Slots = Field(default_factory=lambda: Slots.model_validate({}), description="Where servers run.")
     workloads: list[Workload] = Field(min_length=1, description="What traffic is offered.")
     measure: Measure = Field(description="How long each point is loaded.")
+    search: SearchKeys = Field(
+        default_factory=lambda: SearchKeys.model_validate({}),
+        description="Which of the configs are started, and how often.",
+    )
     seed: int = Field(1, ge=0, description="Seed of trial order, prompts and arrivals.")
     objectives: list[Objective] = Field(min_length=1, description="What is best.")
     timeouts: Timeouts = Field(default_factory=lambda: Timeouts.model_validate({}), description="When to give up.")

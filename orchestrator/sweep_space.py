@@ -32,15 +32,19 @@ def expand(scenario: Scenario) -> Iterator[EngineConfig]:
 
     Two combinations that come to the same settings are one config (their content hash is the same).
     """
-    engine = scenario.engine
     seen: set[EngineConfig] = set()
     for tried in combinations(scenario.sweep):
-        combination, variables = split_environment(tried)
-        env = tuple(sorted({**engine.env, **variables}.items()))
-        config = EngineConfig(freeze_settings(_settings(scenario, combination)), env)
+        config = config_of(scenario, tried)
         if config not in seen:
             seen.add(config)
             yield config
+
+
+def config_of(scenario: Scenario, tried: dict[str, Any]) -> EngineConfig:
+    """The config of one combination of what is varied; SettingsFault if it cannot be served."""
+    combination, variables = split_environment(tried)
+    env = tuple(sorted({**scenario.engine.env, **variables}.items()))
+    return EngineConfig(freeze_settings(_settings(scenario, combination)), env)
 
 
 def _settings(scenario: Scenario, combination: dict[str, Any]) -> dict[str, Any]:

@@ -40,6 +40,8 @@ CORE = {
     "speculation_rules", "state_cache_rules", "sweep_check", "scenario_traffic", "sweep_space", "traffic", "trial",
     "workload_check", "workload_traffic", "yaml_tree",
     "job_log", "run_result",
+    "aim", "objective_check", "scenario_objective",
+    "search", "scenario_search",
 }  # fmt: skip
 # Decisions about a server on its host; whoever does what they say is elsewhere.
 DECISIONS = {"life_event", "life_state", "life_end", "lifecycle"}

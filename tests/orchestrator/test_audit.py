@@ -8,13 +8,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from orchestrator.aim import PointValue
 from orchestrator.metrics import summarise
 from orchestrator.percentile_support import thin_percentiles
 from orchestrator.point_table import MeasuredPoint, columns_of
 from orchestrator.point_validity import client_excess
-from orchestrator.ranking import PointValue, rank
+from orchestrator.ranking import rank
 from orchestrator.records import RequestRecord, RequestStatus
-from orchestrator.scenario import Objective, Scenario
+from orchestrator.scenario import Scenario
+from orchestrator.scenario_objective import Objective
 from orchestrator.schemas import request_schema
 from orchestrator.trial import LoadLevel
 from tests.orchestrator.literal_records import C1, client_of, failed, request
@@ -143,7 +145,7 @@ def test_seconds_bound_the_requests_of_a_rate_but_not_those_of_a_closed_loop() -
 
 def test_a_ranking_says_how_many_requests_an_absent_percentile_wants() -> None:
     metrics = summarise(every(40), level=C1)
-    load = {"config_id": "a", "workload": "w", "repeat": 0}
+    load = {"config_id": "a", "workload": "w", "repeat": 0, "trial_id": "a-r0", "host": "h"}
     value: PointValue = MeasuredPoint(load, C1, metrics).value
     objective = Objective.model_validate(
         {"name": "o", "maximize": "output_throughput_tok_s", "at": {"concurrency": 1}, "limits": ["ttft_p95_ms <= 99"]}

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from orchestrator.ranking import PointValue, Ranking, rank
-from orchestrator.scenario import Objective
+from orchestrator.aim import PointValue
+from orchestrator.ranking import Ranking, rank
+from orchestrator.scenario_objective import Objective
 from orchestrator.trial import LoadLevel
 
 SPEED = "output_throughput_tok_s"

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from orchestrator.aim import level_of
 from orchestrator.limits import parse_limit
 from orchestrator.planner import DRAIN_S, make_plan, point_specs, start_estimate_s
-from orchestrator.ranking import level_of
-from orchestrator.scenario import At
+from orchestrator.scenario_objective import At
 from orchestrator.traffic import POISSON, Arrival, Draw, Session, Traffic
 from orchestrator.trial import LoadLevel, PointSpec
 from orchestrator.workload_traffic import longest_request
