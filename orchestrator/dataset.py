@@ -162,6 +162,12 @@ def has_load(paths: RunPaths, point_id: str, attempt: int) -> bool:
     return (paths.table("loads") / f"{part_name(point_id, attempt)}.parquet").exists()
 
 
+def read_load(paths: RunPaths, point_id: str, attempt: int) -> dict[str, Any]:
+    """The `loads` row of one measurement of one point. OSError or pyarrow.ArrowInvalid if it is gone or damaged."""
+    (row,) = _read(paths.table("loads") / f"{part_name(point_id, attempt)}.parquet").to_pylist()
+    return dict(row)
+
+
 def is_whole(paths: RunPaths, point_id: str, attempt: int) -> bool:
     """Whether both files of a measured point are there and can be read."""
     name = f"{part_name(point_id, attempt)}.parquet"

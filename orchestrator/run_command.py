@@ -20,7 +20,8 @@ from orchestrator.options import SettingsFault
 from orchestrator.ranking_table import print_rankings
 from orchestrator.redaction import holds_secrets, storable
 from orchestrator.run_account import RunAccount
-from orchestrator.run_directory import RunDirectory, new_run_root, read_manifest
+from orchestrator.run_directory import RunDirectory
+from orchestrator.run_manifest import new_run_root, read_manifest
 from orchestrator.run_ranking import rank_run
 from orchestrator.run_sweep import ClusterUse, EarlyInterrupt, sweep_on_cluster
 from orchestrator.scenario import Scenario

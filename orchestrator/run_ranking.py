@@ -21,7 +21,7 @@ from orchestrator.point_table import MeasuredPoint, measured_points, missing_poi
 from orchestrator.ranking import Ranking, rank
 from orchestrator.resolved_settings import SettingChange
 from orchestrator.run_configs import RunConfig, run_configs, same_servers
-from orchestrator.run_directory import read_manifest
+from orchestrator.run_manifest import read_manifest
 from orchestrator.run_notes import damage, open_notes, refused_slots, run_notes
 from orchestrator.run_repairs import RunRepairs, Story, changes_json
 from orchestrator.scenario import Scenario

@@ -41,7 +41,7 @@ CORE = {
     "workload_check", "workload_traffic", "yaml_tree",
     "job_log", "run_result",
     "aim", "objective_check", "scenario_objective",
-    "search", "scenario_search", "offered_trials",
+    "search", "scenario_search", "offered_trials", "search_state", "asked_trials",
 }  # fmt: skip
 # Decisions about a server on its host; whoever does what they say is elsewhere.
 DECISIONS = {"life_event", "life_state", "life_end", "lifecycle"}
