@@ -41,7 +41,7 @@ CORE = {
     "workload_check", "workload_traffic", "yaml_tree",
     "job_log", "run_result",
     "aim", "objective_check", "scenario_objective",
-    "search", "scenario_search",
+    "search", "scenario_search", "search_table", "grid_search", "pooled_fit", "config_places", "point_need", "doubt",
 }  # fmt: skip
 # Decisions about a server on its host; whoever does what they say is elsewhere.
 DECISIONS = {"life_event", "life_state", "life_end", "lifecycle"}
