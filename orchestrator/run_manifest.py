@@ -17,7 +17,9 @@ from orchestrator.scenario import Scenario
 def write_manifest(
     paths: RunPaths, run_id: str, scenario: Scenario, starts: list[dict[str, Any]], classes: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Write the file anew, in one piece: a run that lost its classes on the way would be measured on others as if they were the same."""
+    """Write the file anew, in one piece: a run that lost its classes on the way would be measured on others as if they
+    were the same.
+    """
     manifest: dict[str, Any] = {
         "schema": SCHEMA_VERSION,
         "run_id": run_id,

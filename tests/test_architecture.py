@@ -39,9 +39,10 @@ CORE = {
     "scenario_engine", "server_start", "settings", "sglang_adjustments", "sglang_rules", "speculation_proof",
     "speculation_rules", "state_cache_rules", "sweep_check", "scenario_traffic", "sweep_space", "traffic", "trial",
     "workload_check", "workload_traffic", "yaml_tree",
+    "offered_trials", "search_state", "asked_trials",
     "job_log", "run_result",
     "aim", "objective_check", "scenario_objective",
-    "search", "scenario_search", "offered_trials", "search_state", "asked_trials",
+    "search", "scenario_search", "search_table", "grid_search", "pooled_fit", "config_places", "point_need", "doubt",
 }  # fmt: skip
 # Decisions about a server on its host; whoever does what they say is elsewhere.
 DECISIONS = {"life_event", "life_state", "life_end", "lifecycle"}
