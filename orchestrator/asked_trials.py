@@ -68,6 +68,10 @@ class AskedTrials:
         """Of all starts of the run, each once, in the order of asking."""
         return self._asked.values()
 
+    def find(self, host_class: str, config_id: str, repeat: int) -> AskedTrial | None:
+        """What was asked as this, None if nothing was."""
+        return self._asked.get((host_class, config_id, repeat))
+
     @property
     def of_this_start(self) -> Iterable[AskedTrial]:
         """What was asked since the run was begun or resumed; of a run that only is looked at, by its last start."""

@@ -16,15 +16,7 @@ from rich.text import Text
 
 from actors.diagnosis.advice import advice
 from orchestrator.config_label import config_labels
-from orchestrator.host_event import HostEvent
-from orchestrator.lineages import Recovery
-from orchestrator.outcome import Cancelled, Failed, Infeasible, Phase
-from orchestrator.planner import Plan
-from orchestrator.recovery import Again, NoMove, Repair, repair_text
-from orchestrator.resolved_settings import setting_changes
-from orchestrator.server_start import ServerReady, StartProgress
-from orchestrator.trial import Trial
-from orchestrator.trial_run import (
+from orchestrator.happening import (
     BatchArrived,
     Happening,
     PointBegan,
@@ -35,6 +27,14 @@ from orchestrator.trial_run import (
     TrialEnded,
     TrialSpared,
 )
+from orchestrator.host_event import HostEvent
+from orchestrator.lineages import Recovery
+from orchestrator.outcome import Cancelled, Failed, Infeasible, Phase
+from orchestrator.planner import Plan
+from orchestrator.recovery import Again, NoMove, Repair, repair_text
+from orchestrator.resolved_settings import setting_changes
+from orchestrator.server_start import ServerReady, StartProgress
+from orchestrator.trial import Trial
 
 MOST_EVIDENCE = 240
 # Without a terminal: so many routine lines at once, then one in so many seconds, and a summary at least so often.

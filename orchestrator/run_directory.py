@@ -18,7 +18,7 @@ from orchestrator import dataset
 from orchestrator.asked_trials import AskedTrial, AskedTrials
 from orchestrator.errors import BadInput
 from orchestrator.host_event import HostEvent
-from orchestrator.journal import Journal, RunState, finished_work, read_events, replay
+from orchestrator.journal import Journal, RunState, read_events, replay
 from orchestrator.lineages import Lineages, Recovery
 from orchestrator.outcome import Cancelled, Measured, Outcome
 from orchestrator.paths import RunPaths, write_whole
@@ -155,6 +155,14 @@ class RunDirectory:
                 found.append(replace(trial, points=left))
         return found
 
+    def is_finished(self, point: Point) -> bool:
+        """Whether a point is measured, or is not to be."""
+        return point.point_id in self.state.done_points or point.point_id in self.state.of_search.spared
+
+    def whole(self, trial: Trial) -> Trial:
+        """The trial with all its points, also those that an earlier start of it measured."""
+        return trial_of(self._scenario, trial.config, trial.repaired, trial.repeat, trial.host_class)
+
     def trial_of(self, asked: AskedTrial) -> Trial:
         """What was asked, with all its points."""
         return trial_of(self._scenario, asked.config, None, asked.repeat, asked.host_class)
@@ -172,12 +180,12 @@ class RunDirectory:
 
     def _end_torn_trials(self) -> None:
         """Trials that had begun when the driver ended: tell what is known of them."""
-        torn, done = self.state.torn_trials(), finished_work(self.state)
+        torn = self.state.torn_trials()
         for trial in self._known_trials():
             began = torn.pop(trial.trial_id, None)
             if began is None:
                 continue
-            whole = all(p.point_id in done for p in trial.points)
+            whole = all(map(self.is_finished, trial.points))
             measured = sum(p.point_id in self.state.done_points for p in trial.points)
             outcome: Outcome = Measured(measured) if whole else Cancelled("the driver ended")
             self.end_trial(trial, began.attempt, outcome, server_from_json(began.server), Place.of(began.place))

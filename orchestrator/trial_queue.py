@@ -186,6 +186,11 @@ class TrialQueue:
             return share.handed_back.pop(alone[0])[0].trial
         return trial
 
+    def slots_of(self, host_class: str) -> int:
+        """How many slots work for a class."""
+        with self._changed:
+            return self._count_of(host_class)
+
     def _count_of(self, host_class: str) -> int:
         return sum(self._classes[s] == host_class for s in self._alive)
 
