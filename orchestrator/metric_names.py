@@ -64,8 +64,8 @@ _SCALARS: dict[str, Metric] = {
                         "Little's law"),
     "goodput_rps": Metric("req/s", "max", "request_throughput_rps of the ok requests within every per-request limit"),
     "attainment": Metric("", "max", "ok requests within every per-request limit / all requests issued"),
-    "attainment_n": Metric("", "none", "requests issued / (1 + 2 x sum of the autocorrelations of being good, in order of "
-                           "sending): as many independent requests say as much about attainment",
+    "attainment_n": Metric("", "none", "requests issued / (1 + 2 x sum of the autocorrelations of being good, in order "
+                           "of sending): as many independent requests say as much about attainment",
                            "autocorrelations are summed in pairs up to the first pair below 0 (Geyer 1992)"),
     "accept_length": Metric("tok", "max", "1 + correct drafts / verify passes, over the point's ok requests, or where "
                             "they tell of passes only (output tokens - 1) / verify passes; without "
@@ -107,9 +107,9 @@ _SCALARS: dict[str, Metric] = {
     "cost_per_million_output_tokens": Metric("cost", "min", "slots.gpu_hour_cost x GPUs of the server / "
                                              "(output_throughput_tok_s x 3600) x 1e6",
                                              "in the currency of gpu_hour_cost; the server is paid for, busy or not"),
-    "gpu_power_w": Metric("W", "min", "mean power of the server's GPUs together while the load of the point was offered, "
-                          "its warm-up included", "growth of NVML's energy counter / time, or the mean of power samples "
-                          "where a GPU has no counter; idle GPUs of the host do not count"),
+    "gpu_power_w": Metric("W", "min", "mean power of the server's GPUs together while the point was loaded, its warm-up "
+                          "included", "growth of NVML's energy counter / time, or the mean of power samples where a GPU "
+                          "has no counter; other GPUs of the host do not count"),
     "joules_per_output_token": Metric("J", "min", "gpu_power_w / output_throughput_tok_s"),
     "output_tokens_per_joule": Metric("1/J", "max", "output_throughput_tok_s / gpu_power_w"),
     "window_s": Metric("s", "none", "length of the settled window"),
@@ -146,8 +146,10 @@ TRIAL_METRICS: dict[str, Metric] = {
 
 # Of all points of a workload in a trial together.
 WORKLOAD_METRICS: dict[str, Metric] = {
-    "max_rate_rps": Metric("req/s", "max", "highest rate at which workload `max_rate`'s share of requests keeps the slo, "
-                           "found by searching over the rate in the trial"),
+    "max_rate_rps": Metric("req/s", "max", "highest rate at which the share `max_rate.attainment` of requests keeps the "
+                           "slo, found by searching over the rate in the trial"),
+    "max_rate_low_rps": Metric("req/s", "max", "highest probed rate that keeps it beyond noise; 0 if none does"),
+    "max_rate_high_rps": Metric("req/s", "max", "lowest probed rate that does not keep it beyond noise; absent if none"),
 }  # fmt: skip
 
 

@@ -91,7 +91,7 @@ def result(goal: RateGoal, seen: Sequence[RateSeen]) -> MaxRate:
     rates = goal.rates()
     verdicts = [_verdict(goal, rate, seen) for rate in rates]
     guesses = [_guess(goal, rate, seen) for rate in rates]
-    low, high = _bracket(guesses)
+    low, _ = _bracket(guesses)
     sure_high = min((i for i, v in enumerate(verdicts) if v == "fails"), default=None)
     sure_low = max((i for i, v in enumerate(verdicts[:sure_high]) if v == "meets"), default=None)
     verified = sure_low is not None and sure_low + 1 == (len(rates) if sure_high is None else sure_high)
@@ -122,7 +122,7 @@ def _next_rate(goal: RateGoal, rates: tuple[float, ...], seen: Sequence[RateSeen
 
 def _doubled(rates: tuple[float, ...], at: int) -> int:
     """Index of the last rate that is at most twice as high, at least the next one."""
-    return max(at + 1, max(i for i, rate in enumerate(rates) if rate <= 2 * rates[at]))
+    return max(at + 1, *(i for i, rate in enumerate(rates) if rate <= 2 * rates[at]))
 
 
 def _bracket(guesses: list[bool | None]) -> tuple[int | None, int | None]:
