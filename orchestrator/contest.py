@@ -42,7 +42,7 @@ class Contest:
 
 
 def contest(
-    estimates: Estimates, among: Sequence[str] | None = None, *, level: float = 0.95, seed: int = 1
+    estimates: Estimates, among: Sequence[str] | None = None, *, level: float = 0.95, draws: int = DRAWS, seed: int = 1
 ) -> Contest | None:
     """The contest between configs (all if `among` is not given); None if nothing is known of the spread, or no config.
 
@@ -62,10 +62,10 @@ def contest(
     behind = means[leader] - means
     hopeless = quantile_t(estimates.df, 1 - _NEVER / max(len(names) - 1, 1))
     drawn = np.flatnonzero(behind <= hopeless * errors + _EXACT)
-    best, critical = _drawn(estimates, which[drawn], means[drawn], errors[drawn], level, seed)
+    best, critical = _drawn(estimates, which[drawn], means[drawn], errors[drawn], level, draws, seed)
     p_best = np.zeros(len(names))
     p_best[drawn] = best
-    low, high = _ranks(estimates, which, means, seed)
+    low, high = _ranks(estimates, which, means, draws, seed)
     return Contest(
         names[leader],
         dict(zip(names, p_best.tolist(), strict=True)),
@@ -76,14 +76,14 @@ def contest(
 
 
 def _drawn(
-    estimates: Estimates, which: Ints, means: Floats, errors: Floats, level: float, seed: int
+    estimates: Estimates, which: Ints, means: Floats, errors: Floats, level: float, draws: int, seed: int
 ) -> tuple[Floats, float]:
     """(share of draws in which each is the best, Dunnett's d for the leader against the others)."""
     rng = np.random.default_rng(seed)
     leader = int(np.argmax(means))
     others = np.flatnonzero((np.arange(len(means)) != leader) & (errors > 0))
     best, largest = np.zeros(len(means)), []
-    left = DRAWS
+    left = draws
     while left:
         count = min(left, max(1, _CHUNK_NUMBERS // len(means)))
         error = estimates.errors(rng, count, which)
@@ -95,12 +95,12 @@ def _drawn(
         best += (top / top.sum(axis=1, keepdims=True)).sum(axis=0)
         left -= count
     critical = float(np.quantile(np.concatenate(largest), level)) if largest else 0.0
-    return best / DRAWS, critical
+    return best / draws, critical
 
 
-def _ranks(estimates: Estimates, which: Ints, means: Floats, seed: int) -> tuple[list[int], list[int]]:
+def _ranks(estimates: Estimates, which: Ints, means: Floats, draws: int, seed: int) -> tuple[list[int], list[int]]:
     """5 and 95 % of each config's place in the draws, 1 the best."""
-    count = int(np.clip(_RANK_NUMBERS // len(means), 200, DRAWS))
+    count = min(draws, max(200, _RANK_NUMBERS // len(means)))
     drawn = estimates.errors(np.random.default_rng(seed), count, which)
     drawn += means
     places = np.argsort(np.argsort(-drawn, axis=1, kind="stable"), axis=1, kind="stable") + 1
