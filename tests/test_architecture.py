@@ -43,6 +43,7 @@ CORE = {
     "attainment", "expression", "expression_sense", "objective_presets", "rate_search", "cost",
     "aim", "objective_check", "scenario_objective",
     "search", "scenario_search",
+    "two_way", "student", "outliers", "estimates", "contest",
 }  # fmt: skip
 # Decisions about a server on its host; whoever does what they say is elsewhere.
 DECISIONS = {"life_event", "life_state", "life_end", "lifecycle"}
