@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from orchestrator import dataset
 from orchestrator.aim import PointValue, TrialPoints
@@ -14,6 +15,7 @@ from orchestrator.run_directory import RunDirectory
 from orchestrator.scenario import Scenario
 from orchestrator.search import Broken, Dead, ObjectiveValue, Scored, Told
 from orchestrator.trial import Trial
+from orchestrator.trial_facts import with_facts
 
 
 class TrialScores:
@@ -26,22 +28,24 @@ class TrialScores:
         self.goals = tuple(goal_of(o, o.workload or scenario.workloads[0].name) for o in scenario.objectives)
 
     def points_of(self, asked_id: str, ran: Trial) -> TrialPoints:
-        """All that was measured so far of a trial as it was run."""
+        """All that was measured so far of a trial as it was run, with all its points."""
+        row = dataset.read_trial(self._run.paths, ran.trial_id, self._run.state.attempts.get(ran.trial_id, 1))
+        values = with_facts(self._scenario, [row] if row else [], self._values(ran, row))
+        points: dict[Place, PointValue] = {(p.workload, p.level): p for p in values}
+        host, facts = (values[0].host, values[0].facts) if values else ("", {})
+        return TrialPoints(asked_id, ran.trial_id, host, points, facts)
+
+    def _values(self, ran: Trial, row: Mapping[str, Any] | None) -> list[PointValue]:
         done = self._run.state.done_points
         wanted = [(p.point_id, done[p.point_id]) for p in ran.points if p.point_id in done]
         new = [key for key in wanted if key not in self._read]
         if new:
-            rows = [dataset.read_load(self._run.paths, *key) for key in new]
-            config = self._config(ran)
+            rows = [load for key in new if (load := dataset.read_load(self._run.paths, *key)) is not None]
+            version = row["engine_version"] if row else self._run.versions.get(ran.trial_id)
+            config = RunConfig(ran.config.config_id, ran.config.as_dict(), dict(ran.config.env), (), version)
             for point in measured_points(self._run.paths, self._scenario, {config.config_id: config}, rows, dict(new)):
                 self._read[point.load["point_id"], point.load["attempt"]] = point.value
-        found = [self._read[key] for key in wanted if key in self._read]
-        points: dict[Place, PointValue] = {(p.workload, p.level): p for p in found}
-        return TrialPoints(asked_id, ran.trial_id, found[0].host if found else "", points)
-
-    def _config(self, ran: Trial) -> RunConfig:
-        version = self._run.versions.get(ran.trial_id)
-        return RunConfig(ran.config.config_id, ran.config.as_dict(), dict(ran.config.env), (), version)
+        return [self._read[key] for key in wanted if key in self._read]
 
     def told(self, asked: AskedTrial, ran: Trial | None, *, again: bool = False) -> Told | None:
         """What became of a trial; None while that is open. `ran`: it or what stands in for it, None: it is not started.
