@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from orchestrator.batch_means import WithinRun
 from orchestrator.metric_names import METRICS
 from orchestrator.scenario_objective import At, Criterion
 from orchestrator.trial import LoadLevel
@@ -17,6 +18,7 @@ from orchestrator.trial import LoadLevel
 class PointValue:
     """One measured point as ranking sees it. `metrics` holds None for what could not be measured, `absent` why, if it
     is not by the server's nature. `host` is where its server ran; points of one `trial_id` share a server start.
+    `within_run`: how sure single metrics are, as far as this run alone can say.
     """
 
     config_id: str
@@ -28,6 +30,7 @@ class PointValue:
     absent: Mapping[str, str] = field(default_factory=dict)
     trial_id: str = ""
     host: str = ""
+    within_run: Mapping[str, WithinRun] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

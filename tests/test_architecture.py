@@ -42,7 +42,7 @@ CORE = {
     "job_log", "run_result",
     "aim", "objective_check", "scenario_objective",
     "search", "scenario_search",
-    "two_way", "student", "outliers", "estimates", "contest",
+    "two_way", "student", "outliers", "estimates", "contest", "batch_means", "within_run",
 }  # fmt: skip
 # Decisions about a server on its host; whoever does what they say is elsewhere.
 DECISIONS = {"life_event", "life_state", "life_end", "lifecycle"}
