@@ -37,8 +37,8 @@ def within_run(
         moved = _moved(columns, ok, window)
         inside = ok & moved.holds(columns.end_ns)
         ends = _slices(columns.end_ns, moved)[inside]
-        found["request_throughput_rps"] = of_rate(np.bincount(ends, np.ones(len(ends)), SLICES[0]))
-        found["output_throughput_tok_s"] = of_rate(np.bincount(ends, columns.output_tokens[inside], SLICES[0]))
+        found["request_throughput_rps"] = of_rate(_sums(ends, np.ones(len(ends))))
+        found["output_throughput_tok_s"] = of_rate(_sums(ends, columns.output_tokens[inside]))
     elif (columns.chunk_counts[ok] > 0).all():
         found["output_throughput_tok_s"] = of_rate(output_slices(columns, ok, window, SLICES[0]))
     if not level.open_loop:
@@ -56,3 +56,7 @@ def _slices(times: Floats, window: Window) -> Integers:
     """The number of the slice of each time, those outside in the first or the last one."""
     length = max(window.end - window.begin, 1.0) / SLICES[0]
     return np.asarray(np.clip(np.nan_to_num((times - window.begin) // length), 0, SLICES[0] - 1).astype(np.int64))
+
+
+def _sums(slices: Integers, amounts: Floats) -> Floats:
+    return np.bincount(slices, amounts, SLICES[0]).astype(np.float64)

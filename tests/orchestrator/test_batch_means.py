@@ -33,9 +33,10 @@ def covered(judge: Judge, alike: float, count: int, truth: float, seed: int) -> 
     return held / 300
 
 
-def parts(found: WithinRun | None) -> tuple[float, int]:
+def assert_is(found: WithinRun | None, relative_error: float, df: int) -> None:
     assert found is not None
-    return found.relative_error, found.df
+    assert found.relative_error == pytest.approx(relative_error)
+    assert found.df == df
 
 
 MEAN, MEDIAN = 100 * math.exp(0.005), 100.0
@@ -59,13 +60,13 @@ def test_alike_slices_are_joined_until_they_are_not() -> None:
     assert lag_1(steps) == pytest.approx(0.05)
     slow = np.repeat([1.0, 2.0, 2.0, 1.0, 1.0], 4)
     found = of_rate(slow)
-    assert parts(found) == (pytest.approx(np.std([1, 2, 2, 1, 1], ddof=1) / math.sqrt(5) / 1.4), 4)
+    assert_is(found, np.std([1, 2, 2, 1, 1], ddof=1) / math.sqrt(5) / 1.4, 4)
 
 
 def test_the_rate_of_even_slices_is_their_spread_over_the_root_of_twenty() -> None:
     amounts = np.array([9.0, 11.0] * 10)
 
-    assert parts(of_rate(amounts)) == (pytest.approx(amounts.std(ddof=1) / math.sqrt(20) / 10), 19)
+    assert_is(of_rate(amounts), amounts.std(ddof=1) / math.sqrt(20) / 10, 19)
 
 
 def test_slices_of_unequal_numbers_have_the_error_of_a_ratio() -> None:
@@ -73,7 +74,7 @@ def test_slices_of_unequal_numbers_have_the_error_of_a_ratio() -> None:
     found = of_mean(slices, values)
     excess = np.array([10 - 11.5, 36 - 34.5] * 10)
 
-    assert parts(found) == (pytest.approx(math.sqrt((excess**2).sum() * 20 / 19) / 40 / 11.5), 19)
+    assert_is(found, math.sqrt((excess**2).sum() * 20 / 19) / 40 / 11.5, 19)
 
 
 def test_too_few_requests_say_nothing() -> None:
