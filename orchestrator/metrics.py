@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from orchestrator.acceptance import accept_length, accept_rate, share
+from orchestrator.attainment import independent_count
 from orchestrator.audit import Lengths, lengths, unique_prompt_share
 from orchestrator.distribution import Distribution, distribution, low_tail
 from orchestrator.metric_names import METRICS, Metric
@@ -135,6 +136,7 @@ def _unsteady(
         "queue_ms": distribution(columns.queue_ms[ok]),
         "goodput_rps": None if good is None else request_rate(columns, good, ok, window, level),
         "attainment": None if good is None or not len(good) else float(good.mean()),
+        "attainment_n": None if good is None else independent_count(good[np.argsort(columns.sent_ns, kind="stable")]),
     }
 
 

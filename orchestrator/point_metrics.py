@@ -13,7 +13,7 @@ from orchestrator.metric_names import METRICS, parts, values_needed
 
 State = Literal["settled", "not_settled", "saturated", "unknown"]
 # What an open loop that asks for more than the server can serve says nothing about: it grows as long as one asks.
-UNSTEADY = ("ttft_ms", "e2e_ms", "queue_ms", "goodput_rps", "attainment")
+UNSTEADY = ("ttft_ms", "e2e_ms", "queue_ms", "goodput_rps", "attainment", "attainment_n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +87,12 @@ class PointMetrics:
     by_traffic: dict[str, TrafficMetrics]
     void_reasons: tuple[str, ...]
     warnings: tuple[str, ...]
+    attainment_n: float | None = None
+    output_throughput_tok_s_per_gpu: float | None = None
+    cost_per_million_output_tokens: float | None = None
+    gpu_power_w: float | None = None
+    joules_per_output_token: float | None = None
+    output_tokens_per_joule: float | None = None
     within_run: dict[str, WithinRun] = field(default_factory=dict)
 
     @property

@@ -34,7 +34,7 @@ def _print_part(result: RunRanking, console: Console) -> None:
 
 def _objective(ranking: Ranking, result: RunRanking, labels: dict[str, str]) -> RenderableType:
     way = "highest" if ranking.maximize else "lowest"
-    title = f"{ranking.objective}: {way} {ranking.metric} at {ranking.level} ({ranking.workload})"
+    title = f"{ranking.objective}: {way} {ranking.aim} ({ranking.workload})"
     title += f" on {ranking.host_class}" if ranking.host_class else ""
     table = Table(title=escape(title), title_justify="left", title_style="bold", box=None, pad_edge=False)
     table.add_column("#", justify="right")

@@ -136,7 +136,7 @@ class RunRanking:
             "metric": ranking.metric,
             "direction": "maximize" if ranking.maximize else "minimize",
             "workload": ranking.workload,
-            "at": {ranking.level.kind: ranking.level.value},
+            "at": {ranking.level.kind: ranking.level.value} if ranking.level else {},
             **({"objective": ranking.objective, "host_class": ranking.host_class} if ranking.host_class else {}),
             "ranking": rows,
             "reason": ranking.reason,

@@ -13,6 +13,8 @@ from orchestrator.request_columns import Flags, Floats, Integers, RequestColumns
 from orchestrator.trial import LoadLevel
 
 _LATENCIES = ("ttft", "tpot", "e2e")
+# Output throughput times or over a constant.
+_OF_THROUGHPUT = ("output_throughput_tok_s_per_gpu", "cost_per_million_output_tokens")
 
 
 def within_run(
@@ -43,6 +45,7 @@ def within_run(
         found["output_throughput_tok_s"] = of_rate(output_slices(columns, ok, window, SLICES[0]))
     if not level.open_loop:
         found["request_throughput_rps"] = found["e2e_mean_ms"]
+    found |= dict.fromkeys(_OF_THROUGHPUT, found.get("output_throughput_tok_s"))
     return {name: known_error for name, known_error in found.items() if known_error is not None}
 
 
