@@ -44,7 +44,7 @@ CORE = {
     "attainment", "expression", "expression_sense", "objective_presets", "rate_search", "cost",
     "aim", "objective_check", "scenario_objective",
     "search", "scenario_search", "search_table", "grid_search", "pooled_fit", "config_places", "point_need", "doubt",
-    "two_way", "student", "outliers", "estimates", "contest",
+    "two_way", "student", "outliers", "estimates", "contest", "batch_means", "within_run",
 }  # fmt: skip
 # Decisions about a server on its host; whoever does what they say is elsewhere.
 DECISIONS = {"life_event", "life_state", "life_end", "lifecycle"}
