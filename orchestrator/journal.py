@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from orchestrator.host_event import HostChange
-from orchestrator.search_state import OF_SEARCH, SearchState
+from orchestrator.search_state import OF_SEARCH, SearchState, probed_mark
 
 _OF_HOSTS = frozenset(HostChange)
 
@@ -154,4 +154,5 @@ def _fold(state: RunState, kind: Any, event: dict[str, Any]) -> None:
 def finished_work(state: RunState) -> frozenset[str]:
     """Ids that `--resume` leaves alone: points measured or spared, and trials whose config cannot run."""
     infeasible = {t for t, event in state.outcomes.items() if event.get("outcome") == "infeasible"}
-    return frozenset(state.done_points) | frozenset(state.of_search.spared) | infeasible
+    probed = {probed_mark(t) for t, event in state.outcomes.items() if event.get("outcome") == "measured"}
+    return frozenset(state.done_points) | frozenset(state.of_search.spared) | infeasible | probed

@@ -23,7 +23,7 @@ from orchestrator.scenario import Scenario
 from orchestrator.sglang_rules import RULED_ENGINES, broken_rule
 from orchestrator.sweep_space import expand
 from orchestrator.trial import EngineConfig, Repaired, Trial, freeze_settings
-from orchestrator.workload_traffic import kinds_of, longest_request
+from orchestrator.workload_traffic import is_open_loop, kinds_of, longest_request
 
 # Tokens of a request that are neither prompt nor answer: chat templates, drafts that are verified, rounding to pages.
 RESERVED_TOKENS = 256
@@ -269,7 +269,7 @@ class Lineages:
 def needs_of(scenario: Scenario) -> Needs:
     """What the workloads ask of any server; prompts from a file may be of any length."""
     running = [level for workload in scenario.workloads for level in workload.concurrency]
-    running += [w.max_concurrency or OPEN_LOOP_REQUESTS for w in scenario.workloads if w.rates or w.trace]
+    running += [w.max_concurrency or OPEN_LOOP_REQUESTS for w in scenario.workloads if is_open_loop(w)]
     if any(kind.dataset.startswith("file:") for workload in scenario.workloads for kind in kinds_of(workload)):
         return Needs(max(running), None)
     longest = max(map(longest_request, scenario.workloads))

@@ -22,7 +22,7 @@ from orchestrator.journal import Journal, RunState, read_events, replay
 from orchestrator.lineages import Lineages, Recovery
 from orchestrator.outcome import Cancelled, Measured, Outcome
 from orchestrator.paths import RunPaths, write_whole
-from orchestrator.planner import Plan, make_class_plan, trial_of
+from orchestrator.planner import Plan, is_probed, make_class_plan, trial_of
 from orchestrator.provenance import driver_facts, utc_now
 from orchestrator.run_manifest import manifest_bytes, read_manifest, write_manifest
 from orchestrator.run_tables import (
@@ -36,6 +36,7 @@ from orchestrator.run_tables import (
     trial_row,
 )
 from orchestrator.scenario import Scenario
+from orchestrator.search_state import probed_mark
 from orchestrator.server_start import ServerDied, ServerReady
 from orchestrator.sweep_space import expand
 from orchestrator.trial import ClientReport, Point, Trial
@@ -150,8 +151,10 @@ class RunDirectory:
             if asked.is_reference:
                 continue
             trial = self.lineages_of(asked.host_class).trial_to_run(self.trial_of(asked))
-            left = tuple(p for p in trial.points if p.point_id not in done) if trial is not None else ()
-            if trial is not None and left and trial.trial_id not in done:
+            if trial is None or trial.trial_id in done:
+                continue
+            left = tuple(p for p in trial.points if p.point_id not in done)
+            if left or (is_probed(self._scenario) and probed_mark(trial.trial_id) not in done):
                 found.append(replace(trial, points=left))
         return found
 
@@ -185,7 +188,7 @@ class RunDirectory:
             began = torn.pop(trial.trial_id, None)
             if began is None:
                 continue
-            whole = all(map(self.is_finished, trial.points))
+            whole = all(map(self.is_finished, trial.points)) and not is_probed(self._scenario)
             measured = sum(p.point_id in self.state.done_points for p in trial.points)
             outcome: Outcome = Measured(measured) if whole else Cancelled("the driver ended")
             self.end_trial(trial, began.attempt, outcome, server_from_json(began.server), Place.of(began.place))

@@ -10,6 +10,7 @@ from orchestrator.aim import TrialPoints
 from orchestrator.asked_trials import AskedTrial
 from orchestrator.course import PointSpared
 from orchestrator.happening import SearchStep, TrialAsked
+from orchestrator.planner import is_probed
 from orchestrator.point_need import Judge, point_need
 from orchestrator.run_directory import RunDirectory
 from orchestrator.scenario import Scenario
@@ -33,19 +34,22 @@ class _Race:
 class SearchConductor:
     """One search for each class of hosts; on the thread that stores. `search_of` and `judge_of` make those of a class.
 
-    A judge says which further points of a trial cannot matter; without one all are measured.
+    Without a search (a grid, whose plan is known before) only the points of trials are decided. A judge says which
+    further points of a trial cannot matter; without one all are measured.
     """
 
     def __init__(
         self,
         scenario: Scenario,
         run: RunDirectory,
-        search_of: Callable[[str], Search],
+        search_of: Callable[[str], Search | None],
         judge_of: Callable[[str], Judge | None] = lambda _: None,
     ) -> None:
         self._run = run
         self._scores = TrialScores(scenario, run)
-        self._races = {c: _Race(search_of(c), judge_of(c)) for c in run.trial_classes}
+        self._is_probed = is_probed(scenario)
+        searches = {c: search_of(c) for c in run.trial_classes}
+        self._races = {c: _Race(search, judge_of(c)) for c, search in searches.items() if search is not None}
         self._deciding: AbstractContextManager[object] = nullcontext()
         self._queue: TrialQueue | None = None
         self._tell_earlier()
@@ -127,14 +131,21 @@ class SearchConductor:
         return replace(ran, points=tuple(p for p in ran.points if not self._run.is_finished(p)))
 
     def decides(self, trial: Trial) -> bool:
+        """See `course.Course`."""
         race = self._races.get(trial.host_class)
-        return race is not None and race.judge is not None
+        return self._is_probed or (race is not None and race.judge is not None)
 
     def next_point(self, trial: Trial) -> tuple[Point | None, tuple[PointSpared, ...]]:
-        """See `course.Course`."""
-        race, asked = self._races[trial.host_class], self._asked(trial)
+        """See `course.Course`: first what the trial has, by need where a judge knows it, then rates."""
+        point, spared = self._planned_point(trial)
+        if point is None and self._is_probed:
+            _, point = self._scores.probed(self._run.whole(trial))
+        return point, spared
+
+    def _planned_point(self, trial: Trial) -> tuple[Point | None, tuple[PointSpared, ...]]:
+        race, asked = self._races.get(trial.host_class), self._asked(trial)
         left = {(p.spec.workload, p.spec.level): p for p in trial.points if not self._run.is_finished(p)}
-        if race.judge is None or asked is None:
+        if race is None or race.judge is None or asked is None:
             return next(iter(left.values()), None), ()
         config_id = asked.config.config_id
         # All points of the trial, also those that an earlier start of it measured.

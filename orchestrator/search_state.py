@@ -36,3 +36,8 @@ class SearchState:
                 self.blocks[told["host"]] = told["number"]
             case "run_resumed":
                 self.asked_before = len(self.asked)
+
+
+def probed_mark(trial_id: str) -> str:
+    """Among the ids of finished work: the trial has ended its search over rates."""
+    return f"probed:{trial_id}"

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from orchestrator import dataset
 from orchestrator.aim import PointValue, TrialPoints
 from orchestrator.asked_trials import AskedTrial
+from orchestrator.planner import probe_point
 from orchestrator.point_need import Goal, Place, goal_of
 from orchestrator.point_table import measured_points
+from orchestrator.rate_search import RateSeen, next_probe
 from orchestrator.run_configs import RunConfig
 from orchestrator.run_directory import RunDirectory
 from orchestrator.scenario import Scenario
 from orchestrator.search import Broken, Dead, ObjectiveValue, Scored, Told
-from orchestrator.trial import Trial
-from orchestrator.trial_facts import with_facts
+from orchestrator.trial import Point, Trial
+from orchestrator.trial_facts import rate_goal, rates_seen, with_facts
 
 
 class TrialScores:
@@ -29,11 +32,26 @@ class TrialScores:
 
     def points_of(self, asked_id: str, ran: Trial) -> TrialPoints:
         """All that was measured so far of a trial as it was run, with all its points."""
+        ran, _ = self.probed(ran)
         row = dataset.read_trial(self._run.paths, ran.trial_id, self._run.state.attempts.get(ran.trial_id, 1))
         values = with_facts(self._scenario, [row] if row else [], self._values(ran, row))
         points: dict[Place, PointValue] = {(p.workload, p.level): p for p in values}
         host, facts = (values[0].host, values[0].facts) if values else ("", {})
         return TrialPoints(asked_id, ran.trial_id, host, points, facts)
+
+    def probed(self, ran: Trial) -> tuple[Trial, Point | None]:
+        """The trial with the points that were measured of the search over its rates, and the next one, if there is."""
+        points = {point.point_id: point for point in ran.points}
+        for workload in self._scenario.workloads:
+            goal, seen = rate_goal(workload), list[RateSeen]()
+            while goal is not None and (probe := next_probe(goal, seen)) is not None:
+                point = probe_point(self._scenario, ran, workload, probe.rate_rps, probe.number)
+                if point.point_id not in self._run.state.done_points:
+                    return replace(ran, points=tuple(points.values())), point
+                points[point.point_id] = point
+                value = self._values(replace(ran, points=(point,)), None)
+                seen += rates_seen(workload.name, value) or [RateSeen(probe.rate_rps, None)]
+        return replace(ran, points=tuple(points.values())), None
 
     def _values(self, ran: Trial, row: Mapping[str, Any] | None) -> list[PointValue]:
         done = self._run.state.done_points
@@ -56,7 +74,8 @@ class TrialScores:
         if ran is None:
             return self._dead(asked)
         outcome = self._run.state.outcomes.get(ran.trial_id, {}).get("outcome")
-        if all(map(self._run.is_finished, ran.points)):
+        ran, probe = self.probed(ran)
+        if probe is None and all(map(self._run.is_finished, ran.points)):
             return scored(self.goals, self.points_of(config_id, ran))
         if outcome == "infeasible":
             return self._dead(asked)

@@ -11,10 +11,11 @@ from orchestrator.journal import finished_work
 from orchestrator.paths import RunPaths
 from orchestrator.planner import Plan, make_plan
 from orchestrator.point_need import Judge
+from orchestrator.run_conductor import run_conductor
 from orchestrator.run_directory import RunDirectory
 from orchestrator.scenario import Scenario
 from orchestrator.search_conductor import SearchConductor
-from orchestrator.sweep import Sweep, SweepResult
+from orchestrator.sweep import Sweep, SweepResult, Watcher
 from orchestrator.sweep_space import expand
 from orchestrator.trial_launch import launch_spec
 from tests.fakes.killable_sweep import Silent
@@ -62,6 +63,23 @@ def search_on(
     sweep.follow(conductor)
     before(sweep)
     return Searched(sweep, sweep.run(), search, keeper.seen)
+
+
+def conducted_on(
+    run: RunDirectory,
+    scenario: Scenario,
+    slots: list[FakeSlot],
+    before: Callable[[Sweep], None] = lambda sweep: None,
+    watcher: Watcher | None = None,
+) -> SweepResult:
+    """As a run does it: the plan, or what its searches ask."""
+    conductor = run_conductor(scenario, run)
+    plan = run.plan(scenario, [""] * len(slots), finished_work(run.state))
+    sweep = Sweep(plan, list(slots), run, lambda t: launch_spec(scenario, "run", t), watcher or Silent())
+    if conductor is not None:
+        sweep.follow(conductor)
+    before(sweep)
+    return sweep.run()
 
 
 def rows_per_point(paths: RunPaths) -> dict[str, int]:
