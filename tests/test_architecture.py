@@ -40,7 +40,7 @@ CORE = {
     "speculation_rules", "state_cache_rules", "sweep_check", "scenario_traffic", "sweep_space", "traffic", "trial",
     "workload_check", "workload_traffic", "yaml_tree",
     "job_log", "run_result",
-    "attainment", "expression", "expression_sense", "objective_presets", "rate_search", "cost",
+    "attainment", "expression", "expression_sense", "objective_presets", "rate_search", "cost", "pareto", "trial_facts",
     "aim", "objective_check", "scenario_objective",
     "search", "scenario_search",
     "two_way", "student", "outliers", "estimates", "contest",
