@@ -41,7 +41,7 @@ CORE = {
     "workload_check", "workload_traffic", "yaml_tree",
     "offered_trials", "search_state", "asked_trials",
     "job_log", "run_result",
-    "attainment", "expression", "expression_sense", "objective_presets", "rate_search", "cost",
+    "attainment", "expression", "expression_sense", "objective_presets", "rate_search", "cost", "pareto", "trial_facts",
     "aim", "objective_check", "scenario_objective",
     "search", "scenario_search", "search_table", "grid_search", "pooled_fit", "config_places", "point_need", "doubt",
     "two_way", "student", "outliers", "estimates", "contest", "batch_means", "within_run",
