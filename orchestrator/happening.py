@@ -132,6 +132,16 @@ class SearchStep:
     host_class: str
 
 
+@dataclass(frozen=True, slots=True)
+class BestSoFar:
+    """Another config leads an objective, as far as single trials tell. `value` with its unit."""
+
+    objective: str
+    config_id: str
+    value: str
+    host_class: str
+
+
 Happening = (
     TrialBegan
     | StartProgress
@@ -148,6 +158,7 @@ Happening = (
     | PointSpared
     | TrialAsked
     | SearchStep
+    | BestSoFar
     | SlotEnded
     | HostEvent
 )

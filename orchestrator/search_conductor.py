@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from orchestrator.aim import TrialPoints
 from orchestrator.asked_trials import AskedTrial
 from orchestrator.course import PointSpared
-from orchestrator.happening import SearchStep, TrialAsked
+from orchestrator.happening import BestSoFar, SearchStep, TrialAsked
 from orchestrator.planner import is_probed
 from orchestrator.point_need import Judge, point_need
 from orchestrator.run_directory import RunDirectory
@@ -29,6 +29,8 @@ class _Race:
     outstanding: set[tuple[str, int]] = field(default_factory=set)
     steps_told: int = 0
     trials: dict[tuple[str, int], TrialPoints] = field(default_factory=dict)
+    told: dict[tuple[str, int], Scored] = field(default_factory=dict)
+    leaders: dict[str, tuple[str, float]] = field(default_factory=dict)
 
 
 class SearchConductor:
@@ -65,7 +67,9 @@ class SearchConductor:
         """Whether the searches need no more trials."""
         return all(race.search.done for race in self._races.values())
 
-    def begin(self, queue: TrialQueue, deciding: AbstractContextManager[object]) -> list[TrialAsked | SearchStep]:
+    def begin(
+        self, queue: TrialQueue, deciding: AbstractContextManager[object]
+    ) -> list[TrialAsked | SearchStep | BestSoFar]:
         """Ask for the first trials. `deciding`: held while anybody looks at what stands for what."""
         self._queue, self._deciding = queue, deciding
         for host_class, race in self._races.items():
@@ -74,7 +78,7 @@ class SearchConductor:
                 queue.ran(host_class, points.host, config_id)
         return self.ask()
 
-    def settled(self, trial: Trial) -> list[TrialAsked | SearchStep]:
+    def settled(self, trial: Trial) -> list[TrialAsked | SearchStep | BestSoFar]:
         """A trial has ended for good, after all repairs and second tries; what its search wants now."""
         asked = self._asked(trial)
         race = self._races.get(trial.host_class)
@@ -82,9 +86,28 @@ class SearchConductor:
             return []
         self._tell(asked)
         race.outstanding.discard((asked.config.config_id, asked.repeat))
-        return self._ask(trial.host_class, race)
+        return [*self._new_leaders(trial.host_class, race, asked), *self._ask(trial.host_class, race)]
 
-    def ask(self) -> list[TrialAsked | SearchStep]:
+    def _new_leaders(self, host_class: str, race: _Race, asked: AskedTrial) -> list[BestSoFar]:
+        """The objectives that this trial leads, and its config has not led before."""
+        config_id, found = asked.config.config_id, []
+        told = race.told.get((config_id, asked.repeat))
+        if told is None:
+            return []
+        for goal in self._scores.goals:
+            own = told.values[goal.name]
+            leader, best = race.leaders.get(goal.name, (None, None))
+            if own.value is None or not own.passes:
+                continue
+            if best is not None and (own.value <= best if goal.aim.maximize else own.value >= best):
+                continue
+            race.leaders[goal.name] = (config_id, own.value)
+            if leader != config_id:
+                value = f"{own.value:.4g} {goal.aim.unit} {goal.aim.where}"
+                found.append(BestSoFar(goal.name, config_id, value, host_class))
+        return found
+
+    def ask(self) -> list[TrialAsked | SearchStep | BestSoFar]:
         """What the searches want of the slots that are there now."""
         return [told for host_class, race in self._races.items() for told in self._ask(host_class, race)]
 
@@ -100,12 +123,13 @@ class SearchConductor:
             told: Told | None = self._scores.told(asked, ran, again=again)
         if ran is not None and isinstance(told, Scored):
             race.trials[key] = self._scores.points_of(asked.config.config_id, ran)
+            race.told[key] = told
         if isinstance(told, Dead):
             race.trials.pop(key, None)
         if told is not None:
             race.search.tell(asked.config, asked.repeat, told)
 
-    def _ask(self, host_class: str, race: _Race) -> list[TrialAsked | SearchStep]:
+    def _ask(self, host_class: str, race: _Race) -> list[TrialAsked | SearchStep | BestSoFar]:
         queue = self._queue
         assert queue is not None, "begin() comes first"
         asks = race.search.ask(max(1, queue.slots_of(host_class)))
