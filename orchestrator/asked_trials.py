@@ -100,12 +100,11 @@ class AskedTrials:
             self._state.steps.append(told)
             self._append("search_step", **told)
 
-    def begin_block(self, host: str) -> int:
-        """The number of a host among those that get a reference; the same after a resumption."""
+    def begin_block(self, host: str, number: int) -> None:
+        """A host gets reference trials, under this number from now on."""
         if host not in self._state.blocks:
-            self._state.blocks[host] = len(self._state.blocks)
-            self._append("block_began", host=host, number=self._state.blocks[host])
-        return self._state.blocks[host]
+            self._state.blocks[host] = number
+            self._append("block_began", host=host, number=number)
 
     @property
     def spared(self) -> dict[str, dict[str, Any]]:
