@@ -44,8 +44,9 @@ CORE = {
     "aim", "objective_check", "scenario_objective",
     "search", "scenario_search",
     "two_way", "student", "outliers", "estimates", "contest", "batch_means", "within_run",
-    "aim_precision", "comparison", "drift_check", "evidence", "evidence_notes", "near_tie", "ranking_json", "ranking_reason", "ranking_row",
-    "supported_digits",
+    "aim_precision", "comparison", "drift_check", "evidence", "evidence_notes", "near_tie", "ranking_json",
+    "ranking_reason", "ranking_row", "supported_digits",
+
 }  # fmt: skip
 # Decisions about a server on its host; whoever does what they say is elsewhere.
 DECISIONS = {"life_event", "life_state", "life_end", "lifecycle"}
