@@ -150,6 +150,7 @@ def test_one_trial_each_has_intervals_of_its_time_slices_that_are_labelled_every
     )
     assert spread_json(ranking.spread) == {"kind": "within_run", "noise": pytest.approx(0.01), "df": 19, "hosts": {}}
     assert "± 95% in run" in shown
+    assert "P(best) in run" in shown
     assert "Note: one trial each" in shown
 
 
@@ -205,6 +206,7 @@ def test_the_table_prints_open_places_as_ranges_and_no_more_digits_than_the_inte
 
     assert head.split()[:8] == ["#", "config", "tok/s", "±", "95%", "gap", "P(best)", "trials"]
     assert first.split()[:5] == ["1-2", "page_size=a", "103", "4.0%", "0.0%"]
+    assert "not told apart from others" in first
     assert second.split()[0] == "1-2"
     assert "not told apart from the best" in second
     assert third.split()[0] == "3"
