@@ -7,6 +7,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from orchestrator.pareto_table import front_table
 from orchestrator.ranking import BESIDE, Ranking, Row
 from orchestrator.ranking_reason import probability
 from orchestrator.recovery import repair_text
@@ -34,6 +35,8 @@ def _print_part(result: RunRanking, console: Console) -> None:
     labels, on = result.labels, f", on {result.host_class}" if result.host_class else ""
     for ranking in result.rankings:
         console.print(_objective(ranking, result, labels))
+    for front in result.fronts:
+        console.print(front_table(front, labels))
     if result.repaired:
         console.print(_repaired(result, labels))
     if result.infeasible:
