@@ -24,6 +24,7 @@ from orchestrator.scenario_file import load_scenario
 from orchestrator.scenario_files import check_named_files
 from orchestrator.sglang_adjustments import adjustments
 from orchestrator.sglang_rules import RULED_ENGINES
+from orchestrator.trial_count import plan_precision
 from orchestrator.trial_estimate import start_estimate_s
 
 SHOWN_TRIALS = 40
@@ -61,6 +62,7 @@ def plan_json(scenario: Scenario, plan: Plan) -> dict[str, Any]:
         "points": plan.points,
         "left_on_auto": [{**asdict(choice), "configs": n} for choice, n in left_on_auto(scenario, plan).items()],
         "adjustments": [{"note": note, "configs": n} for note, n in adjusted(scenario, plan).items()],
+        "precision": plan_precision(scenario, len(plan.configs), len(plan.slots)).as_json(),
         "warnings": plan_warnings(scenario),
         "memory": memory_json(scenario, plan),
         "estimated_server_hours": round(plan.server_hours, 4),
@@ -151,6 +153,8 @@ def _print(scenario: Scenario, plan: Plan, console: Console) -> None:
         f"{len(plan.configs)} configs, {len(plan.trials)} trials (server starts), {plan.points} points on "
         f"{len(plan.slots)} slot(s) of {scenario.slots.size}; seed {scenario.seed}"
     )
+    for line in plan_precision(scenario, len(plan.configs), len(plan.slots)).lines():
+        console.print(escape(line))
     _print_choices(scenario, plan, console)
     for warning in plan_warnings(scenario):
         console.print(escape(f"Warning: {warning}"), style="yellow")
