@@ -17,6 +17,7 @@ from orchestrator.config_label import config_labels
 from orchestrator.gpu_arch import arch_of_products
 from orchestrator.memory_forecast import NoForecast, scenario_forecast
 from orchestrator.memory_view import print_table
+from orchestrator.objective_text import objective_texts, objectives_json
 from orchestrator.plan_warnings import plan_warnings
 from orchestrator.planner import Plan, make_plan
 from orchestrator.scenario import Scenario
@@ -61,6 +62,7 @@ def plan_json(scenario: Scenario, plan: Plan) -> dict[str, Any]:
         "trials": len(plan.trials),
         "points": plan.points,
         "left_on_auto": [{**asdict(choice), "configs": n} for choice, n in left_on_auto(scenario, plan).items()],
+        "objectives": objectives_json(scenario),
         "adjustments": [{"note": note, "configs": n} for note, n in adjusted(scenario, plan).items()],
         "precision": plan_precision(scenario, len(plan.configs), len(plan.slots)).as_json(),
         "warnings": plan_warnings(scenario),
@@ -155,6 +157,8 @@ def _print(scenario: Scenario, plan: Plan, console: Console) -> None:
     )
     for line in plan_precision(scenario, len(plan.configs), len(plan.slots)).lines():
         console.print(escape(line))
+    for text in objective_texts(scenario):
+        console.print(escape(text))
     _print_choices(scenario, plan, console)
     for warning in plan_warnings(scenario):
         console.print(escape(f"Warning: {warning}"), style="yellow")
