@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,5 +66,5 @@ class Bracket:
 def _widest_middle(yes: int, no: int, taken: list[int]) -> int | None:
     """The middle of the widest gap between what is known and what is asked."""
     edges = [yes, *taken, no]
-    low, high = max(zip(edges, edges[1:], strict=False), key=lambda e: (e[1] - e[0], -e[0]))
+    low, high = max(pairwise(edges), key=lambda e: (e[1] - e[0], -e[0]))
     return (low + high) // 2 if high - low > 1 else None

@@ -58,8 +58,8 @@ class Staircase:
         on their way.
         """
         branches, chosen = [self], list[Cell]()
-        for cell in pending:
-            branches = _branched(branches, cell)
+        for known in pending:
+            branches = _branched(branches, known)
         taken = set(pending)
         while len(chosen) < wanted:
             cell = _best(branches, taken)
@@ -78,7 +78,7 @@ class Staircase:
         return [[a * b for a, b in zip(*pair, strict=True)] for pair in zip(above, below, strict=True)]
 
     def _ways(self, rows: Sequence[int], most: int) -> list[list[int]]:
-        """For each row: in how many ways the rows before it (in this order of walking) can lie for each of its values."""
+        """For each row and each of its values: in how many ways the rows walked before it can lie."""
         down = rows[0] == 0
         found: list[list[int]] = [[]] * len(self.low)
         before: list[int] | None = None
@@ -92,8 +92,7 @@ class Staircase:
             found[r] = ways
             before = [w if self.low[r] <= v <= self.high[r] else 0 for v, w in enumerate(ways)]
         return [
-            [w if self.low[r] <= v <= self.high[r] else 0 for v, w in enumerate(found[r])]
-            for r in range(len(self.low))
+            [w if self.low[r] <= v <= self.high[r] else 0 for v, w in enumerate(found[r])] for r in range(len(self.low))
         ]
 
 
