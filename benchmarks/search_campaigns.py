@@ -1,4 +1,5 @@
 """What a search costs and whether its pick is right, on simulated campaigns with hidden seeds."""
+
 from __future__ import annotations
 
 import heapq
@@ -87,8 +88,6 @@ class Campaign:
         if truth.speed is None:
             return Dead("oom_graph_target", "out of memory"), truth.start_s
         levels = sorted({level for q in self.questions for level in q.levels})
-        seen = {
-            level: self.world.measured(ask.config, ask.repeat, host, truth.speed[level], level) for level in levels
-        }
+        seen = {level: self.world.measured(ask.config, ask.repeat, host, truth.speed[level], level) for level in levels}
         values = {q.name: ObjectiveValue(q.of(seen)) for q in self.questions}
         return Scored(f"host{host}", values), truth.start_s + POINT_S * len(levels)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from orchestrator.aim import Aim, TrialPoints, aim_of
+from orchestrator.aim import Aim, TrialPoints, aim_of, is_fact
 from orchestrator.limits import Limit, parse_limit
 from orchestrator.scenario_objective import Objective
 from orchestrator.trial import LoadLevel
@@ -98,8 +98,13 @@ def _looked_at(goal: Goal) -> list[tuple[Place, int]]:
 
 
 def places_of_aim(aim: Aim) -> tuple[Place, ...]:
-    """The points that an aim needs for its value."""
-    return ((aim.workload, aim.level),)
+    """The points that an aim needs for its value; none for facts of the trial."""
+    found = [
+        (reading.workload or aim.workload, reading.level or aim.level)
+        for reading in aim.readings
+        if not is_fact(reading.metric)
+    ]
+    return tuple(dict.fromkeys((workload, level) for workload, level in found if level is not None))
 
 
 def _why_out(goal: Goal, done: Sequence[TrialPoints], trial: TrialPoints, judge: Judge) -> str | None:

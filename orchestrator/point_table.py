@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from orchestrator import dataset
 from orchestrator.aim import PointValue
+from orchestrator.cost import with_cost
 from orchestrator.metrics import PointMetrics, summarise
 from orchestrator.paths import RunPaths
 from orchestrator.run_configs import RunConfig, speculation_asks
@@ -40,6 +41,7 @@ class MeasuredPoint:
             absent=self.metrics.absent(),
             trial_id=self.load["trial_id"],
             host=self.load["host"],
+            within_run=self.metrics.within_run,
         )
 
     def row(self) -> dict[str, Any]:
@@ -54,6 +56,7 @@ class MeasuredPoint:
             "state": self.metrics.state,
             "state_reason": self.metrics.state_reason,
             "by_traffic_json": json.dumps({k: asdict(v) for k, v in self.metrics.by_traffic.items()}),
+            "within_run_json": json.dumps({k: asdict(v) for k, v in self.metrics.within_run.items()}),
         }
         return identity | self.metrics.values() | validity
 
@@ -91,6 +94,7 @@ def measured_points(
             request_limits=limits,
             speculation=asks.get((load["config_id"], load["workload"])),
         )
+        metrics = with_cost(metrics, scenario.slots.server_gpus, scenario.slots.gpu_hour_cost, client.gpu_power_w)
         points.append(MeasuredPoint(load, level, metrics))
     return points
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, JsonValue
+from pydantic import BeforeValidator, Field, JsonValue, model_validator
 
 from orchestrator.failed_lineage import KNOBS, Knob
 from orchestrator.scenario_engine import (
@@ -23,9 +23,9 @@ from orchestrator.scenario_engine import (
     Strict,
     Value,
 )
-from orchestrator.scenario_objective import Objective
+from orchestrator.scenario_objective import Front, Objective
 from orchestrator.scenario_search import SearchKeys
-from orchestrator.scenario_traffic import Arrivals, Drawn, MixEntry, SessionKeys
+from orchestrator.scenario_traffic import Arrivals, Drawn, MaxRate, MixEntry, SessionKeys
 
 
 class Sweep(Strict):
@@ -90,6 +90,10 @@ class Slots(Strict):
         description="GiB of the smallest GPU as the driver counts them, for predicting memory; default: by "
         "`accelerator`, in a run by what the hosts tell.",
     )
+    gpu_hour_cost: Positive | None = Field(
+        None, description="What one GPU costs for an hour, for `cost_per_million_output_tokens`."
+    )
+    currency: str = Field("", max_length=16, description="Of `gpu_hour_cost`, to be shown: `USD`.")
     emulated_gpus: int = Field(
         0, ge=0, description="GPUs that an embedded Ray pretends to have (`emulator` on `--address local` only)."
     )
@@ -172,6 +176,11 @@ class Workload(Strict):
         "Default: by the server's count for one prompt.",
     )
     slo: Slo | None = Field(None, description="Limits per request, for goodput.")
+    max_rate: MaxRate | None = Field(
+        None,
+        description="Search the highest rate at which requests keep the `slo`, in every trial: metric `max_rate_rps` "
+        "(docs/objectives.md).",
+    )
     extra_body: dict[str, JsonValue] = Field(
         default_factory=dict,
         description="JSON added to the body of every request, e.g. `{cache_prompt: false}`; keys that Specsweep sends "
@@ -194,6 +203,11 @@ class Profile(Strict):
     record_shapes: bool = Field(False, description="Tensor shapes in the trace.")
 
 
+def _off(mode: Any) -> Any:
+    """YAML reads a bare `off` as false."""
+    return "off" if mode is False else mode
+
+
 class Measure(Strict):
     """How long each point is loaded. Give `duration_s` or `requests`."""
 
@@ -204,6 +218,13 @@ class Measure(Strict):
     duration_s: Positive | None = Field(None, description="Length of the measured window in seconds.")
     requests: Count | None = Field(None, description="Or: number of measured requests.")
     repeats: Count = Field(1, description="Fresh server starts per config; the trial is the unit of replication.")
+    reference: Annotated[Literal["auto", "off"] | Settings, BeforeValidator(_off)] = Field(
+        "auto",
+        description="One config is measured on every host when its trials begin, and again when they end if that is "
+        "more than 2 h later: it ties hosts together and shows drift (docs/statistics.md). `auto`: the first of the "
+        "sweep, on two or more hosts of a class with four or more trials each. Settings as in `sweep.configs`: that "
+        "config, always.",
+    )
     profile: Profile | None = Field(None, description="Take a profile of the server at every point, after its window.")
 
 
@@ -222,11 +243,6 @@ class Timeouts(Strict):
     request_s: Positive = Field(600.0, description="One request.")
     stop_s: Positive = Field(30.0, description="Grace between SIGTERM and SIGKILL.")
     cluster_s: Positive = Field(60.0, description="For the cluster to grant the slots.")
-
-
-def _off(mode: Any) -> Any:
-    """YAML reads a bare `off` as false."""
-    return "off" if mode is False else mode
 
 
 class Recovery(Strict):
@@ -261,10 +277,21 @@ class Scenario(Strict):
     )
     seed: int = Field(1, ge=0, description="Seed of trial order, prompts and arrivals.")
     objectives: list[Objective] = Field(min_length=1, description="What is best.")
+    pareto: list[Front] = Field(default_factory=list, description="Fronts over two or three aims, below the rankings.")
     timeouts: Timeouts = Field(default_factory=lambda: Timeouts.model_validate({}), description="When to give up.")
     recovery: Recovery = Field(
         default_factory=lambda: Recovery.model_validate({}), description="What is done about servers without memory."
     )
+
+    @model_validator(mode="after")
+    def _presets(self) -> Scenario:
+        """Objectives by preset become ordinary ones; one that cannot stays as it is, and is refused by the checks."""
+        from orchestrator.workload_traffic import preset_objective
+
+        if all(objective.preset is None for objective in self.objectives):
+            return self
+        resolved = [preset_objective(objective, self.workloads) for objective in self.objectives]
+        return self.model_copy(update={"objectives": resolved})
 
 
 def json_schema() -> dict[str, Any]:
