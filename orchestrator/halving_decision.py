@@ -86,6 +86,8 @@ class Decision:
         heats = {g.name: heat(g, self.races, self._results(1), unstarted) for g in self.goals}
         if unstarted and not self._screened(heats, set(unstarted)):
             return Plan({}, (), self._verdicts(heats, {}), tuple(unstarted), heats)
+        if any(table.pending(c) for c in unstarted):
+            return Plan({}, (), self._verdicts(heats, {}))
         dropped = {c: self._why_unstarted(c, heats) for c in unstarted}
         if dropped:
             self._steps.append(Step("screen", f"{len(dropped)} configs not started: none is better by much", dropped))
@@ -150,18 +152,16 @@ class Decision:
     def _kept(self, name: str, now: Heat | None, of: list[str], starts: int) -> list[str]:
         """Who goes on to the next rung: one in eta of those that may be best, and the finalists at least.
 
-        In the first rung nobody goes for being in the slower part (one bad start must not do it), unless the race is
-        settled already.
+        In the first rung nobody that is known by its own start alone goes for being in the slower part: one bad start
+        must not do it. What its neighbours tell as well as another start would may.
         """
         if now is None:
             return []
         may_win = [c for c in now.field if c in set(of)]
-        most = len(may_win)
-        if now.settled:
-            most = self.rules.finalists
-        elif starts > 1:
-            most = max(self.rules.finalists, math.ceil(len(of) / self.rules.eta))
+        most = self.rules.finalists if now.settled else max(self.rules.finalists, math.ceil(len(of) / self.rules.eta))
         kept = may_win[:most]
+        if starts == 1 and not now.settled:
+            kept += [c for c in may_win[most:] if now.standing.behind(now.leader, [c])[1][0] > now.standing.sigma]
         dropped = {c: self._why_dropped(now, c, c in may_win) for c in of if c not in kept}
         if dropped:
             said = f"{name}: {len(kept)} of {len(of)} go on after {starts} start{'s' if starts > 1 else ''}"
