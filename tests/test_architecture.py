@@ -39,7 +39,7 @@ CORE = {
     "scenario_engine", "server_start", "settings", "sglang_adjustments", "sglang_rules", "speculation_proof",
     "speculation_rules", "state_cache_rules", "sweep_check", "scenario_traffic", "sweep_space", "traffic", "trial",
     "workload_check", "workload_traffic", "yaml_tree",
-    "offered_trials", "search_state", "asked_trials", "line_allowance", "trial_estimate",
+    "offered_trials", "search_state", "asked_trials", "search_account", "line_allowance", "trial_estimate",
     "job_log", "run_result",
     "attainment", "expression", "expression_sense", "objective_presets", "rate_search", "cost", "pareto",
     "objective_text", "trial_facts",
