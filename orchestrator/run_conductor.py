@@ -8,6 +8,7 @@ from orchestrator.reference_trials import ReferenceTrials, trials_by_class
 from orchestrator.run_directory import RunDirectory
 from orchestrator.scenario import Scenario
 from orchestrator.search_conductor import SearchConductor
+from orchestrator.search_of import judge_of, search_of
 
 
 def run_conductor(scenario: Scenario, run: RunDirectory) -> SearchConductor | None:
@@ -15,9 +16,9 @@ def run_conductor(scenario: Scenario, run: RunDirectory) -> SearchConductor | No
 
     A grid has no search: all of it is known before, slots get their shares of it, and nothing need be scored.
     """
-    if is_probed(scenario):
-        return SearchConductor(scenario, run, lambda _: None)
-    return None
+    if run.is_adaptive:
+        return SearchConductor(scenario, run, lambda _: search_of(scenario), lambda _: judge_of(scenario))
+    return SearchConductor(scenario, run, lambda _: None) if is_probed(scenario) else None
 
 
 def run_references(scenario: Scenario, run: RunDirectory, plan: Plan) -> ReferenceTrials:
@@ -28,4 +29,7 @@ def run_references(scenario: Scenario, run: RunDirectory, plan: Plan) -> Referen
 
 def missing_work(scenario: Scenario, run: RunDirectory) -> bool:
     """Whether a run has anything left to start."""
+    if run.is_adaptive:
+        conductor = run_conductor(scenario, run)
+        return conductor is not None and not conductor.done
     return bool(run.plan(scenario, (), finished_work(run.state)).trials)
