@@ -11,12 +11,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from orchestrator.asked_trials import FIRST_REFERENCE
 from orchestrator.race import Heat, RaceGoal, RaceRules, heat
 from orchestrator.search import Scored, Step
 from orchestrator.search_table import SearchTable
 
-# Reference trials of a block carry numbers from here on; they are no rung's starts.
-FIRST_REFERENCE = 1000
 # A winner is measured twice at least, so that it is not its luck that is told.
 _FINAL_STARTS = 2
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from orchestrator.asked_trials import FIRST_REFERENCE
 from orchestrator.first_configs import spread_order
-from orchestrator.halving_decision import FIRST_REFERENCE, Decision, HalvingRules, Plan, Verdict, first_count
+from orchestrator.halving_decision import Decision, HalvingRules, Plan, Verdict, first_count
 from orchestrator.memory_order import DIRECTIONS, MEMORY_LABELS, Direction, needs_more
 from orchestrator.race import RaceGoal, RaceRules, most_hopeful
 from orchestrator.search import Ask, Step, Told

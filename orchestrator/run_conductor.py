@@ -17,7 +17,11 @@ def run_conductor(scenario: Scenario, run: RunDirectory) -> SearchConductor | No
     A grid has no search: all of it is known before, slots get their shares of it, and nothing need be scored.
     """
     if run.is_adaptive:
-        return SearchConductor(scenario, run, lambda _: search_of(scenario), lambda _: judge_of(scenario))
+        configs = tuple(expand(scenario))
+        guess = ceiling_guess(scenario) if scenario.search.method == "ceiling" else no_guess
+        return SearchConductor(
+            scenario, run, lambda _: search_of(scenario, configs, guess), lambda _: judge_of(scenario, configs)
+        )
     return SearchConductor(scenario, run, lambda _: None) if is_probed(scenario) else None
 
 

@@ -45,6 +45,8 @@ CORE = {
     "objective_text", "trial_facts",
     "aim", "objective_check", "scenario_objective",
     "search", "scenario_search", "search_table", "grid_search", "pooled_fit", "config_places", "point_need", "doubt",
+    "bracket", "staircase", "ceiling_line", "ceiling_lines", "ceiling_search", "first_configs", "halving_decision",
+    "halving_search", "memory_order", "optuna_search", "race", "search_check", "search_of", "search_space",
     "two_way", "student", "outliers", "estimates", "contest", "batch_means", "within_run",
     "aim_precision", "comparison", "drift_check", "evidence", "evidence_notes", "near_tie", "ranking_json",
     "ranking_reason", "ranking_row", "supported_digits", "trial_count",
