@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from orchestrator.ceiling_line import Guess, no_guess
 from orchestrator.journal import finished_work
+from orchestrator.memory_forecast import NoForecast, scenario_forecast
 from orchestrator.planner import Plan, is_probed
 from orchestrator.reference_trials import ReferenceTrials, trials_by_class
 from orchestrator.run_directory import RunDirectory
 from orchestrator.scenario import Scenario
 from orchestrator.search_conductor import SearchConductor
 from orchestrator.search_of import judge_of, search_of
+from orchestrator.sweep_space import expand
+from orchestrator.trial import EngineConfig
 
 
 def run_conductor(scenario: Scenario, run: RunDirectory) -> SearchConductor | None:
@@ -23,6 +29,20 @@ def run_conductor(scenario: Scenario, run: RunDirectory) -> SearchConductor | No
             scenario, run, lambda _: search_of(scenario, configs, guess), lambda _: judge_of(scenario, configs)
         )
     return SearchConductor(scenario, run, lambda _: None) if is_probed(scenario) else None
+
+
+def ceiling_guess(scenario: Scenario) -> Guess:
+    """The last config of a line that is predicted to fit, where memory can be predicted."""
+    try:
+        forecast = scenario_forecast(scenario)
+    except NoForecast:
+        return no_guess
+
+    def guess(configs: Sequence[EngineConfig]) -> int | None:
+        fits = [forecast.of(config.as_dict()).verdict != "does_not_fit" for config in configs]
+        return max((i for i, is_fit in enumerate(fits) if is_fit), default=None)
+
+    return guess
 
 
 def run_references(scenario: Scenario, run: RunDirectory, plan: Plan) -> ReferenceTrials:
