@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from orchestrator.batch_means import WithinRun
 from orchestrator.expression import Expression, Reading, evaluate, parse, readings
 from orchestrator.expression_sense import unit
 from orchestrator.metric_names import TRIAL_METRICS, WORKLOAD_METRICS
@@ -20,6 +21,7 @@ class PointValue:
     """One measured point as ranking sees it. `metrics` holds None for what could not be measured, `absent` why, if it
     is not by the server's nature. `host` is where its server ran; points of one `trial_id` share a server start, and
     its `facts`: TRIAL_METRICS by name, WORKLOAD_METRICS by `fact_name`. What a trial lacks of them is not in there.
+    `within_run`: how sure single metrics are, as far as this run alone can say.
     """
 
     config_id: str
@@ -32,6 +34,7 @@ class PointValue:
     trial_id: str = ""
     host: str = ""
     facts: Mapping[str, float] = field(default_factory=dict)
+    within_run: Mapping[str, WithinRun] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

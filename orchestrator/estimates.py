@@ -16,6 +16,7 @@ import numpy as np
 
 from orchestrator import two_way
 from orchestrator.aim import Observation
+from orchestrator.batch_means import WithinRun
 from orchestrator.outliers import Outlier, huber_means, outliers
 from orchestrator.student import quantile_t
 from orchestrator.two_way import Floats, Ints
@@ -27,14 +28,6 @@ MANY_HOSTS = 11
 
 class NotComparable(ValueError):
     """Configs that share no host, not even by others: their difference cannot be told from that of their hosts."""
-
-
-@dataclass(frozen=True, slots=True)
-class WithinRun:
-    """What the time slices of one trial say of its value: relative standard error (0.01 = 1 %), degrees of freedom."""
-
-    relative_error: float
-    df: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from orchestrator.records import RequestRecord, RequestStatus
 from orchestrator.request_columns import Flags, Floats, RequestColumns
 from orchestrator.speculation_proof import SpeculationAsk
 from orchestrator.trial import ClientReport, LoadLevel
+from orchestrator.within_run import within_run
 
 __all__ = ["METRICS", "Distribution", "Metric", "PointMetrics", "summarise"]
 
@@ -93,6 +94,7 @@ def summarise(
         by_traffic=_by_traffic(columns, ok, latencies),
         void_reasons=void_reasons(facts, _median(latencies["ttft_ms"][ok])),
         warnings=warnings(facts),
+        within_run=within_run(columns, ok, latencies, window, level),
     )
 
 

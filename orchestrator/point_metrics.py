@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Literal
 
+from orchestrator.batch_means import WithinRun
 from orchestrator.distribution import Distribution, LowTail
 from orchestrator.metric_names import METRICS, parts, values_needed
 
@@ -36,7 +37,8 @@ class PointMetrics:
 
     `void_reasons` say why the numbers must not be used, `warnings` what to know when using them. `state` says whether
     the point was in a steady state and `state_reason` why not; of a saturated one the metrics in UNSTEADY are None.
-    `by_traffic` has the kinds of requests by name if there are several.
+    `by_traffic` has the kinds of requests by name if there are several, `within_run` how sure single metrics are, as
+    far as the time slices of this run can say.
     """
 
     requests_total: int
@@ -92,6 +94,7 @@ class PointMetrics:
     gpu_power_w: float | None = None
     joules_per_output_token: float | None = None
     output_tokens_per_joule: float | None = None
+    within_run: dict[str, WithinRun] = field(default_factory=dict)
 
     @property
     def valid(self) -> bool:

@@ -9,8 +9,9 @@ import pytest
 from scipy import stats
 
 from orchestrator.aim import Observation
+from orchestrator.batch_means import WithinRun
 from orchestrator.contest import contest
-from orchestrator.estimates import Estimates, NotComparable, WithinRun, estimate
+from orchestrator.estimates import Estimates, NotComparable, estimate
 
 
 def of(values: dict[str, list[float]], maximize: bool = True) -> Estimates:
@@ -97,7 +98,7 @@ def test_some_of_the_configs_can_be_compared_alone() -> None:
 
 
 def test_the_same_data_give_the_same_answer() -> None:
-    values = {str(c): [100 + c, 101 + c] for c in range(5)}
+    values = {str(c): [100.0 + c, 101.0 + c] for c in range(5)}
 
     assert contest(of(values)) == contest(of(values))
 

@@ -12,7 +12,8 @@ from scipy import stats
 
 from orchestrator import two_way
 from orchestrator.aim import Observation
-from orchestrator.estimates import Estimates, NotComparable, WithinRun, estimate
+from orchestrator.batch_means import WithinRun
+from orchestrator.estimates import Estimates, NotComparable, estimate
 
 CONFIGS, HOSTS = 12, 4
 
