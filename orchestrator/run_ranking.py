@@ -10,7 +10,7 @@ from typing import Any
 
 from actors.diagnosis.advice import advice
 from orchestrator import dataset
-from orchestrator.aim import PointValue, trials_of
+from orchestrator.aim import PointValue
 from orchestrator.config_label import run_labels
 from orchestrator.errors import BadInput
 from orchestrator.host_event import host_notes
@@ -261,8 +261,7 @@ def rank_fronts(
     scenario: Scenario, configs: dict[str, dict[str, Any]], values: list[PointValue]
 ) -> tuple[ParetoFront, ...]:
     """One for each of the scenario's fronts."""
-    trials = trials_of(values)
-    return tuple(pareto_front(front, list(configs), trials, scenario.workloads[0].name) for front in scenario.pareto)
+    return tuple(pareto_front(front, list(configs), values, scenario.workloads[0].name) for front in scenario.pareto)
 
 
 def _of_outcome(

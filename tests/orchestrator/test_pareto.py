@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from orchestrator.aim import PointValue, TrialPoints, trials_of
+from orchestrator.aim import PointValue
 from orchestrator.pareto import ParetoFront, on_front, pareto_front
 from orchestrator.scenario_objective import Front
 from orchestrator.trial import LoadLevel
@@ -39,9 +39,9 @@ def test_the_front_is_that_of_brute_force(points: list[tuple[int, ...]]) -> None
     assert on_front(np.array(points, dtype=np.float64)).tolist() == brute_force(points)
 
 
-def trial(config: str, repeat: int, host: str = "h", **metrics: float) -> TrialPoints:
-    point = PointValue(config, "chat", ONE, repeat, metrics, trial_id=f"{config}-{repeat}", host=host)
-    return trials_of([point])[0]
+def trial(config: str, repeat: int, host: str = "h", **metrics: float) -> PointValue:
+    """A trial with one point."""
+    return PointValue(config, "chat", ONE, repeat, metrics, trial_id=f"{config}-{repeat}", host=host)
 
 
 def front(**changes: Any) -> Front:
@@ -53,7 +53,7 @@ def places(found: ParetoFront) -> dict[str, str]:
     return {row.config_id: row.place for row in found.rows}
 
 
-def of(wanted: Front, trials: list[TrialPoints]) -> ParetoFront:
+def of(wanted: Front, trials: list[PointValue]) -> ParetoFront:
     return pareto_front(wanted, list(dict.fromkeys(t.config_id for t in trials)), trials, "chat")
 
 
@@ -94,7 +94,7 @@ def test_a_config_that_is_as_good_as_another_is_possible() -> None:
     assert {row.place for rows in chances for row in rows if row.config_id == "bad"} == {"dominated"}
 
 
-def patterned(second: str) -> list[TrialPoints]:
+def patterned(second: str) -> list[PointValue]:
     """Two configs, b 1 % worse in both metrics; errors of 1 % in four trials each, with these signs, so that the
     estimates are exact. The signs of the first metric are ++--.
     """
