@@ -23,7 +23,7 @@ from tests.orchestrator.sweeping import sweep_on
 SPEED = "output_throughput_tok_s"
 SCENARIO = small_scenario(
     sweep={"axes": {"speculative_num_steps": [1, 2, 3]}},
-    slots={"gpus": 2, "emulated_gpus": 4, "gpu_hour_cost": 3.0},
+    slots={"gpus": 2, "emulated_gpus": 4, "gpu_hour_cost": 3.0, "currency": "USD"},
     measure={"duration_s": 5, "repeats": 2},
     engine={"kind": "emulator", "settings": {"speculative_algorithm": "NEXTN", "tp_size": 2}},
     objectives=[
@@ -71,6 +71,7 @@ def test_the_cost_is_that_of_both_gpus(ranked: RunRanking) -> None:
     at_four = next(f for f in ranked.fronts if f.name == "levels").rows
     speeds = {row.config_id: row.values[1] for row in at_four}
 
+    assert "cost is in USD: 3 USD an hour for each of 2 GPUs" in ranked.notes
     for row in cheap.rows:
         speed = speeds[row.config_id]
         assert speed is not None
