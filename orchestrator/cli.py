@@ -10,6 +10,7 @@ import click
 
 from orchestrator import __version__
 from orchestrator.cluster_cli import cluster
+from orchestrator.decision_cli import DECISION_COMMANDS
 from orchestrator.job_cli import JOB_COMMANDS
 from orchestrator.terminal import console as _console
 
@@ -226,5 +227,5 @@ def schema() -> None:
 
 
 main.add_command(cluster)
-for command in JOB_COMMANDS:
+for command in (*DECISION_COMMANDS, *JOB_COMMANDS):
     main.add_command(command)

@@ -42,6 +42,7 @@ CORE = {
     "job_log", "run_result",
     "aim", "objective_check", "scenario_objective",
     "search", "scenario_search",
+    "deployment", "deploy_text", "deploy_containers", "served_config",
 }  # fmt: skip
 # Decisions about a server on its host; whoever does what they say is elsewhere.
 DECISIONS = {"life_event", "life_state", "life_end", "lifecycle"}

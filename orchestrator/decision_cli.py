@@ -1,0 +1,49 @@
+"""The commands about what was decided: explain, deploy, verify, reuse."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import click
+
+_PATH = click.Path(path_type=Path)
+_run = click.argument("run_dir", metavar="RUN", type=_PATH)
+_objective = click.option("--objective", metavar="NAME", help="Which ranking; needed where their winners differ.")
+_host_class = click.option("--host-class", metavar="TEXT", help="Which class of hosts, by a part of its name.")
+
+
+@click.command()
+@_run
+@_objective
+@_host_class
+@click.option("--config", metavar="ID", help="Another config than the winner, by its id or the beginning of it.")
+@click.option(
+    "--as", "form", type=click.Choice(["command", "systemd", "compose", "k8s", "yaml"]), default="command",
+    show_default=True, help="yaml: a file for SGLang's --config.",
+)  # fmt: skip
+@click.option("--host", default="0.0.0.0", show_default=True, help="Address that the server listens on.")
+@click.option("--port", type=click.IntRange(1, 65535), default=30000, show_default=True)
+@click.option("--image", help="For compose and k8s; default: that of the run, else lmsysorg/sglang:v<version>.")
+@click.option(
+    "--program", metavar="WORDS", help="Words before the flags, e.g. '/opt/sglang/bin/python -m sglang.launch_server'."
+)
+@click.option("--name", help="Of the service; default: scenario and objective.")
+@click.option("--out", type=_PATH, metavar="FILE", help="Write it there instead of printing it.")
+def deploy(program: str | None, **options: Any) -> None:
+    """Write the winner of RUN as a command, a systemd unit, a Compose file, Kubernetes manifests or a --config file."""
+    from orchestrator.deploy_command import DeployRequest
+    from orchestrator.deploy_command import deploy as deploy_run
+
+    words = tuple(shlex.split(program)) if program else None
+    text, warnings = deploy_run(DeployRequest(program=words, **options))
+    for warning in warnings:
+        click.echo(f"specsweep: {warning}", err=True)
+    if options["out"] is None:
+        click.echo(text, nl=False)
+    else:
+        click.echo(f"Written: {options['out']}")
+
+
+DECISION_COMMANDS = (deploy,)
