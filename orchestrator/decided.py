@@ -50,11 +50,5 @@ def decided_row(result: RunRanking, ranking: Ranking, config: str | None) -> Row
     return found[0]
 
 
-def runner_up(ranking: Ranking, row: Row) -> Row | None:
-    """The first other config that was measured and passes every limit."""
-    others = (r for r in ranking.rows if r.config_id != row.config_id)
-    return next((r for r in others if r.value is not None and not r.gates_failed), None)
-
-
 def _names(names: Iterable[str]) -> str:
     return ", ".join(f"`{n}`" for n in dict.fromkeys(names))

@@ -8,10 +8,27 @@ from typing import Any
 
 import click
 
+from orchestrator.terminal import console
+
 _PATH = click.Path(path_type=Path)
 _run = click.argument("run_dir", metavar="RUN", type=_PATH)
 _objective = click.option("--objective", metavar="NAME", help="Which ranking; needed where their winners differ.")
 _host_class = click.option("--host-class", metavar="TEXT", help="Which class of hosts, by a part of its name.")
+
+
+@click.command()
+@_run
+@click.option("--objective", metavar="NAME", help="Only this objective.")
+@click.option(
+    "--trace", "traces", type=_PATH, multiple=True, metavar="FILE|FOLDER",
+    help="Profiler traces of measure.profile, copied from the server's host; may be repeated.",
+)  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="For machines.")
+def explain(run_dir: Path, objective: str | None, traces: tuple[Path, ...], as_json: bool) -> None:
+    """Tell why each winner of RUN won, what it gave up, what room is left, and what would change the pick."""
+    from orchestrator.explain_command import show_explanation
+
+    show_explanation(run_dir, objective, traces, as_json=as_json, console=console())
 
 
 @click.command()
@@ -46,4 +63,4 @@ def deploy(program: str | None, **options: Any) -> None:
         click.echo(f"Written: {options['out']}")
 
 
-DECISION_COMMANDS = (deploy,)
+DECISION_COMMANDS = (explain, deploy)

@@ -7,6 +7,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from orchestrator.explanation_text import explanation_lines
 from orchestrator.ranking import BESIDE, Ranking, Row
 from orchestrator.recovery import repair_text
 from orchestrator.run_ranking import NotMeasured, RunRanking
@@ -24,6 +25,7 @@ def _print_part(result: RunRanking, console: Console) -> None:
     labels, on = result.labels, f", on {result.host_class}" if result.host_class else ""
     for ranking in result.rankings:
         console.print(_objective(ranking, result, labels))
+        console.print(explanation_block(ranking.objective, result))
     if result.repaired:
         console.print(_repaired(result, labels))
     if result.infeasible:
@@ -62,6 +64,13 @@ def _objective(ranking: Ranking, result: RunRanking, labels: dict[str, str]) -> 
             style=style,
         )
     return Group(Text(""), table, Text(f"Why: {ranking.reason}", style="italic"))
+
+
+def explanation_block(objective: str, result: RunRanking) -> RenderableType:
+    """Below a table: why its winner won, in sentences; nothing where there is no winner."""
+    found = next((e for e in result.explanations if e.objective == objective), None)
+    lines = explanation_lines(found, result.labels) if found else []
+    return Group(*(Text(f"  {line}") for line in lines))
 
 
 def _remarks(row: Row, result: RunRanking, labels: dict[str, str]) -> str:

@@ -13,6 +13,8 @@ from orchestrator import dataset
 from orchestrator.aim import PointValue
 from orchestrator.config_label import run_labels
 from orchestrator.errors import BadInput
+from orchestrator.explanation import Explanation
+from orchestrator.explanation_text import explanation_json
 from orchestrator.host_event import host_notes
 from orchestrator.journal import read_events, replay
 from orchestrator.outcome import Diagnosis, Label, Phase
@@ -22,6 +24,7 @@ from orchestrator.ranking import Ranking, rank
 from orchestrator.resolved_settings import SettingChange
 from orchestrator.run_configs import RunConfig, run_configs, same_servers
 from orchestrator.run_directory import read_manifest
+from orchestrator.run_explanation import Told, explanations_of
 from orchestrator.run_notes import damage, open_notes, refused_slots, run_notes
 from orchestrator.run_repairs import RunRepairs, Story, changes_json
 from orchestrator.scenario import Scenario
@@ -87,6 +90,7 @@ class RunRanking:
     repairs: Mapping[str, Repaired] = field(default_factory=dict)
     host_class: str = ""
     parts: tuple[RunRanking, ...] = ()
+    explanations: tuple[Explanation, ...] = ()
 
     @property
     def labels(self) -> dict[str, str]:
@@ -99,6 +103,7 @@ class RunRanking:
             "run": self.run,
             "engine": self.engine,
             "objectives": self._objectives_json(),
+            "explain": self._explain_json(),
             "repaired": [config.as_json() for config in self.repaired],
             "infeasible": [config.as_json() for config in self.infeasible],
             "failed": [config.as_json() for config in self.failed],
@@ -111,6 +116,13 @@ class RunRanking:
             return {name: told for part in self.parts for name, told in part._objectives_json().items()}
         on = f" on {self.host_class}" if self.host_class else ""
         return {f"{ranking.objective}{on}": self._ranking_json(ranking) for ranking in self.rankings}
+
+    def _explain_json(self) -> dict[str, Any]:
+        """Why each winner won, under the names of `objectives`."""
+        if self.parts:
+            return {name: told for part in self.parts for name, told in part._explain_json().items()}
+        on = f" on {self.host_class}" if self.host_class else ""
+        return {f"{e.objective}{on}": explanation_json(e, self.labels) for e in self.explanations}
 
     def same_as(self, config_id: str) -> list[str]:
         """Ids of the configs that a config stands for besides itself."""
@@ -213,11 +225,13 @@ def _assemble(
     values = [replace(p.value, config_id=standing[p.load["config_id"]]) for p in points]
     labels = run_labels(_named(settings, rankable, repairs), repairs.repaired)
     rankings = rank_objectives(scenario, rankable, values, labels)
+    rankings = tuple(replace(ranking, host_class=host_class) for ranking in rankings)
+    told = Told(scenario, settings, trials, values, standing, repairs.repaired, died, labels)
     return RunRanking(
         run=run,
         engine=scenario.engine.kind,
         configs=settings,
-        rankings=tuple(replace(ranking, host_class=host_class) for ranking in rankings),
+        rankings=rankings,
         infeasible=tuple(replace(c, host_class=host_class) for c in died if c.served_as is None),
         failed=tuple(replace(c, host_class=host_class) for c in failed),
         notes=(*refused_slots(trials), *run_notes(scenario, configs, points), *open_notes(configs, repairs)),
@@ -226,6 +240,7 @@ def _assemble(
         repaired=tuple(replace(c, host_class=host_class) for c in died if c.served_as is not None),
         repairs=repairs.repaired,
         host_class=host_class,
+        explanations=explanations_of(rankings, told),
     )
 
 
@@ -275,4 +290,5 @@ def only_objective(ranking: RunRanking, name: str | None) -> RunRanking:
         known = ", ".join(dict.fromkeys(r.objective for r in ranking.rankings))
         raise BadInput(f"--objective {name}: the run has {known}")
     parts = tuple(only_objective(part, name) for part in ranking.parts)
-    return replace(ranking, rankings=kept, parts=parts)
+    explained = tuple(e for e in ranking.explanations if e.objective == name)
+    return replace(ranking, rankings=kept, parts=parts, explanations=explained)

@@ -43,6 +43,7 @@ CORE = {
     "aim", "objective_check", "scenario_objective",
     "search", "scenario_search",
     "deployment", "deploy_text", "deploy_containers", "served_config",
+    "depth_curve", "explanation", "explanation_text", "kernel_share", "level_table", "run_explanation", "server_facts",
 }  # fmt: skip
 # Decisions about a server on its host; whoever does what they say is elsewhere.
 DECISIONS = {"life_event", "life_state", "life_end", "lifecycle"}
