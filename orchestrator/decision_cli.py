@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -63,4 +64,33 @@ def deploy(program: str | None, **options: Any) -> None:
         click.echo(f"Written: {options['out']}")
 
 
-DECISION_COMMANDS = (explain, deploy)
+@click.command()
+@_run
+@_objective
+@_host_class
+@click.option("--config", metavar="ID", help="Verify this config instead of the winner.")
+@click.option(
+    "--present", metavar="FILE|'NAME=VALUE ...'",
+    help="What you serve with now, measured as well: settings, or a YAML file of them.",
+)  # fmt: skip
+@click.option(
+    "--repeats", type=click.IntRange(min=2), default=5, show_default=True, help="Fresh starts of each config."
+)
+@click.option("--address", metavar="auto|local|HOST:PORT", help="Ray cluster; default: a running one, else embedded.")
+@click.option("--scenario", type=_PATH, metavar="FILE", help="Needed if the run's scenario holds secrets.")
+@click.option("--run-dir", "out", type=_PATH, help="Where the verification goes; default runs/<name>-verify-<time>/.")
+@click.option("--judge", type=_PATH, metavar="RUN2", help="Measure nothing: judge this verification of RUN.")
+@click.option("--json", "as_json", is_flag=True, help="For machines.")
+def verify(**options: Any) -> None:
+    """Measure the winner of RUN again, beside its runner-up and what you serve with now, before you deploy it.
+
+    Exit codes: 0 confirmed, 4 refuted, 5 not told apart; 1 nothing could be judged, 2 bad input, 3 no cluster.
+    """
+    from orchestrator.head_to_head import EXIT_CODES
+    from orchestrator.verify_command import VerifyRequest
+    from orchestrator.verify_command import verify as verify_run
+
+    sys.exit(EXIT_CODES[verify_run(VerifyRequest(**options), console())])
+
+
+DECISION_COMMANDS = (explain, deploy, verify)

@@ -43,6 +43,7 @@ CORE = {
     "aim", "objective_check", "scenario_objective",
     "search", "scenario_search",
     "deployment", "deploy_text", "deploy_containers", "served_config",
+    "head_to_head", "verify_scenario",
     "depth_curve", "explanation", "explanation_text", "kernel_share", "level_table", "run_explanation", "server_facts",
 }  # fmt: skip
 # Decisions about a server on its host; whoever does what they say is elsewhere.
