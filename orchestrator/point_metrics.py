@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Literal
 
+from orchestrator.batch_means import WithinRun
 from orchestrator.distribution import Distribution, LowTail
 from orchestrator.metric_names import METRICS, parts, values_needed
 
 State = Literal["settled", "not_settled", "saturated", "unknown"]
 # What an open loop that asks for more than the server can serve says nothing about: it grows as long as one asks.
-UNSTEADY = ("ttft_ms", "e2e_ms", "queue_ms", "goodput_rps", "attainment")
+UNSTEADY = ("ttft_ms", "e2e_ms", "queue_ms", "goodput_rps", "attainment", "attainment_n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,8 @@ class PointMetrics:
 
     `void_reasons` say why the numbers must not be used, `warnings` what to know when using them. `state` says whether
     the point was in a steady state and `state_reason` why not; of a saturated one the metrics in UNSTEADY are None.
-    `by_traffic` has the kinds of requests by name if there are several.
+    `by_traffic` has the kinds of requests by name if there are several, `within_run` how sure single metrics are, as
+    far as the time slices of this run can say.
     """
 
     requests_total: int
@@ -85,6 +87,13 @@ class PointMetrics:
     by_traffic: dict[str, TrafficMetrics]
     void_reasons: tuple[str, ...]
     warnings: tuple[str, ...]
+    attainment_n: float | None = None
+    output_throughput_tok_s_per_gpu: float | None = None
+    cost_per_million_output_tokens: float | None = None
+    gpu_power_w: float | None = None
+    joules_per_output_token: float | None = None
+    output_tokens_per_joule: float | None = None
+    within_run: dict[str, WithinRun] = field(default_factory=dict)
 
     @property
     def valid(self) -> bool:

@@ -40,6 +40,7 @@ class MeasuredPoint:
             absent=self.metrics.absent(),
             trial_id=self.load["trial_id"],
             host=self.load["host"],
+            within_run=self.metrics.within_run,
         )
 
     def row(self) -> dict[str, Any]:
@@ -54,6 +55,7 @@ class MeasuredPoint:
             "state": self.metrics.state,
             "state_reason": self.metrics.state_reason,
             "by_traffic_json": json.dumps({k: asdict(v) for k, v in self.metrics.by_traffic.items()}),
+            "within_run_json": json.dumps({k: asdict(v) for k, v in self.metrics.within_run.items()}),
         }
         return identity | self.metrics.values() | validity
 

@@ -21,6 +21,7 @@ from orchestrator.outcome import Diagnosis, Label, Phase
 from orchestrator.paths import RunPaths, write_whole
 from orchestrator.point_table import MeasuredPoint, measured_points, missing_points, store_points
 from orchestrator.ranking import Ranking, rank
+from orchestrator.ranking_json import row_json, spread_json
 from orchestrator.resolved_settings import SettingChange
 from orchestrator.run_configs import RunConfig, run_configs, same_servers
 from orchestrator.run_directory import read_manifest
@@ -133,11 +134,8 @@ class RunRanking:
         return [c for c in self.repaired if c.served_as and self.merged.get(c.served_as, c.served_as) == config_id]
 
     def _ranking_json(self, ranking: Ranking) -> dict[str, Any]:
-        names = ("config_id", "settings", "value", "unit", "gap_to_best", "tie", "gates_failed", "trials", "beside")
-        rows = [{name: getattr(row, name) for name in names} for row in ranking.rows]
+        rows = [row_json(row) for row in ranking.rows]
         for row in rows:
-            row["gates_failed"] = list(row["gates_failed"])
-            row["beside"] = dict(row["beside"])
             row["changes"] = [change.as_json() for change in self.changes.get(row["config_id"], ())]
             row["same_server"] = [{"config_id": c, "settings": self.configs[c]} for c in self.same_as(row["config_id"])]
             repair = self.repairs.get(row["config_id"])
@@ -148,10 +146,12 @@ class RunRanking:
             "metric": ranking.metric,
             "direction": "maximize" if ranking.maximize else "minimize",
             "workload": ranking.workload,
-            "at": {ranking.level.kind: ranking.level.value},
+            "at": {ranking.level.kind: ranking.level.value} if ranking.level else {},
             **({"objective": ranking.objective, "host_class": ranking.host_class} if ranking.host_class else {}),
             "ranking": rows,
             "reason": ranking.reason,
+            "spread": spread_json(ranking.spread),
+            "notes": list(ranking.notes),
         }
 
 
