@@ -8,7 +8,7 @@ from orchestrator.point_metrics import PointMetrics
 
 
 def with_cost(
-    metrics: PointMetrics, *, gpus: int, gpu_hour_cost: float | None = None, gpu_power_w: float | None = None
+    metrics: PointMetrics, gpus: int, gpu_hour_cost: float | None = None, gpu_power_w: float | None = None
 ) -> PointMetrics:
     """The metrics of a point with those per GPU, per cost and per joule; None where GPUs, price or power are unknown.
 

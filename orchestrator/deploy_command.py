@@ -78,7 +78,7 @@ def chosen_deployment(request: DeployRequest) -> Deployment:
     ranking = decided_ranking(result, request.objective, request.host_class)
     row = decided_row(result, ranking, request.config)
     rows = _trial_rows(RunPaths(request.run_dir), row.config_id, ranking.host_class)
-    served = _served(RunPaths(request.run_dir), scenario, row, rows)
+    served = _served(result, scenario, row, rows)
     told = _provenance(manifest, scenario, result, ranking, row, served, rows)
     wish = Wish(request.host, request.port, request.image, request.program, request.name)
     return deployment_of(scenario, served, ranking.objective, told, wish)
@@ -91,12 +91,9 @@ def _trial_rows(paths: RunPaths, config_id: str, host_class: str) -> list[dict[s
     return sorted((r for r in own if host_class in ("", r.get("host_class"))), key=lambda r: r["began_at"])
 
 
-def _served(paths: RunPaths, scenario: Scenario, row: Row, rows: list[dict[str, Any]]) -> ServedConfig:
-    longest = [
-        point["e2e_max_ms"] / 1000
-        for point in dataset.read_rows(paths, "points")
-        if point["config_id"] == row.config_id and point.get("e2e_max_ms")
-    ]
+def _served(result: RunRanking, scenario: Scenario, row: Row, rows: list[dict[str, Any]]) -> ServedConfig:
+    values = (value for part in result.parts or (result,) for value in part.values if value.config_id == row.config_id)
+    longest = [ms / 1000 for value in values if (ms := value.metrics.get("e2e_max_ms"))]
     speedup = scenario.engine.start_speedup if scenario.engine.kind == "emulator" else 1.0
     return ServedConfig(
         row.config_id,

@@ -82,7 +82,13 @@ def paired_logs(winner: Sequence[Observation], rival: Sequence[Observation], *, 
 
 
 def compare(
-    winner: Sequence[Observation], rival: Sequence[Observation], role: str, *, maximize: bool, near_tie: float
+    rival_id: str,
+    winner: Sequence[Observation],
+    rival: Sequence[Observation],
+    role: str,
+    *,
+    maximize: bool,
+    near_tie: float,
 ) -> Comparison | None:
     """None where there are fewer than LEAST_PAIRS pairs."""
     logs = paired_logs(winner, rival, maximize=maximize)
@@ -93,7 +99,7 @@ def compare(
     half = _t_quantile(len(logs) - 1) * spread / math.sqrt(len(logs))
     low, high = mean - half, mean + half
     return Comparison(
-        rival[0].config_id, role, len(logs), math.expm1(mean), math.expm1(low), math.expm1(high),
+        rival_id, role, len(logs), math.expm1(mean), math.expm1(low), math.expm1(high),
         standing(low, high, near_tie),
     )  # fmt: skip
 

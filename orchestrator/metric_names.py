@@ -107,9 +107,9 @@ _SCALARS: dict[str, Metric] = {
     "cost_per_million_output_tokens": Metric("cost", "min", "slots.gpu_hour_cost x GPUs of the server / "
                                              "(output_throughput_tok_s x 3600) x 1e6",
                                              "in the currency of gpu_hour_cost; the server is paid for, busy or not"),
-    "gpu_power_w": Metric("W", "min", "mean power of the server's GPUs together while the point was loaded, its warm-up "
-                          "included", "growth of NVML's energy counter / time, or the mean of power samples where a GPU "
-                          "has no counter; other GPUs of the host do not count"),
+    "gpu_power_w": Metric("W", "min", "mean power of the server's GPUs together while the measured load was sent",
+                          "growth of NVML's energy counter / time, or the mean of power samples where a GPU has no "
+                          "counter; other GPUs of the host do not count"),
     "joules_per_output_token": Metric("J", "min", "gpu_power_w / output_throughput_tok_s"),
     "output_tokens_per_joule": Metric("1/J", "max", "output_throughput_tok_s / gpu_power_w"),
     "window_s": Metric("s", "none", "length of the settled window"),
@@ -146,10 +146,10 @@ TRIAL_METRICS: dict[str, Metric] = {
 
 # Of all points of a workload in a trial together.
 WORKLOAD_METRICS: dict[str, Metric] = {
-    "max_rate_rps": Metric("req/s", "max", "highest rate at which the share `max_rate.attainment` of requests keeps the "
-                           "slo, found by searching over the rate in the trial"),
-    "max_rate_low_rps": Metric("req/s", "max", "highest probed rate that keeps it beyond noise; 0 if none does"),
-    "max_rate_high_rps": Metric("req/s", "max", "lowest probed rate that does not keep it beyond noise; absent if none"),
+    "max_rate_rps": Metric("req/s", "max", "highest rate at which the share `max_rate.attainment` of requests keeps "
+                           "the slo, found by searching over the rate in the trial"),
+    "max_rate_low_rps": Metric("req/s", "max", "highest probed rate that surely keeps it; 0 if none does"),
+    "max_rate_high_rps": Metric("req/s", "max", "lowest probed rate that surely does not keep it; absent if none"),
 }  # fmt: skip
 
 

@@ -37,6 +37,24 @@ def check_objectives(scenario: Scenario) -> Fault | None:
         fault = _check_objective(scenario, path, objective)
         if fault:
             return fault
+    return _check_fronts(scenario, names)
+
+
+def _check_fronts(scenario: Scenario, names: set[str]) -> Fault | None:
+    for i, front in enumerate(scenario.pareto):
+        path: _Path = ("pareto", i)
+        if front.name in names:
+            return (*path, "name"), f"'{front.name}' is used twice, among objectives and fronts"
+        names.add(front.name)
+        axes = [front.criterion(j) for j in range(len(front.axes))]
+        for j, axis in enumerate(axes):
+            fault = check_criterion(scenario, (*path, "axes", j), axis)
+            if fault:
+                return fault
+        for j, limit in enumerate(front.limits):
+            fault = check_limit(scenario, (*path, "limits", j), limit, axes[0])
+            if fault:
+                return fault
     return None
 
 

@@ -14,6 +14,7 @@ from orchestrator.metric_names import METRICS, parts, values_needed
 State = Literal["settled", "not_settled", "saturated", "unknown"]
 # What an open loop that asks for more than the server can serve says nothing about: it grows as long as one asks.
 UNSTEADY = ("ttft_ms", "e2e_ms", "queue_ms", "goodput_rps", "attainment", "attainment_n")
+OF_POWER = ("gpu_power_w", "joules_per_output_token", "output_tokens_per_joule")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +125,8 @@ class PointMetrics:
             needed, there = values_needed(name), self._values_behind(field)
             if self.state == "saturated" and field in UNSTEADY:
                 reasons[name] = self.state_reason
+            elif name in OF_POWER and self.gpu_power_w is None:
+                reasons[name] = "the server's GPUs tell no power (servers on CPU, emulated GPUs, no NVML)"
             elif 0 < there < needed:
                 what = "gaps between chunks" if field == "chunk_gap_ms" else "requests"
                 reasons[name] = (

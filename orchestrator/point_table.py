@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from orchestrator import dataset
 from orchestrator.aim import PointValue
+from orchestrator.cost import with_cost
 from orchestrator.metrics import PointMetrics, summarise
 from orchestrator.paths import RunPaths
 from orchestrator.run_configs import RunConfig, speculation_asks
@@ -93,6 +94,7 @@ def measured_points(
             request_limits=limits,
             speculation=asks.get((load["config_id"], load["workload"])),
         )
+        metrics = with_cost(metrics, scenario.slots.server_gpus, scenario.slots.gpu_hour_cost, client.gpu_power_w)
         points.append(MeasuredPoint(load, level, metrics))
     return points
 

@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.explanation_text import explanation_lines
+from orchestrator.pareto_table import front_table
 from orchestrator.ranking import BESIDE, Ranking, Row
 from orchestrator.ranking_reason import probability
 from orchestrator.recovery import repair_text
@@ -37,6 +38,8 @@ def _print_part(result: RunRanking, console: Console) -> None:
     for ranking in result.rankings:
         console.print(_objective(ranking, result, labels))
         console.print(explanation_block(ranking.objective, result))
+    for front in result.fronts:
+        console.print(front_table(front, labels))
     if result.repaired:
         console.print(_repaired(result, labels))
     if result.infeasible:

@@ -10,7 +10,7 @@ from typing import Any
 
 from actors.diagnosis.advice import advice
 from orchestrator import dataset
-from orchestrator.aim import PointValue
+from orchestrator.aim import PointValue, trials_of
 from orchestrator.config_label import run_labels
 from orchestrator.errors import BadInput
 from orchestrator.explanation import Explanation
@@ -18,6 +18,7 @@ from orchestrator.explanation_text import explanation_json
 from orchestrator.host_event import host_notes
 from orchestrator.journal import read_events, replay
 from orchestrator.outcome import Diagnosis, Label, Phase
+from orchestrator.pareto import ParetoFront, fronts_json, pareto_front
 from orchestrator.paths import RunPaths, write_whole
 from orchestrator.point_table import MeasuredPoint, measured_points, missing_points, store_points
 from orchestrator.ranking import Ranking, rank
@@ -30,6 +31,7 @@ from orchestrator.run_notes import damage, open_notes, refused_slots, run_notes
 from orchestrator.run_repairs import RunRepairs, Story, changes_json
 from orchestrator.scenario import Scenario
 from orchestrator.trial import Repaired
+from orchestrator.trial_facts import with_facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ class RunRanking:
     `changes`: by config id, what its servers run otherwise than asked. `merged`: config id -> the config that stands
     for it in the rankings, since both came to the same server. `repaired`: configs that died as asked and were served
     after a repair; `repairs`: where each repaired config comes from. A run on hosts of several classes has a ranking
-    for each in `parts`, with its `host_class`; `changes`, `merged` and `repairs` are there.
+    for each in `parts`, with its `host_class`; `changes`, `merged`, `repairs` and `values` (what was ranked) are there.
     """
 
     run: str
@@ -92,6 +94,8 @@ class RunRanking:
     host_class: str = ""
     parts: tuple[RunRanking, ...] = ()
     explanations: tuple[Explanation, ...] = ()
+    values: tuple[PointValue, ...] = field(default=(), repr=False)
+    fronts: tuple[ParetoFront, ...] = ()
 
     @property
     def labels(self) -> dict[str, str]:
@@ -105,6 +109,7 @@ class RunRanking:
             "engine": self.engine,
             "objectives": self._objectives_json(),
             "explain": self._explain_json(),
+            "pareto": dict(fronts_json(self.fronts)),
             "repaired": [config.as_json() for config in self.repaired],
             "infeasible": [config.as_json() for config in self.infeasible],
             "failed": [config.as_json() for config in self.failed],
@@ -199,6 +204,7 @@ def _together(parts: list[RunRanking], notes: tuple[str, ...]) -> RunRanking:
         notes=(*notes, *shared, *told),
         repaired=tuple(config for part in parts for config in part.repaired),
         parts=tuple(parts),
+        fronts=tuple(front for part in parts for front in part.fronts),
     )
 
 
@@ -222,7 +228,8 @@ def _assemble(
     ]
     failed = _of_outcome(last, settings, "failed", repairs, served)
     rankable = {c: s for c, s in settings.items() if c in measured}
-    values = [replace(p.value, config_id=standing[p.load["config_id"]]) for p in points]
+    values = with_facts(scenario, trials, [p.value for p in points])
+    values = [replace(value, config_id=standing[value.config_id]) for value in values]
     labels = run_labels(_named(settings, rankable, repairs), repairs.repaired)
     rankings = rank_objectives(scenario, rankable, values, labels)
     rankings = tuple(replace(ranking, host_class=host_class) for ranking in rankings)
@@ -241,6 +248,8 @@ def _assemble(
         repairs=repairs.repaired,
         host_class=host_class,
         explanations=explanations_of(rankings, told),
+        values=tuple(values),
+        fronts=tuple(replace(f, host_class=host_class) for f in rank_fronts(scenario, rankable, values)),
     )
 
 
@@ -265,6 +274,14 @@ def rank_objectives(
     )
 
 
+def rank_fronts(
+    scenario: Scenario, configs: dict[str, dict[str, Any]], values: list[PointValue]
+) -> tuple[ParetoFront, ...]:
+    """One for each of the scenario's fronts."""
+    trials = trials_of(values)
+    return tuple(pareto_front(front, list(configs), trials, scenario.workloads[0].name) for front in scenario.pareto)
+
+
 def _of_outcome(
     trials: dict[str, dict[str, Any]],
     settings: dict[str, dict[str, Any]],
@@ -282,13 +299,14 @@ def _of_outcome(
 
 
 def only_objective(ranking: RunRanking, name: str | None) -> RunRanking:
-    """The ranking with one objective only; BadInput with the names there are."""
+    """The ranking with one objective or front only; BadInput with the names there are."""
     if name is None:
         return ranking
     kept = tuple(r for r in ranking.rankings if r.objective == name)
-    if not kept:
-        known = ", ".join(dict.fromkeys(r.objective for r in ranking.rankings))
+    fronts = tuple(f for f in ranking.fronts if f.name == name)
+    if not kept and not fronts:
+        known = ", ".join(dict.fromkeys([*(r.objective for r in ranking.rankings), *(f.name for f in ranking.fronts)]))
         raise BadInput(f"--objective {name}: the run has {known}")
     parts = tuple(only_objective(part, name) for part in ranking.parts)
     explained = tuple(e for e in ranking.explanations if e.objective == name)
-    return replace(ranking, rankings=kept, parts=parts, explanations=explained)
+    return replace(ranking, rankings=kept, fronts=fronts, parts=parts, explanations=explained)

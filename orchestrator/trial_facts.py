@@ -1,4 +1,4 @@
-"""What a trial as a whole says to an objective: memory left, KV cache, how plain its config is, its highest rate. Pure."""
+"""What a trial as a whole says to an objective: memory left, KV cache, simplicity, highest rate. Pure."""
 
 from __future__ import annotations
 

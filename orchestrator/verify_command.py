@@ -22,7 +22,7 @@ from orchestrator.explanation import runner_up
 from orchestrator.head_to_head import LEVEL, Comparison, Verdict, compare, comparison_line, verdict_of
 from orchestrator.job_place import runs_parent
 from orchestrator.options import SettingsFault
-from orchestrator.paths import RunPaths, write_whole
+from orchestrator.paths import write_whole
 from orchestrator.ranking import Ranking
 from orchestrator.redaction import holds_secrets, storable
 from orchestrator.run_command import RunRequest, run
@@ -31,7 +31,6 @@ from orchestrator.run_ranking import RunRanking, rank_run
 from orchestrator.scenario import Scenario
 from orchestrator.scenario_file import load_scenario, scenario_from_tree
 from orchestrator.scenario_objective import Objective
-from orchestrator.stored_points import stored_values
 from orchestrator.sweep_space import config_of
 from orchestrator.trial import EngineConfig
 from orchestrator.verify_scenario import present_settings, verify_tree
@@ -158,16 +157,19 @@ def judge(root: Path, contest: Contest, of_run: str) -> dict[str, Any]:
     rankings = [r for r in result.rankings if r.objective == objective.name]
     ranking = next((r for r in rankings if r.host_class == contest.host_class), rankings[0] if rankings else None)
     winner_id, *rivals = contest.roles
-    merged = dict(result.merged)
-    values = stored_values(RunPaths(root), ranking.host_class if ranking else "")
+    part = next((p for p in result.parts if ranking and p.host_class == ranking.host_class), result)
     aim = aim_of(objective, objective.workload or contest.scenario.workloads[0].name)
-    seen = observations(aim, trials_of(values))
-    own = [o for o in seen if o.config_id == winner_id]
+    seen = observations(aim, trials_of(part.values))
+    merged = part.merged
+    own = [o for o in seen if o.config_id == merged.get(winner_id, winner_id)]
     found: list[Comparison] = []
     missing = []
     for rival in rivals:
-        others = [o for o in seen if o.config_id == rival]
-        compared = compare(own, others, contest.roles[rival], maximize=aim.maximize, near_tie=objective.near_tie)
+        others = [o for o in seen if o.config_id == merged.get(rival, rival)]
+        if merged.get(rival, rival) == merged.get(winner_id, winner_id):
+            missing.append(f"{contest.roles[rival]} {labels.get(rival, rival)} came to the same server as the winner")
+            continue
+        compared = compare(rival, own, others, contest.roles[rival], maximize=aim.maximize, near_tie=objective.near_tie)
         if compared is None:
             missing.append(_why_missing(result, rival, contest.roles[rival]))
         else:
@@ -191,7 +193,6 @@ def judge(root: Path, contest: Contest, of_run: str) -> dict[str, Any]:
         "limits_failed": failed,
         "comparisons": [comparison.as_json() for comparison in found],
         "not_compared": missing,
-        "same_server": [c for c in rivals if merged.get(c, c) == merged.get(winner_id, winner_id)],
         "text": lines,
     }
 

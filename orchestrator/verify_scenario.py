@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import yaml
 
-from orchestrator.aim import aim_of, level_of
+from orchestrator.aim import aim_of, is_fact
 from orchestrator.config_env import PREFIX
 from orchestrator.errors import BadInput
 from orchestrator.limits import parse_limit
+from orchestrator.metric_names import WORKLOAD_METRICS
 from orchestrator.scenario import Scenario
 from orchestrator.scenario_objective import Objective
 from orchestrator.trial import SECRET_NAME, LoadLevel
@@ -32,7 +34,7 @@ def verify_tree(
     tree["engine"]["settings"] = {}
     tree["sweep"] = {"include": [_included(scenario, config) for config in configs],
                      "skip_hopeless": scenario.sweep.skip_hopeless}  # fmt: skip
-    tree["objectives"] = [objective.model_dump(mode="json")]
+    tree["objectives"] = [objective.model_dump(mode="json") | {"preset": None}]
     tree["search"] = "grid"
     tree["measure"] |= {"repeats": repeats, "profile": None}
     tree.pop("pareto", None)
@@ -41,22 +43,33 @@ def verify_tree(
     return tree
 
 
-def looked_at(scenario: Scenario, objective: Objective) -> frozenset[tuple[str, LoadLevel]]:
-    """(workload, level) of the objective, its limits and its tie-breakers."""
+def looked_at(scenario: Scenario, objective: Objective) -> frozenset[tuple[str, LoadLevel | None]]:
+    """(workload, level) of all that the objective, its limits and its tie-breakers look at; the level is None for what
+    is of a whole workload, such as its highest rate.
+    """
     default = objective.workload or scenario.workloads[0].name
     aim = aim_of(objective, default)
-    limits = (parse_limit(text).level or aim.level for text in objective.limits)
-    breakers = ((t.workload or default, level_of(t.at)) for t in objective.tie_breakers)
-    return frozenset({(aim.workload, aim.level), *((aim.workload, level) for level in limits), *breakers})
+    limits = [replace(aim, metric=limit.metric, level=limit.level or aim.level)
+              for limit in map(parse_limit, objective.limits)]  # fmt: skip
+    breakers = [aim_of(criterion, default) for criterion in objective.tie_breakers]
+    found: set[tuple[str, LoadLevel | None]] = set()
+    for seen in (aim, *limits, *breakers):
+        for reading in seen.readings:
+            level = None if is_fact(reading.metric) else reading.level or seen.level
+            if level is not None or reading.metric in WORKLOAD_METRICS:
+                found.add((reading.workload or seen.workload, level))
+    return frozenset(found)
 
 
-def _only(workload: dict[str, Any], wanted: frozenset[tuple[str, LoadLevel]]) -> dict[str, Any] | None:
+def _only(workload: dict[str, Any], wanted: frozenset[tuple[str, LoadLevel | None]]) -> dict[str, Any] | None:
     """The workload with the wanted levels; None if it has none of them."""
-    kept = {
+    kept: dict[str, Any] = {
         key: [v for v in workload[key] if (workload["name"], LoadLevel(kind, float(v))) in wanted]  # type: ignore[arg-type]
         for key, kind in _LEVELS.items()
     }
-    return {**workload, **kept} if any(kept.values()) else None
+    is_whole = (workload["name"], None) in wanted
+    kept |= {} if is_whole else {"max_rate": None}
+    return {**workload, **kept} if is_whole or any(kept.values()) else None
 
 
 def _included(scenario: Scenario, config: Mapping[str, Any]) -> dict[str, Any]:

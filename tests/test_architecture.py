@@ -40,15 +40,15 @@ CORE = {
     "speculation_rules", "state_cache_rules", "sweep_check", "scenario_traffic", "sweep_space", "traffic", "trial",
     "workload_check", "workload_traffic", "yaml_tree",
     "job_log", "run_result",
-    "attainment", "expression", "expression_sense", "objective_presets", "rate_search", "cost",
+    "attainment", "expression", "expression_sense", "objective_presets", "rate_search", "cost", "pareto", "trial_facts",
     "aim", "objective_check", "scenario_objective",
     "search", "scenario_search",
     "deployment", "deploy_text", "deploy_containers", "served_config",
     "head_to_head", "verify_scenario",
     "depth_curve", "explanation", "explanation_text", "kernel_share", "level_table", "run_explanation", "server_facts",
     "two_way", "student", "outliers", "estimates", "contest", "batch_means", "within_run",
-    "aim_precision", "comparison", "drift_check", "evidence", "evidence_notes", "near_tie", "ranking_json", "ranking_reason", "ranking_row",
-    "supported_digits",
+    "aim_precision", "comparison", "drift_check", "evidence", "evidence_notes", "near_tie", "ranking_json",
+    "ranking_reason", "ranking_row", "supported_digits",
 }  # fmt: skip
 # Decisions about a server on its host; whoever does what they say is elsewhere.
 DECISIONS = {"life_event", "life_state", "life_end", "lifecycle"}
