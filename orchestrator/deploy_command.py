@@ -20,6 +20,7 @@ from orchestrator.run_directory import read_manifest
 from orchestrator.run_ranking import RunRanking, rank_run
 from orchestrator.scenario import Scenario
 from orchestrator.served_config import ServedConfig, Wish, deployment_of
+from orchestrator.supported_digits import shown
 from orchestrator.trial import content_hash
 
 FORMS: dict[str, Callable[[Deployment], str]] = {
@@ -110,17 +111,16 @@ def _provenance(
     served: ServedConfig, rows: list[dict[str, Any]],
 ) -> tuple[str, ...]:  # fmt: skip
     """Where the settings come from, a fact a line."""
-    value = "not measured" if row.value is None else f"{row.value:.4g} {row.unit}".rstrip()
+    value = "not measured" if row.value is None else f"{shown(row.value, row.low, row.high)} {row.unit}".rstrip()
     way = "highest" if ranking.maximize else "lowest"
-    trials = f"{row.trials} trial{'s' if row.trials != 1 else ''}"
+    trials = f"{row.trials} trial{'s' if row.trials != 1 else ''}, {_how_sure(ranking, row)}"
     hosts = sorted({r.get("host_class") or "" for r in rows} - {""})
     dates = f"{rows[0]['began_at'][:10]} to {rows[-1]['began_at'][:10]}" if rows else "unknown"
     lines = [EMULATED] if scenario.engine.kind == "emulator" else []
     lines += [
         f"Written by specsweep {__version__} from run {manifest['run_id']}, config {row.config_id} "
         f"({result.labels.get(row.config_id, row.config_id)})",
-        f"objective {ranking.objective}: {way} {ranking.metric} at {ranking.level} ({ranking.workload}): {value} "
-        f"({trials})",
+        f"objective {ranking.objective}: {way} {ranking.aim} ({ranking.workload}): {value} ({trials})",
         f"engine: {scenario.engine.kind} {served.version or '(version not told)'}; measured {dates} on "
         f"{', '.join(hosts) or 'hosts of one class'}",
         f"scenario {scenario.name}, hash {content_hash(manifest['scenario'])}; model {scenario.model.path}",
@@ -131,3 +131,12 @@ def _provenance(
         lines.append(f"repaired: {result.repairs[row.config_id].text}")
     lines += [f"as it ran: {change}" for change in result.changes.get(row.config_id, ())]
     return tuple(lines)
+
+
+def _how_sure(ranking: Ranking, row: Row) -> str:
+    """The 95 % interval of the value, and how probable it is that no other is better."""
+    if row.low is None or row.high is None:
+        return "no interval: nothing is known of the spread of its starts"
+    told = f"95%: {shown(row.low, row.low, row.high)} to {shown(row.high, row.low, row.high)}"
+    told += ", noise within one run only" if ranking.spread.kind == "within_run" else ""
+    return told if row.p_best is None else f"{told}, P(best) {row.p_best:.2f}"

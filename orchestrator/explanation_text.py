@@ -150,7 +150,8 @@ def explanation_json(e: Explanation, labels: Labels) -> dict[str, object]:
         "config_id": e.config_id,
         "metric": e.metric,
         "runner_up": None if second is None else {
-            "config_id": second.config_id, "value": second.value, "gap_to_best": second.gap_to_best},
+            "config_id": second.config_id, "value": second.value, "gap_to_best": second.gap_to_best,
+            "gap_interval": [second.gap_low, second.gap_high], "p_best": second.p_best},
         "curve": [
             {"at": level_json(g.level), "value": g.value, "best": g.best, "best_config": g.best_id,
              "given_up": g.given_up} for g in e.curve],

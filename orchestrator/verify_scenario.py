@@ -28,13 +28,14 @@ def verify_tree(
     scenario: Scenario, objective: Objective, configs: Sequence[Mapping[str, Any]], repeats: int
 ) -> dict[str, Any]:
     """The scenario as a YAML tree. `configs` are settings as they served, variables as `env.NAME`."""
-    tree: dict[str, Any] = scenario.model_dump(mode="json")
+    # Some keys are refused where they do not belong, even with their default value.
+    tree: dict[str, Any] = scenario.model_dump(mode="json", exclude_defaults=True)
     tree["name"] = f"{scenario.name[:57]}-verify"
     tree["description"] = f"Head to head: the winner of objective {objective.name} of {scenario.name}, and its rivals."
-    tree["engine"]["settings"] = {}
+    tree.setdefault("engine", {})["settings"] = {}
     tree["sweep"] = {"include": [_included(scenario, config) for config in configs],
                      "skip_hopeless": scenario.sweep.skip_hopeless}  # fmt: skip
-    tree["objectives"] = [objective.model_dump(mode="json") | {"preset": None}]
+    tree["objectives"] = [objective.model_dump(mode="json", exclude_defaults=True) | {"preset": None}]
     tree["search"] = "grid"
     tree["measure"] |= {"repeats": repeats, "profile": None}
     tree.pop("pareto", None)
@@ -64,7 +65,7 @@ def looked_at(scenario: Scenario, objective: Objective) -> frozenset[tuple[str, 
 def _only(workload: dict[str, Any], wanted: frozenset[tuple[str, LoadLevel | None]]) -> dict[str, Any] | None:
     """The workload with the wanted levels; None if it has none of them."""
     kept: dict[str, Any] = {
-        key: [v for v in workload[key] if (workload["name"], LoadLevel(kind, float(v))) in wanted]  # type: ignore[arg-type]
+        key: [v for v in workload.get(key, ()) if (workload["name"], LoadLevel(kind, float(v))) in wanted]  # type: ignore[arg-type]
         for key, kind in _LEVELS.items()
     }
     is_whole = (workload["name"], None) in wanted
