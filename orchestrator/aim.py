@@ -12,7 +12,7 @@ from orchestrator.batch_means import WithinRun
 from orchestrator.expression import Expression, Reading, evaluate, parse, readings
 from orchestrator.expression_sense import unit
 from orchestrator.metric_names import TRIAL_METRICS, WORKLOAD_METRICS
-from orchestrator.scenario_objective import At, Criterion
+from orchestrator.scenario_objective import At, Criterion, Front
 from orchestrator.trial import LoadLevel
 
 
@@ -157,6 +157,11 @@ def aim_of(criterion: Criterion, workload: str) -> Aim:
     metric = criterion.maximize or criterion.minimize or ""
     level = level_of(criterion.at) if criterion.at is not None else first_level(metric)
     return Aim(metric, criterion.maximize is not None, criterion.workload or workload, level)
+
+
+def front_aims(front: Front, workload: str) -> tuple[Aim, ...]:
+    """What the axes of a front look at; each takes workload and load level from the front where it names none."""
+    return tuple(aim_of(front.criterion(i), front.workload or workload) for i in range(len(front.axes)))
 
 
 def first_level(metric: str) -> LoadLevel | None:

@@ -16,7 +16,7 @@ from orchestrator.deployment import Deployment
 from orchestrator.errors import BadInput
 from orchestrator.paths import RunPaths, write_whole
 from orchestrator.ranking import Ranking, Row
-from orchestrator.run_directory import read_manifest
+from orchestrator.run_manifest import read_manifest
 from orchestrator.run_ranking import RunRanking, rank_run
 from orchestrator.scenario import Scenario
 from orchestrator.served_config import ServedConfig, Wish, deployment_of

@@ -16,7 +16,24 @@ from rich.text import Text
 
 from actors.diagnosis.advice import advice
 from orchestrator.config_label import config_labels
+from orchestrator.course import PointSpared
+from orchestrator.happening import (
+    BatchArrived,
+    BestSoFar,
+    Happening,
+    PointBegan,
+    PointEnded,
+    PointRepeated,
+    ReferenceAsked,
+    SearchStep,
+    SlotEnded,
+    TrialAsked,
+    TrialBegan,
+    TrialEnded,
+    TrialSpared,
+)
 from orchestrator.host_event import HostEvent
+from orchestrator.line_allowance import LineAllowance
 from orchestrator.lineages import Recovery
 from orchestrator.outcome import Cancelled, Failed, Infeasible, Phase
 from orchestrator.planner import Plan
@@ -24,21 +41,10 @@ from orchestrator.recovery import Again, NoMove, Repair, repair_text
 from orchestrator.resolved_settings import setting_changes
 from orchestrator.server_start import ServerReady, StartProgress
 from orchestrator.trial import Trial
-from orchestrator.trial_run import (
-    BatchArrived,
-    Happening,
-    PointBegan,
-    PointEnded,
-    PointRepeated,
-    SlotEnded,
-    TrialBegan,
-    TrialEnded,
-    TrialSpared,
-)
 
 MOST_EVIDENCE = 240
-# Without a terminal: so many routine lines at once, then one in so many seconds, and a summary at least so often.
-MOST_ROUTINE, ROUTINE_S, SUMMARY_S = 40, 5.0, 60.0
+# Without a terminal, a summary at least so often.
+SUMMARY_S = 60.0
 MOST_SLOTS = 4
 
 
@@ -64,23 +70,6 @@ class _Counts:
     started: float = field(default_factory=time.monotonic)
 
 
-class _Allowance:
-    """How many routine lines a log may still get: a run of many slots would fill it with several a second."""
-
-    def __init__(self, now: float) -> None:
-        self._left, self._at = float(MOST_ROUTINE), now
-        self.held_back = 0
-
-    def grants(self, now: float) -> bool:
-        self._left = min(MOST_ROUTINE, self._left + (now - self._at) / ROUTINE_S)
-        self._at = now
-        if self._left < 1:
-            self.held_back += 1
-            return False
-        self._left -= 1
-        return True
-
-
 class Progress:
     """A Watcher. Use as a context manager; `live` is on for terminals."""
 
@@ -88,13 +77,14 @@ class Progress:
         self._plan = plan
         self._console = console
         self._clock = clock
-        self._labels = config_labels({c.config_id: c.as_dict() for c in plan.configs})
+        self._settings = {c.config_id: c.as_dict() for c in plan.configs}
+        self._labels = config_labels(self._settings)
         self._views = {slot: _SlotView() for slot in slots}
         self._counts = _Counts(started=clock())
         self._total_trials, self._total_points = len(plan.trials), plan.points
         self._live = Live(get_renderable=self._render, console=console, refresh_per_second=2, transient=True)
         self._is_live = console.is_terminal
-        self._allowance, self._ended = _Allowance(clock()), threading.Event()
+        self._allowance, self._ended = LineAllowance(clock()), threading.Event()
 
     def __enter__(self) -> Self:
         if self._is_live:
@@ -113,6 +103,8 @@ class Progress:
     def saw(self, slot: str, happening: Happening) -> None:
         if isinstance(happening, HostEvent):
             self._say(slot or "cluster", happening.text)
+        elif isinstance(happening, TrialAsked | SearchStep | BestSoFar):
+            self._saw_search(happening)
         else:  # a slot that is not known has joined
             self._saw(slot, self._views.setdefault(slot, _SlotView(since=self._clock())), happening)
 
@@ -142,12 +134,44 @@ class Progress:
                 self._counts.points += 1
                 told = f"{point.spec.workload} {point.spec.level}: {report.requests} requests"
                 self._say_routine(slot, f"{view.config}: {told}")
+            case ReferenceAsked(trial, host, _):
+                self._total_trials, self._total_points = self._total_trials + 1, self._total_points + len(trial.points)
+                self._know(trial)
+                self._say_routine(slot, f"{self._label(trial)}: reference of {host}")
             case _:
                 self._saw_end(slot, view, happening)
+
+    def _saw_search(self, happening: TrialAsked | SearchStep | BestSoFar) -> None:
+        place = f"search, {of}" if (of := _class_of(happening)) else "search"
+        match happening:
+            case TrialAsked(trial, why):
+                self._total_trials, self._total_points = self._total_trials + 1, self._total_points + len(trial.points)
+                self._know(trial)
+                self._say_routine(
+                    place, f"{self._label(trial)}: start {trial.repeat + 1}" + (f", {why}" if why else "")
+                )
+            case SearchStep(step, _):
+                self._say(place, f"{step.name}: {step.text}")
+            case BestSoFar(objective, config_id, value, _):
+                self._say(place, f"best so far for {objective}: {self._labels.get(config_id, config_id)}, {value}")
+
+    def _know(self, trial: Trial) -> None:
+        """A search may ask for configs that no list has."""
+        config = trial.config
+        if trial.repaired is None and config.config_id not in self._labels:
+            self._settings[config.config_id] = config.as_dict()
+            self._labels = config_labels(self._settings)
 
     def _saw_end(self, slot: str, view: _SlotView, happening: Happening) -> None:
         if isinstance(happening, SlotEnded) and happening.lost and happening.refused is None:
             self._doing(view, "lost")
+        if isinstance(happening, PointSpared):
+            self._total_points -= 1
+            point = happening.point.spec
+            self._say_routine(
+                slot, f"{view.config}: not measured at {point.workload} {point.level}: {happening.reason}"
+            )
+            return
         if isinstance(happening, PointRepeated):
             view.tokens, view.point_since = 0, self._clock()
             view.told.append(happening.note)
@@ -262,6 +286,10 @@ class Progress:
             f"{counts.trials} of {self._total_trials} trials, {counts.points} of {self._total_points} points, "
             f"{counts.infeasible} infeasible, {counts.failed} failed{again}, {elapsed:.0f} s{eta}"
         )
+
+
+def _class_of(happening: TrialAsked | SearchStep | BestSoFar) -> str:
+    return happening.trial.host_class if isinstance(happening, TrialAsked) else happening.host_class
 
 
 def _in_short(evidence: str) -> str:

@@ -18,7 +18,6 @@ from orchestrator.supported_digits import percent, shown
 # Heads the values of a metric without a unit.
 VALUE = "value"
 _TIES = {
-    "": "",
     "near_tie": "near-tie",
     "not_told_apart": "not told apart from the best",
     "near_tie_not_told_apart": "near-tie, not told apart from the best",
@@ -72,7 +71,7 @@ def _columns(ranking: Ranking) -> list[str]:
     unit = (ranking.rows[0].unit if ranking.rows else "") or VALUE
     within = " in run" if ranking.spread.kind == "within_run" else ""
     known = [f"± 95%{within}"] if any(row.low is not None for row in ranking.rows) else []
-    best = ["P(best)"] if any(row.p_best is not None for row in ranking.rows) else []
+    best = [f"P(best){within}"] if any(row.p_best is not None for row in ranking.rows) else []
     return ["#", "config", unit, *known, "gap", *best, "trials", *(_spaced(name) for name in BESIDE), "remarks"]
 
 
@@ -82,6 +81,7 @@ def _cells(row: Row, place: int, result: RunRanking, labels: dict[str, str]) -> 
     if row.rank_low is not None and row.rank_low != row.rank_high:
         places = f"{row.rank_low}-{row.rank_high}"
     half = "-" if row.low is None or row.high is None or not row.value else f"{_half(row):.1%}"
+    best = "-" if row.p_best is None else probability(row.p_best)
     return {
         "#": places,
         "config": labels.get(row.config_id, row.config_id),
@@ -89,7 +89,8 @@ def _cells(row: Row, place: int, result: RunRanking, labels: dict[str, str]) -> 
         "± 95%": half,
         "± 95% in run": half,
         "gap": _gap(row),
-        "P(best)": "-" if row.p_best is None else probability(row.p_best),
+        "P(best)": best,
+        "P(best) in run": best,
         "trials": f"{row.trials} ({row.hosts} hosts)" if row.hosts > 1 else str(row.trials),
         **{_spaced(name): "-" if value is None else f"{value:.4g}" for name, value in row.beside},
         "remarks": _remarks(row, result, labels),
@@ -125,7 +126,9 @@ def explanation_block(objective: str, result: RunRanking) -> RenderableType:
 
 
 def _remarks(row: Row, result: RunRanking, labels: dict[str, str]) -> str:
-    remarks = list(filter(None, [_TIES[row.tie_kind]])) if row.eligible else list(row.gates_failed)
+    remarks = [_TIES[row.tie_kind]] if row.eligible and row.tie else list(row.gates_failed)
+    if row.gap_to_best == 0:
+        remarks = [remark.replace("from the best", "from others") for remark in remarks]
     if not row.comparable:
         remarks.append("ran on other hosts than the best: not comparable")
     remarks += row.doubtful

@@ -25,8 +25,8 @@ from orchestrator.ranking import Ranking, rank
 from orchestrator.ranking_json import row_json, spread_json
 from orchestrator.resolved_settings import SettingChange
 from orchestrator.run_configs import RunConfig, run_configs, same_servers
-from orchestrator.run_directory import read_manifest
 from orchestrator.run_explanation import Told, explanations_of
+from orchestrator.run_manifest import read_manifest
 from orchestrator.run_notes import damage, open_notes, refused_slots, run_notes
 from orchestrator.run_repairs import RunRepairs, Story, changes_json
 from orchestrator.scenario import Scenario

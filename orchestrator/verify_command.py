@@ -26,7 +26,7 @@ from orchestrator.paths import write_whole
 from orchestrator.ranking import Ranking
 from orchestrator.redaction import holds_secrets, storable
 from orchestrator.run_command import RunRequest, run
-from orchestrator.run_directory import new_run_root, read_manifest
+from orchestrator.run_manifest import new_run_root, read_manifest
 from orchestrator.run_ranking import RunRanking, rank_run
 from orchestrator.scenario import Scenario
 from orchestrator.scenario_file import load_scenario, scenario_from_tree

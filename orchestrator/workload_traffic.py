@@ -17,6 +17,11 @@ def load_levels(workload: Workload) -> list[LoadLevel]:
     return levels + [LoadLevel("trace", scale) for scale in sorted(workload.trace)]
 
 
+def is_open_loop(workload: Workload) -> bool:
+    """Whether some of its requests are due at times of their own, however many are running."""
+    return bool(workload.rates or workload.trace or workload.max_rate)
+
+
 def preset_objective(objective: Objective, workloads: list[Workload]) -> Objective:
     """The ordinary objective that one with a preset stands for; unchanged without a preset or where it has no levels.
 
