@@ -45,6 +45,7 @@ def main() -> None:
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key, e.g. measure.repeats=3.")
 @click.option("--run-dir", type=SCENARIO, help="Where the run goes; default runs/<name>-<time>/.")
 @click.option("--resume", type=SCENARIO, metavar="RUN", help="Continue a run: only what is missing is done.")
+@click.option("--reuse", type=SCENARIO, multiple=True, metavar="RUN", help="Take over what this run measured of it.")
 @click.option("--evict", is_flag=True, help="End processes that are not ours and hold the slots' GPUs; asks before.")
 @click.option("--yes", is_flag=True, help="With --evict: do not ask.")
 @click.option("--result", type=SCENARIO, metavar="FILE", help="Write result.json here too, however the run ends.")

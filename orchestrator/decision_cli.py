@@ -93,4 +93,16 @@ def verify(**options: Any) -> None:
     sys.exit(EXIT_CODES[verify_run(VerifyRequest(**options), console())])
 
 
-DECISION_COMMANDS = (explain, deploy, verify)
+@click.command()
+@click.argument("scenario", type=_PATH)
+@click.option("--runs", type=_PATH, default=Path("runs"), show_default=True, help="Folder of runs to look through.")
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key of the scenario.")
+@click.option("--json", "as_json", is_flag=True, help="For machines.")
+def reuse(scenario: Path, runs: Path, overrides: tuple[str, ...], as_json: bool) -> None:
+    """List earlier runs that have measured some of SCENARIO; `run --reuse RUN` takes it over."""
+    from orchestrator.reuse_command import show_reusable
+
+    show_reusable(scenario, overrides, runs, as_json=as_json, console=console())
+
+
+DECISION_COMMANDS = (explain, deploy, verify, reuse)
