@@ -31,7 +31,7 @@ _NO_MATTER = frozenset(
     }
 )  # fmt: skip
 # Kernels and memory layout; where they are left open, SGLang may choose differently for configs of one sweep.
-_TELLING = (
+TELLING = (
     "attention_backend", "prefill_attention_backend", "decode_attention_backend", "page_size", "kv_cache_dtype",
     "chunked_prefill_size", "cuda_graph_backend_decode", "cuda_graph_backend_prefill", "disable_cuda_graph",
     "disable_overlap_schedule", "disable_radix_cache", "enable_mixed_chunk", "moe_runner_backend", "sampling_backend",
@@ -202,7 +202,7 @@ def left_open(
     `asked` and `resolved` go by config id. Such configs differ in more than what was swept.
     """
     found: dict[str, dict[str, list[str]]] = {}
-    for name in _TELLING:
+    for name in TELLING:
         if any(not _is_open(settings.get(name)) for settings in asked.values()):
             continue
         values: dict[str, list[str]] = {}
