@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import shutil
 import subprocess
 import sys
@@ -99,8 +98,8 @@ def _store(run: RunDirectory, trial: Trial, number: int, requests: int) -> None:
 def ranked(root: Path, what: str, **options: object) -> None:
     """Rank in a process of its own; say what it took."""
     found = subprocess.run(
-        [sys.executable, "-c", _RANK, str(root), json.dumps(options)],
-        capture_output=True, text=True, check=True, env=os.environ | {"PYTHONPATH": os.getcwd()},
+        [sys.executable, "-c", _RANK, str(root.absolute()), json.dumps(options)],
+        capture_output=True, text=True, check=True, cwd=Path(__file__).parents[1],
     )  # fmt: skip
     taken_s, own_mib, child_mib, rows = json.loads(found.stdout)
     aim_s = AIMS_S.get(what)
@@ -129,7 +128,7 @@ def main() -> None:
             with no_waiting_for_the_disk():
                 points = make_run(root, scenario, given.requests)
             say(f"{points} points made in {time.perf_counter() - began_s:.0f} s")
-        ranked(root, "anew")
+        ranked(root, "anew", anew=True)
         ranked(root, "again")
     finally:
         if given.dir is None:

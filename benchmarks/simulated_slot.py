@@ -149,9 +149,7 @@ def account_of(settings: Mapping[str, Any]) -> dict[str, Any]:
     return told | {name: value for name, value in settings.items() if name in told}
 
 
-def point_batch(
-    point: Point, attempt: int, first: int, rows: int, *, speculates: bool = True, chunks: int = 8
-) -> Any:
+def point_batch(point: Point, attempt: int, first: int, rows: int, *, speculates: bool = True, chunks: int = 8) -> Any:
     """A batch of plausible requests, numbered from `first`; only what says whose they are is made anew."""
     columns = dict(_columns(first, rows, speculates, chunks))
     identity = {

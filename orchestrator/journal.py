@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+import orjson
+
 from orchestrator.host_event import HostChange
 
 _OF_HOSTS = frozenset(HostChange)
@@ -76,11 +78,18 @@ def read_events(path: Path) -> Iterator[dict[str, Any]]:
             if not line.endswith(b"\n"):
                 return  # torn, and the last one
             try:
-                event = json.loads(line)
+                event = _event(line)
             except ValueError:
                 continue  # a torn line that a later append was glued to
             if isinstance(event, dict):
                 yield event
+
+
+def _event(line: bytes) -> Any:
+    try:
+        return orjson.loads(line)  # an account of a server is 36 kB
+    except ValueError:
+        return json.loads(line)  # a number that is none
 
 
 @dataclass

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from pydantic import TypeAdapter
 
 from orchestrator import dataset
 from orchestrator.aim import PointValue
 from orchestrator.metrics import PointMetrics, summarise
 from orchestrator.paths import RunPaths
-from orchestrator.run_configs import RunConfig, speculation_asks
-from orchestrator.scenario import Scenario
+from orchestrator.speculation_proof import SpeculationAsk
 from orchestrator.trial import ClientReport, LoadLevel
 
 
@@ -58,50 +59,57 @@ class MeasuredPoint:
         return identity | self.metrics.values() | validity
 
 
-def measured_points(
-    paths: RunPaths,
-    scenario: Scenario,
-    configs: Mapping[str, RunConfig],
-    rows: Iterable[dict[str, Any]],
-    counted: Mapping[str, int],
-) -> list[MeasuredPoint]:
-    """The points of these rows of `loads` that count and whose files are whole, in the order of measuring.
+@dataclass(frozen=True, slots=True)
+class PointTask:
+    """All that the metrics of one measurement are made of; `client_json` as `loads` has it."""
 
-    `counted` has the attempt that counts by point id (`RunState.done_points`). `configs` are those of the run: a point
-    whose server did not speculate as its config asked is void.
-    """
-    slo = {w.name: w.slo.limits() if w.slo else None for w in scenario.workloads}
-    loads = sorted(rows, key=lambda row: (row["began_at"], row["point_id"]))
-    asks = speculation_asks(scenario, configs, _drafted(loads))
-    points = []
-    for load in loads:
-        if counted.get(load["point_id"]) != load["attempt"]:
-            continue
-        try:
-            table = dataset.read_point(paths, load["point_id"], load["attempt"], _READ)
-        except (OSError, pa.ArrowInvalid):
-            continue  # gone or damaged: `missing_points` has it
-        level = LoadLevel(load["level_kind"], load["level"])
-        client = ClientReport(**json.loads(load["client_json"]))
-        limits = slo.get(load["workload"])
-        metrics = summarise(
-            columns_of(table),
-            level=level,
-            client=client,
-            request_limits=limits,
-            speculation=asks.get((load["config_id"], load["workload"])),
-        )
-        points.append(MeasuredPoint(load, level, metrics))
-    return points
+    paths: RunPaths
+    point_id: str
+    attempt: int
+    level: LoadLevel
+    client_json: str
+    request_limits: Mapping[str, float] | None
+    speculation: SpeculationAsk | None
 
 
-def _drafted(loads: list[dict[str, Any]]) -> dict[str, float]:
-    """Tokens that each config's servers drafted, where they count them."""
-    drafted: dict[str, float] = {}
-    for load in loads:
-        tokens = json.loads(load["client_json"]).get("drafted_tokens_delta") or 0.0
-        drafted[load["config_id"]] = drafted.get(load["config_id"], 0.0) + tokens
-    return drafted
+def summarised(task: PointTask) -> bytes | None:
+    """The metrics as JSON, which `measured_point` reads; None if the rows are gone or damaged."""
+    try:
+        table = dataset.read_point(task.paths, task.point_id, task.attempt, _READ)
+    except (OSError, pa.ArrowInvalid):
+        return None
+    metrics = summarise(
+        columns_of(table),
+        level=task.level,
+        client=ClientReport(**json.loads(task.client_json)),
+        request_limits=task.request_limits,
+        speculation=task.speculation,
+    )
+    return metrics_json(metrics)
+
+
+def metrics_json(metrics: PointMetrics) -> bytes:
+    """Every value exactly, also one that is no number; `metrics_of_json` gives the same metrics again."""
+    return json.dumps(asdict(metrics), separators=(",", ":"), default=_number).encode()
+
+
+def _number(value: Any) -> Any:
+    return value.item()  # numpy's integers
+
+
+def metrics_of_json(told: bytes) -> PointMetrics:
+    metrics: PointMetrics = _reader().validate_json(told)
+    return metrics
+
+
+@cache
+def _reader() -> TypeAdapter[PointMetrics]:
+    return TypeAdapter(PointMetrics)
+
+
+def measured_point(load: dict[str, Any], told: bytes) -> MeasuredPoint:
+    """From a row of `loads` and what `summarised` told of its requests."""
+    return MeasuredPoint(load, LoadLevel(load["level_kind"], load["level"]), metrics_of_json(told))
 
 
 def missing_points(counted: Mapping[str, int], points: list[MeasuredPoint]) -> list[str]:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from actors.diagnosis.advice import advice
-from orchestrator import dataset
 from orchestrator.aim import PointValue
 from orchestrator.config_label import run_labels
 from orchestrator.errors import BadInput
@@ -17,13 +16,14 @@ from orchestrator.host_event import host_notes
 from orchestrator.journal import read_events, replay
 from orchestrator.outcome import Diagnosis, Label, Phase
 from orchestrator.paths import RunPaths, write_whole
-from orchestrator.point_table import MeasuredPoint, measured_points, missing_points, store_points
+from orchestrator.point_table import MeasuredPoint, missing_points
 from orchestrator.ranking import Ranking, rank
 from orchestrator.resolved_settings import SettingChange
 from orchestrator.run_configs import RunConfig, run_configs, same_servers
 from orchestrator.run_directory import read_manifest
 from orchestrator.run_notes import damage, open_notes, refused_slots, run_notes
 from orchestrator.run_repairs import RunRepairs, Story, changes_json
+from orchestrator.run_rows import RunRows
 from orchestrator.scenario import Scenario
 from orchestrator.trial import Repaired
 
@@ -143,28 +143,28 @@ class RunRanking:
         }
 
 
-def rank_run(root: Path) -> RunRanking:
-    """Compute everything anew from the raw tables of a run, and store `points` and `ranking.json`.
+def rank_run(root: Path, *, anew: bool = False) -> RunRanking:
+    """Compute everything from the raw tables of a run, and store `points` and `ranking.json`.
 
-    A run on hosts of several classes is ranked once for each.
+    What an earlier ranking computed from the same files is used, unless it is to be done `anew`. A run on hosts of
+    several classes is ranked once for each.
     """
     manifest = read_manifest(root)
     scenario = Scenario.model_validate(manifest["scenario"])
     paths = RunPaths(root)
-    trials = sorted(dataset.read_rows(paths, "trials"), key=lambda t: (t["repeat"], t["began_at"]))
-    loads = dataset.read_rows(paths, "loads")
     state = replay(read_events(paths.journal))
     classes = manifest.get("host_classes", ())
     parts, points = [], []
-    for host_class in classes if len(classes) > 1 else ("",):
-        own = [t for t in trials if not host_class or t.get("host_class") == host_class]
-        configs = run_configs(scenario, own)
-        rows = (row for row in loads if not host_class or row.get("host_class") == host_class)
-        found = measured_points(paths, scenario, configs, rows, state.done_points)
-        repairs = RunRepairs(scenario, [e for e in state.ends if e.get("host_class", "") == host_class])
-        parts.append(_assemble(paths.root.resolve().name, scenario, (own, configs, found), repairs, host_class))
-        points += found
-    store_points(paths, points)
+    with RunRows(paths, anew=anew) as read:
+        trials, loads = read.trials(), read.loads()
+        for host_class in classes if len(classes) > 1 else ("",):
+            own = [t for t in trials if not host_class or t.get("host_class") == host_class]
+            configs = run_configs(scenario, own)
+            rows = (row for row in loads if not host_class or row.get("host_class") == host_class)
+            found = read.points(scenario, configs, rows, state.done_points)
+            repairs = RunRepairs(scenario, [e for e in state.ends if e.get("host_class", "") == host_class])
+            parts.append(_assemble(paths.root.resolve().name, scenario, (own, configs, found), repairs, host_class))
+            points += found
     notes = (*damage(missing_points(state.done_points, points)), *host_notes(state.of_hosts))
     first = parts[0]
     result = replace(first, notes=(*notes, *first.notes)) if len(parts) == 1 else _together(parts, notes)

@@ -1,0 +1,152 @@
+"""The rows of a run as ranking takes them: computed from the raw tables, or kept from the last time where the files are
+the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+import orjson
+import pyarrow as pa
+
+from orchestrator import dataset
+from orchestrator.compute_pool import ComputePool
+from orchestrator.derived_rows import DerivedRows, file_marks
+from orchestrator.paths import RunPaths
+from orchestrator.point_table import MeasuredPoint, PointTask, measured_point, store_points, summarised
+from orchestrator.run_configs import RunConfig, speculation_asks
+from orchestrator.scenario import Scenario
+from orchestrator.server_account import ServerAccount
+from orchestrator.trial import LoadLevel
+
+Kept = dict[str, tuple[str, bytes]]
+
+
+class RunRows:
+    """Reads one run. What it computed is kept when it is left without an error; `anew` forgets what was kept before.
+
+    Rows whose files are damaged or gone are left out: who needs them says so.
+    """
+
+    def __init__(self, paths: RunPaths, *, anew: bool = False, pool: ComputePool | None = None) -> None:
+        self._paths = paths
+        self._pool = pool or ComputePool()
+        names = ("trials", "loads", "points")
+        self._derived = {name: DerivedRows(paths.derived(name), anew=anew) for name in names}
+        self._rows: dict[str, Kept] = {name: {} for name in names}
+        self._seen: dict[str, dict[str, str]] = {}
+        self._points: list[MeasuredPoint] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._pool.__exit__(kind, error, at)
+        if kind is None:
+            if self._derived["points"].differs(self._rows["points"]) or not self._paths.points.exists():
+                store_points(self._paths, self._points)
+            for name, derived in self._derived.items():
+                derived.store(self._rows[name])
+
+    def trials(self) -> list[dict[str, Any]]:
+        """The rows of `trials`, by repeat and time; `account` has what `resolved_json` comes to, None without one."""
+        rows = [row for told in self._table("trials", _digested_trials).values() for row in orjson.loads(told)]
+        for row in rows:
+            row["account"] = None if row["account"] is None else ServerAccount.of_json(row["account"])
+        return sorted(rows, key=lambda t: (t["repeat"], t["began_at"]))
+
+    def loads(self) -> list[dict[str, Any]]:
+        """The rows of `loads`, in the order of measuring."""
+        rows = [row for told in self._table("loads", _loads).values() for row in json.loads(told)]
+        return sorted(rows, key=lambda row: (row["began_at"], row["point_id"]))
+
+    def points(
+        self,
+        scenario: Scenario,
+        configs: Mapping[str, RunConfig],
+        loads: Iterable[dict[str, Any]],
+        counted: Mapping[str, int],
+    ) -> list[MeasuredPoint]:
+        """The points of these rows of `loads` that count and whose files are whole, in the same order.
+
+        `counted` has the attempt that counts by point id (`RunState.done_points`). `configs` are those of the run: a
+        point whose server did not speculate as its config asked is void.
+        """
+        loads = list(loads)
+        slo = {w.name: w.slo.limits() if w.slo else None for w in scenario.workloads}
+        asks = speculation_asks(scenario, configs, _drafted(loads))
+        of_loads, of_requests = self._marks("loads"), self._marks("requests")
+        wanted, tasks, keys = [], {}, {}
+        for load in loads:
+            name = dataset.part_name(load["point_id"], load["attempt"])
+            if counted.get(load["point_id"]) != load["attempt"] or name not in of_requests:
+                continue
+            ask = asks.get((load["config_id"], load["workload"]))
+            level = LoadLevel(load["level_kind"], load["level"])
+            limits = slo.get(load["workload"])
+            wanted.append((name, load))
+            tasks[name] = PointTask(
+                self._paths, load["point_id"], load["attempt"], level, load["client_json"], limits, ask
+            )
+            keys[name] = f"{of_loads[name]} {of_requests[name]} {limits} {ask!r}"
+        told = self._computed("points", keys, tasks, summarised)
+        points = [measured_point(load, told[name]) for name, load in wanted if name in told]
+        self._points += points
+        return points
+
+    def _marks(self, table: str) -> dict[str, str]:
+        """Of the files as they were when the table was first asked for."""
+        if table not in self._seen:
+            self._seen[table] = file_marks(self._paths.table(table))
+        return self._seen[table]
+
+    def _table(self, name: str, read: Callable[[str], bytes | None]) -> dict[str, bytes]:
+        folder = self._paths.table(name)
+        marks = self._marks(name)
+        return self._computed(name, marks, {stem: str(folder / f"{stem}.parquet") for stem in marks}, read)
+
+    def _computed(
+        self, table: str, keys: Mapping[str, str], tasks: Mapping[str, Any], compute: Callable[[Any], bytes | None]
+    ) -> dict[str, bytes]:
+        """By name what `compute` makes of each task, or what is kept for its key; without those it makes nothing of."""
+        found = {name: kept for name, key in keys.items() if (kept := self._derived[table].get(name, key)) is not None}
+        missing = [name for name in keys if name not in found]
+        fresh = self._pool.map(compute, [tasks[name] for name in missing])
+        found |= {name: value for name, value in zip(missing, fresh, strict=True) if value is not None}
+        self._rows[table] |= {name: (keys[name], value) for name, value in found.items()}
+        return {name: found[name] for name in keys if name in found}
+
+
+def _loads(file: str) -> bytes | None:
+    return _rows_json(file, lambda row: row)
+
+
+def _digested_trials(file: str) -> bytes | None:
+    return _rows_json(file, _digested)
+
+
+def _digested(row: dict[str, Any]) -> dict[str, Any]:
+    resolved = row.pop("resolved_json")
+    asked = json.loads(row["settings_json"])
+    return row | {"account": ServerAccount.of(asked, json.loads(resolved)).as_json() if resolved else None}
+
+
+def _rows_json(file: str, change: Callable[[dict[str, Any]], dict[str, Any]]) -> bytes | None:
+    """None for a damaged file."""
+    try:
+        rows = dataset.read_file(file).to_pylist()
+    except (OSError, pa.ArrowInvalid):
+        return None
+    return json.dumps([change(row) for row in rows], separators=(",", ":")).encode()
+
+
+def _drafted(loads: list[dict[str, Any]]) -> dict[str, float]:
+    """Tokens that each config's servers drafted, where they count them."""
+    drafted: dict[str, float] = {}
+    for load in loads:
+        tokens = json.loads(load["client_json"]).get("drafted_tokens_delta") or 0.0
+        drafted[load["config_id"]] = drafted.get(load["config_id"], 0.0) + tokens
+    return drafted
