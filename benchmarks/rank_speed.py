@@ -45,8 +45,9 @@ began = time.perf_counter()
 from orchestrator.run_ranking import rank_run
 ranked = rank_run(Path(sys.argv[1]), **json.loads(sys.argv[2]))
 taken = time.perf_counter() - began
-own, child = (resource.getrusage(who).ru_maxrss / 1024 for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-print(json.dumps([taken, own, child, len(ranked.rankings[0].rows)]))
+used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+cpu = sum(u.ru_utime + u.ru_stime for u in used)
+print(json.dumps([taken, cpu, *(u.ru_maxrss / 1024 for u in used), len(ranked.rankings[0].rows)]))
 """
 
 
@@ -101,13 +102,11 @@ def ranked(root: Path, what: str, **options: object) -> None:
         [sys.executable, "-c", _RANK, str(root.absolute()), json.dumps(options)],
         capture_output=True, text=True, check=True, cwd=Path(__file__).parents[1],
     )  # fmt: skip
-    taken_s, own_mib, child_mib, rows = json.loads(found.stdout)
+    taken_s, cpu_s, own_mib, child_mib, rows = json.loads(found.stdout)
     aim_s = AIMS_S.get(what)
-    aim = "" if aim_s is None else f" (aims {aim_s:.0f} s and {AIM_MIB:.0f} MiB)"
-    say(
-        f"rank {what:9s}: {taken_s:6.1f} s, RSS {own_mib:.0f} MiB at most, {child_mib:.0f} of its largest child, "
-        f"{rows} rows{aim}"
-    )
+    aim = "" if aim_s is None else f"; aims {aim_s:.0f} s and {AIM_MIB:.0f} MiB"
+    say(f"rank {what}: {taken_s:.1f} s, {cpu_s:.1f} s of CPU, {rows} rows{aim}")
+    say(f"  RSS {own_mib:.0f} MiB at most, {child_mib:.0f} of its largest child")
 
 
 def main() -> None:

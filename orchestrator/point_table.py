@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from pydantic import TypeAdapter
+from pydantic_core import to_json
 
 from orchestrator import dataset
 from orchestrator.aim import PointValue
@@ -90,7 +91,7 @@ def summarised(task: PointTask) -> bytes | None:
 
 def metrics_json(metrics: PointMetrics) -> bytes:
     """Every value exactly, also one that is no number; `metrics_of_json` gives the same metrics again."""
-    return json.dumps(asdict(metrics), separators=(",", ":"), default=_number).encode()
+    return to_json(metrics, inf_nan_mode="constants", fallback=_number)
 
 
 def _number(value: Any) -> Any:
@@ -158,7 +159,7 @@ class _Texts:
 
 
 def _numbers(column: Any) -> Any:
-    return column.cast("float64").to_numpy()
+    return column.to_numpy().astype("float64", copy=False)
 
 
 def _coded(column: Any) -> tuple[Any, list[str]]:

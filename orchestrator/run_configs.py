@@ -19,6 +19,9 @@ from orchestrator.trial import EngineConfig
 # Whose settings say whether they speculate; of an attached server nothing was asked.
 _STARTED = frozenset({"sglang", "emulator", "command"})
 
+# Config id -> (settings, environment).
+Asked = Mapping[str, tuple[dict[str, Any], Mapping[str, str]]]
+
 
 @dataclass(frozen=True, slots=True)
 class RunConfig:
@@ -43,21 +46,24 @@ class RunConfig:
         return frozenset(identity for identity in found if identity is not None)
 
 
-def run_configs(scenario: Scenario, trials: list[dict[str, Any]]) -> dict[str, RunConfig]:
-    """Every config of a run by id, in the scenario's order; `trials` are the rows that `RunRows.trials` gives."""
-    asked = _asked(scenario)
+def run_configs(asked: Asked, trials: list[dict[str, Any]], env: Mapping[str, str]) -> dict[str, RunConfig]:
+    """Every config of a run by id, in the scenario's order.
+
+    `asked` are its `asked_configs`, `trials` the rows that `RunRows.trials` gives, `env` is the scenario's for all.
+    """
+    asked = dict(asked)
     own: dict[str, list[dict[str, Any]]] = {}
     for trial in trials:
         own.setdefault(trial["config_id"], []).append(trial)
         if trial["config_id"] not in asked:
-            _, env = asked.get(_repaired_from(trial), ({}, scenario.engine.env))
-            asked[trial["config_id"]] = (json.loads(trial["settings_json"]), env)
+            _, own_env = asked.get(_repaired_from(trial), ({}, env))
+            asked[trial["config_id"]] = (json.loads(trial["settings_json"]), own_env)
     found = {}
-    for config_id, (settings, env) in asked.items():
+    for config_id, (settings, own_env) in asked.items():
         starts = own.get(config_id, [])
         accounts = tuple(t["account"] for t in starts if t["account"] is not None)
         version = next((t["engine_version"] for t in starts if t["engine_version"]), None)
-        found[config_id] = RunConfig(config_id, settings, env, accounts, version)
+        found[config_id] = RunConfig(config_id, settings, own_env, accounts, version)
     return found
 
 
@@ -66,8 +72,8 @@ def _repaired_from(trial: Mapping[str, Any]) -> str:
     return str(json.loads(trial.get("repair_json") or "{}").get("asked_config", ""))
 
 
-def _asked(scenario: Scenario) -> dict[str, tuple[dict[str, Any], Mapping[str, str]]]:
-    """By the scenario: a driver that was killed may have measured a config without ending its trial."""
+def asked_configs(scenario: Scenario) -> Asked:
+    """Of the sweep, in its order: a driver that was killed may have measured a config without ending its trial."""
     try:
         configs: list[EngineConfig] = list(expand(scenario))
     except SettingsFault:  # a run of an earlier release, which refused less

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+import orjson
 
 from actors.diagnosis.advice import advice
 from orchestrator.aim import PointValue
@@ -152,14 +153,14 @@ def rank_run(root: Path, *, anew: bool = False) -> RunRanking:
     manifest = read_manifest(root)
     scenario = Scenario.model_validate(manifest["scenario"])
     paths = RunPaths(root)
-    state = replay(read_events(paths.journal))
+    state = replay(read_events(paths.journal, without="server_ready"))  # each is 36 kB, and in `trials`
     classes = manifest.get("host_classes", ())
     parts, points = [], []
     with RunRows(paths, anew=anew) as read:
         trials, loads = read.trials(), read.loads()
         for host_class in classes if len(classes) > 1 else ("",):
             own = [t for t in trials if not host_class or t.get("host_class") == host_class]
-            configs = run_configs(scenario, own)
+            configs = run_configs(read.asked_configs(scenario), own, scenario.engine.env)
             rows = (row for row in loads if not host_class or row.get("host_class") == host_class)
             found = read.points(scenario, configs, rows, state.done_points)
             repairs = RunRepairs(scenario, [e for e in state.ends if e.get("host_class", "") == host_class])
@@ -168,7 +169,8 @@ def rank_run(root: Path, *, anew: bool = False) -> RunRanking:
     notes = (*damage(missing_points(state.done_points, points)), *host_notes(state.of_hosts))
     first = parts[0]
     result = replace(first, notes=(*notes, *first.notes)) if len(parts) == 1 else _together(parts, notes)
-    write_whole(paths.ranking, json.dumps(result.as_json(), indent=1).encode() + b"\n")
+    told = orjson.dumps(result.as_json(), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    write_whole(paths.ranking, told)
     return result
 
 

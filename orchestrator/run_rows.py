@@ -9,18 +9,18 @@ from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
-import orjson
 import pyarrow as pa
+from pydantic_core import from_json, to_json
 
 from orchestrator import dataset
 from orchestrator.compute_pool import ComputePool
 from orchestrator.derived_rows import DerivedRows, file_marks
 from orchestrator.paths import RunPaths
 from orchestrator.point_table import MeasuredPoint, PointTask, measured_point, store_points, summarised
-from orchestrator.run_configs import RunConfig, speculation_asks
+from orchestrator.run_configs import Asked, RunConfig, asked_configs, speculation_asks
 from orchestrator.scenario import Scenario
 from orchestrator.server_account import ServerAccount
-from orchestrator.trial import LoadLevel
+from orchestrator.trial import LoadLevel, content_hash
 
 Kept = dict[str, tuple[str, bytes]]
 
@@ -34,7 +34,7 @@ class RunRows:
     def __init__(self, paths: RunPaths, *, anew: bool = False, pool: ComputePool | None = None) -> None:
         self._paths = paths
         self._pool = pool or ComputePool()
-        names = ("trials", "loads", "points")
+        names = ("configs", "trials", "loads", "points")
         self._derived = {name: DerivedRows(paths.derived(name), anew=anew) for name in names}
         self._rows: dict[str, Kept] = {name: {} for name in names}
         self._seen: dict[str, dict[str, str]] = {}
@@ -51,16 +51,22 @@ class RunRows:
             for name, derived in self._derived.items():
                 derived.store(self._rows[name])
 
+    def asked_configs(self, scenario: Scenario) -> Asked:
+        """`run_configs.asked_configs`: of ten thousand configs it takes seconds to check each again."""
+        key = content_hash(scenario.model_dump(mode="json"), 64)
+        told = self._computed("configs", {"asked": key}, {"asked": scenario}, _asked_json)
+        return {config_id: (settings, env) for config_id, settings, env in from_json(told["asked"])}
+
     def trials(self) -> list[dict[str, Any]]:
         """The rows of `trials`, by repeat and time; `account` has what `resolved_json` comes to, None without one."""
-        rows = [row for told in self._table("trials", _digested_trials).values() for row in orjson.loads(told)]
+        rows = [row for told in self._table("trials", _digested_trials).values() for row in from_json(told)]
         for row in rows:
             row["account"] = None if row["account"] is None else ServerAccount.of_json(row["account"])
         return sorted(rows, key=lambda t: (t["repeat"], t["began_at"]))
 
     def loads(self) -> list[dict[str, Any]]:
         """The rows of `loads`, in the order of measuring."""
-        rows = [row for told in self._table("loads", _loads).values() for row in json.loads(told)]
+        rows = [row for told in self._table("loads", _loads).values() for row in from_json(told)]
         return sorted(rows, key=lambda row: (row["began_at"], row["point_id"]))
 
     def points(
@@ -120,6 +126,10 @@ class RunRows:
         return {name: found[name] for name in keys if name in found}
 
 
+def _asked_json(scenario: Scenario) -> bytes:
+    return to_json([(config_id, *told) for config_id, told in asked_configs(scenario).items()])
+
+
 def _loads(file: str) -> bytes | None:
     return _rows_json(file, lambda row: row)
 
@@ -131,7 +141,7 @@ def _digested_trials(file: str) -> bytes | None:
 def _digested(row: dict[str, Any]) -> dict[str, Any]:
     resolved = row.pop("resolved_json")
     asked = json.loads(row["settings_json"])
-    return row | {"account": ServerAccount.of(asked, json.loads(resolved)).as_json() if resolved else None}
+    return row | {"account": ServerAccount.of(asked, from_json(resolved)) if resolved else None}
 
 
 def _rows_json(file: str, change: Callable[[dict[str, Any]], dict[str, Any]]) -> bytes | None:
@@ -140,13 +150,13 @@ def _rows_json(file: str, change: Callable[[dict[str, Any]], dict[str, Any]]) ->
         rows = dataset.read_file(file).to_pylist()
     except (OSError, pa.ArrowInvalid):
         return None
-    return json.dumps([change(row) for row in rows], separators=(",", ":")).encode()
+    return to_json([change(row) for row in rows], inf_nan_mode="constants")
 
 
 def _drafted(loads: list[dict[str, Any]]) -> dict[str, float]:
     """Tokens that each config's servers drafted, where they count them."""
     drafted: dict[str, float] = {}
     for load in loads:
-        tokens = json.loads(load["client_json"]).get("drafted_tokens_delta") or 0.0
+        tokens = from_json(load["client_json"]).get("drafted_tokens_delta") or 0.0
         drafted[load["config_id"]] = drafted.get(load["config_id"], 0.0) + tokens
     return drafted

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Self
 
 from orchestrator.resolved_settings import (
@@ -43,10 +43,7 @@ class ServerAccount:
             running_requests=effective_running_requests(resolved),
         )
 
-    def as_json(self) -> dict[str, Any]:
-        """`of_json` reads it."""
-        return asdict(self)
-
     @classmethod
     def of_json(cls, told: Mapping[str, Any]) -> Self:
+        """From its fields as JSON has them."""
         return cls(**{**told, "changes": tuple(SettingChange(**change) for change in told["changes"])})

@@ -136,7 +136,7 @@ def test_a_run_whose_derived_rows_are_gone_or_damaged_is_ranked_the_same(root: P
     rank_run(root)
 
     assert (root / "ranking.json").read_bytes() == first
-    assert sorted(file.stem for file in (root / "derived").iterdir()) == ["loads", "points", "trials"]
+    assert sorted(file.stem for file in (root / "derived").iterdir()) == ["configs", "loads", "points", "trials"]
 
 
 def test_a_deleted_table_of_points_comes_back_though_nothing_is_computed(root: Path, computed: list[str]) -> None:
