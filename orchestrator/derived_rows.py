@@ -18,6 +18,8 @@ import pyarrow.parquet as pq
 
 from orchestrator.paths import whole_file
 
+# Name -> (key, value), None for a value that is kept.
+Fresh = Mapping[str, tuple[str, bytes | None]]
 _FORMULAS = b"specsweep_formulas"
 _SCHEMA = pa.schema([("name", pa.string()), ("key", pa.string()), ("value", pa.large_binary())])
 
@@ -65,15 +67,16 @@ class DerivedRows:
         value: bytes = self._table.column("value")[row].as_py()
         return value
 
-    def differs(self, rows: Mapping[str, tuple[str, bytes]]) -> bool:
-        """Whether these (name -> key, value) are not just what is kept."""
+    def differs(self, rows: Fresh) -> bool:
+        """Whether these are not just what is kept."""
         return {name: key for name, (key, _) in rows.items()} != {name: key for name, (key, _) in self._kept.items()}
 
-    def store(self, rows: Mapping[str, tuple[str, bytes]]) -> None:
-        """Keep these and no others."""
+    def store(self, rows: Fresh) -> None:
+        """Keep these and no others; what is kept already needs no value."""
         if not self.differs(rows):
             return
-        columns = [list(rows), [key for key, _ in rows.values()], [value for _, value in rows.values()]]
+        values = [self.get(name, key) if value is None else value for name, (key, value) in rows.items()]
+        columns = [list(rows), [key for key, _ in rows.values()], values]
         table = pa.table(columns, schema=_SCHEMA.with_metadata({_FORMULAS: formulas().encode()}))
         with whole_file(self._file) as handle:
             pq.write_table(table, handle, compression="zstd", use_dictionary=False, write_statistics=False)

@@ -22,7 +22,7 @@ from orchestrator.scenario import Scenario
 from orchestrator.server_account import ServerAccount
 from orchestrator.trial import LoadLevel, content_hash
 
-Kept = dict[str, tuple[str, bytes]]
+Kept = dict[str, tuple[str, bytes | None]]
 
 
 class RunRows:
@@ -122,8 +122,10 @@ class RunRows:
         missing = [name for name in keys if name not in found]
         fresh = self._pool.map(compute, [tasks[name] for name in missing])
         found |= {name: value for name, value in zip(missing, fresh, strict=True) if value is not None}
-        self._rows[table] |= {name: (keys[name], value) for name, value in found.items()}
-        return {name: found[name] for name in keys if name in found}
+        own = set(missing)
+        rows = {name: found[name] for name in keys if name in found}
+        self._rows[table] |= {name: (keys[name], value if name in own else None) for name, value in rows.items()}
+        return rows
 
 
 def _asked_json(scenario: Scenario) -> bytes:
