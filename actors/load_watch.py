@@ -81,6 +81,7 @@ class OwnSpeed:
 
     def __init__(self) -> None:
         self._began_s = self._began_cpu_s = 0.0
+        self.began_unix_s: float | None = None
         self._running = False
         self._lags_s = array("d")
         self._lateness_s = array("d")
@@ -95,6 +96,7 @@ class OwnSpeed:
 
     def begin(self) -> None:
         self._began_s, self._began_cpu_s = time.monotonic(), time.process_time()
+        self.began_unix_s = time.time()
         self._running = True
 
     def end(self) -> None:

@@ -112,6 +112,7 @@ class PointLoad:
             notes=self._source.notes,
             gc_pause_max_ms=self._speed.gc_pause_max_ms,
             backlog_p99_kib=self._speed.backlog_p99_kib,
+            began_unix_s=self._speed.began_unix_s,
         )
 
     @property

@@ -10,6 +10,7 @@ from pathlib import Path
 from zlib import crc32
 
 from actors.container import container_runtime
+from actors.gpu_energy import SlotPower
 from actors.launch import free_port, shown_command
 from actors.process_identity import ticks_now
 from actors.run_lease import LeaseHolder, scratch_dir
@@ -48,6 +49,7 @@ class SlotHost:
         self._lease: asyncio.Task[None] | None = None
         self._claim = LeaseHolder(run_id, f"slot-{number}")
         self._gpus: SlotGpus | None = None
+        self._power: SlotPower | None = None
         self._began_ticks = 0
         # Why this slot takes no more servers; its GPUs are not given back.
         self._refused: str | None = None
@@ -109,6 +111,9 @@ class SlotHost:
             self._server = None if self._server is server else self._server
             yield ServerDied(spec.trial_id, refused, (), 0.0)
             return
+        if self._gpus.watched:
+            self._power = SlotPower(self._gpu_ids)
+            self._power.begin()
         async for event in server.start(spec, gpu_ids=self._gpu_ids, host=self._address, port=port, log_path=log):
             if isinstance(event, ServerDied) and _is_refusal(event.diagnosis):
                 self._refused = event.diagnosis.evidence
@@ -117,6 +122,10 @@ class SlotHost:
     async def died(self, load: LoadSeen = NOTHING_SEEN) -> ServerDied | None:
         """Whether the server that was ready has ended since, or hangs, and why."""
         return await self._server.died(load) if self._server is not None else None
+
+    async def gpu_power_w(self, began_unix_s: float, ended_unix_s: float) -> float | None:
+        """Mean power of the slot's GPUs between two times at which a server ran; None where it is not known."""
+        return await self._power.mean_w(began_unix_s, ended_unix_s) if self._power is not None else None
 
     async def stop(self, grace_s: float) -> dict[str, object]:
         """End the server and all it started; keeps its log for `server_log`. Without one, what was told of the last.
@@ -131,7 +140,9 @@ class SlotHost:
             return self._stopped
 
     async def _end(self, server: Server, grace_s: float) -> dict[str, object]:
-        gpus = self._gpus
+        gpus, power, self._power = self._gpus, self._power, None
+        if power is not None:
+            power.end()
         before = await gpus.used_gib() if gpus else {}
         late = await gpus.newcomers(self._began_ticks) if gpus and server.is_ready else ()
         report = await server.stop(grace_s)

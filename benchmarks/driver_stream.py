@@ -24,6 +24,7 @@ import zstandard
 from benchmarks.simulated_slot import point_batch
 from benchmarks.simulated_sweep import cpu_seconds, rss_mib, slots_on_hosts, swept_scenario
 from orchestrator import dataset
+from orchestrator.happening import BatchArrived, Happening
 from orchestrator.paths import RunPaths
 from orchestrator.planner import make_plan
 from orchestrator.run_directory import RunDirectory
@@ -33,7 +34,6 @@ from orchestrator.slot_port import SlotFacts, StopFacts
 from orchestrator.sweep import Sweep
 from orchestrator.trial import ClientReport, Point
 from orchestrator.trial_launch import launch_spec
-from orchestrator.trial_run import BatchArrived, Happening
 
 
 @dataclass(frozen=True, slots=True)

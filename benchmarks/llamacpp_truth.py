@@ -32,7 +32,7 @@ import aiohttp
 
 from actors.prompt_text import text_of
 from orchestrator.command_template import render
-from orchestrator.run_directory import read_manifest
+from orchestrator.run_manifest import read_manifest
 from orchestrator.scenario import Scenario, Workload
 from orchestrator.scenario_file import load_scenario
 from orchestrator.scenario_objective import Objective

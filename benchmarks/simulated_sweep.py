@@ -24,6 +24,7 @@ from benchmarks.simulated_slot import SimulatedSlot, Traffic, TrialTimes
 from benchmarks.virtual_clock import VirtualClock
 from orchestrator import sweep as sweep_module
 from orchestrator import trial_queue
+from orchestrator.happening import Happening, SlotEnded
 from orchestrator.planner import Plan
 from orchestrator.progress import Progress
 from orchestrator.run_directory import RunDirectory
@@ -35,7 +36,6 @@ from orchestrator.start_memory import StartMemory
 from orchestrator.sweep import Sweep, SweepResult, Watcher
 from orchestrator.trial import Trial
 from orchestrator.trial_launch import launch_spec
-from orchestrator.trial_run import Happening, SlotEnded
 from orchestrator.yaml_tree import YamlTree
 
 _SAMPLE_EVERY = 500

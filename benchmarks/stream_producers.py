@@ -32,6 +32,7 @@ from actors.load_host import spool_file
 from actors.record_batch import FLUSH_ROWS, FLUSH_S, RecordStream, batch_of
 from benchmarks.simulated_sweep import cpu_seconds, swept_scenario
 from orchestrator import dataset
+from orchestrator.happening import BatchArrived, Happening
 from orchestrator.planner import make_plan
 from orchestrator.ray_connection import Connection, connect
 from orchestrator.ray_slot import RaySlot
@@ -42,7 +43,6 @@ from orchestrator.slot_port import SlotFacts, StopFacts
 from orchestrator.sweep import Sweep
 from orchestrator.trial import ClientReport, Point, Shard
 from orchestrator.trial_launch import launch_spec
-from orchestrator.trial_run import BatchArrived, Happening
 
 CHUNKS = 8
 # Flat out: so many batches may wait in the actor, so that the figure is of the way and not of a growing heap.

@@ -18,7 +18,7 @@ from orchestrator.eviction_command import evict_strangers, sentence
 from orchestrator.host_match import GpuPlace
 from orchestrator.paths import RunPaths
 from orchestrator.ray_connection import Connection, connect, resolve_address
-from orchestrator.run_directory import read_manifest
+from orchestrator.run_manifest import read_manifest
 
 
 @dataclass(frozen=True)

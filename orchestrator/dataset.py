@@ -164,6 +164,24 @@ def has_load(paths: RunPaths, point_id: str, attempt: int) -> bool:
     return (paths.table("loads") / f"{part_name(point_id, attempt)}.parquet").exists()
 
 
+def read_load(paths: RunPaths, point_id: str, attempt: int) -> dict[str, Any] | None:
+    """The `loads` row of one measurement of one point; None if there is none, or it cannot be read."""
+    return _row(paths.table("loads") / f"{part_name(point_id, attempt)}.parquet")
+
+
+def read_trial(paths: RunPaths, trial_id: str, attempt: int) -> dict[str, Any] | None:
+    """The `trials` row of one server start; None if there is none, or it cannot be read."""
+    return _row(paths.table("trials") / f"{part_name(trial_id, attempt)}.parquet")
+
+
+def _row(file: Path) -> dict[str, Any] | None:
+    try:
+        (row,) = read_file(file).to_pylist()
+    except (OSError, pa.ArrowInvalid):
+        return None
+    return dict(row)
+
+
 def is_whole(paths: RunPaths, point_id: str, attempt: int) -> bool:
     """Whether both files of a measured point are there and can be read."""
     name = f"{part_name(point_id, attempt)}.parquet"

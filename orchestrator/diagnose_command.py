@@ -16,7 +16,7 @@ from orchestrator.journal import read_events
 from orchestrator.log_diagnosis import LogVerdict, diagnose_log, first_cause
 from orchestrator.outcome import INFEASIBLE, Confidence, Diagnosis, Label, Phase
 from orchestrator.paths import RunPaths
-from orchestrator.run_directory import read_manifest
+from orchestrator.run_manifest import read_manifest
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.failed_start import FailedStart
+from orchestrator.happening import Happening, TrialBegan, TrialEnded
 from orchestrator.hopeless import hopeless, predicted_failure
 from orchestrator.memory_forecast import Forecast, NoForecast, scenario_forecast
 from orchestrator.outcome import Diagnosis, Failed, Infeasible, Measured
@@ -15,7 +16,6 @@ from orchestrator.server_start import ServerReady
 from orchestrator.slot_port import SlotFacts
 from orchestrator.start_history import PastStart
 from orchestrator.trial import Trial
-from orchestrator.trial_run import Happening, TrialBegan, TrialEnded
 
 
 @dataclass(frozen=True)

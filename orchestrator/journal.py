@@ -13,6 +13,7 @@ from typing import IO, Any
 import orjson
 
 from orchestrator.host_event import HostChange
+from orchestrator.search_state import OF_SEARCH, SearchState, probed_mark
 
 _OF_HOSTS = frozenset(HostChange)
 
@@ -123,6 +124,7 @@ class RunState:
     begun: dict[str, BegunTrial] = field(default_factory=dict)  # trial id -> its last start
     ends: list[dict[str, Any]] = field(default_factory=list)  # every end of a trial, oldest first
     of_hosts: list[dict[str, Any]] = field(default_factory=list)  # what became of hosts, oldest first
+    of_search: SearchState = field(default_factory=SearchState)
     ended: bool = False
 
     def torn_trials(self) -> dict[str, BegunTrial]:
@@ -135,30 +137,39 @@ def replay(events: Iterator[dict[str, Any]]) -> RunState:
     state = RunState()
     for event in events:
         kind = event.get("event")
-        if kind == "trial_started":
+        if kind in OF_SEARCH:
+            state.of_search.saw(event)
+        elif kind in _OF_HOSTS:
+            state.of_hosts.append(event)
+        else:
+            _fold(state, kind, event)
+    return state
+
+
+def _fold(state: RunState, kind: Any, event: dict[str, Any]) -> None:
+    match kind:
+        case "trial_started":
             state.attempts[event["trial_id"]] = event["attempt"]
             state.begun[event["trial_id"]] = BegunTrial(event["attempt"], event.get("place", {}))
             state.ended = False
-        elif kind == "server_ready" and event["trial_id"] in state.begun:
+        case "server_ready" if event["trial_id"] in state.begun:
             state.begun[event["trial_id"]].server = event["server"]
-        elif kind == "point_done":
+        case "point_done":
             state.done_points[event["point_id"]] = event["attempt"]
-        elif kind == "point_lost":
+        case "point_lost":
             state.done_points.pop(event["point_id"], None)
-        elif kind == "trial_ended":
+        case "trial_ended":
             state.outcomes[event["trial_id"]] = event
             state.ends.append(event)
             if event["trial_id"] in state.begun:
                 state.begun[event["trial_id"]].ended = True
                 state.begun[event["trial_id"]].server = None
-        elif kind in _OF_HOSTS:
-            state.of_hosts.append(event)
-        elif kind == "run_ended":
+        case "run_ended":
             state.ended = bool(event.get("complete"))
-    return state
 
 
 def finished_work(state: RunState) -> frozenset[str]:
-    """Ids that `--resume` leaves alone: measured points, and trials whose config cannot run."""
+    """Ids that `--resume` leaves alone: points measured or spared, and trials whose config cannot run."""
     infeasible = {t for t, event in state.outcomes.items() if event.get("outcome") == "infeasible"}
-    return frozenset(state.done_points) | infeasible
+    probed = {probed_mark(t) for t, event in state.outcomes.items() if event.get("outcome") == "measured"}
+    return frozenset(state.done_points) | frozenset(state.of_search.spared) | infeasible | probed

@@ -23,7 +23,7 @@ from orchestrator.scenario import Scenario
 from orchestrator.sglang_rules import RULED_ENGINES, broken_rule
 from orchestrator.sweep_space import expand
 from orchestrator.trial import EngineConfig, Repaired, Trial, freeze_settings
-from orchestrator.workload_traffic import kinds_of, longest_request
+from orchestrator.workload_traffic import is_open_loop, kinds_of, longest_request
 
 # Tokens of a request that are neither prompt nor answer: chat templates, drafts that are verified, rounding to pages.
 RESERVED_TOKENS = 256
@@ -69,14 +69,21 @@ class Recovery:
 
 class Lineages:
     """The lineages of one run, on one class of its hosts. `past` are the ends of the trials there so far, as the
-    journal tells them, oldest first.
+    journal tells them, oldest first. `asked`: configs that a search asked for; the sweep need not name them.
     """
 
-    def __init__(self, scenario: Scenario, past: Iterable[Mapping[str, Any]] = (), host_class: str = "") -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        past: Iterable[Mapping[str, Any]] = (),
+        host_class: str = "",
+        asked: Iterable[EngineConfig] = (),
+    ) -> None:
         self._scenario = scenario
         self._host_class = host_class
         self._needs = needs_of(scenario)
         self._swept = _swept(scenario)
+        self._asked: dict[str, EngineConfig] = {config.config_id: config for config in asked}
         self._made: dict[str, EngineConfig] = {}
         self._repaired: dict[str, Repaired] = {}
         self._into: dict[str, str] = {}
@@ -94,8 +101,16 @@ class Lineages:
         """The configs of the sweep; a run in which nothing dies does without."""
         return {config.config_id: config for config in expand(self._scenario)}
 
+    def know(self, config: EngineConfig) -> None:
+        """A search asks for this config."""
+        self._asked[config.config_id] = config
+
     def _config(self, config_id: str) -> EngineConfig:
-        return self._made[config_id] if config_id in self._made else self._planned[config_id]
+        known = self._made.get(config_id) or self._asked.get(config_id)
+        return known if known is not None else self._planned[config_id]
+
+    def _is_known(self, config_id: str) -> bool:
+        return config_id in self._made or config_id in self._asked or config_id in self._planned
 
     def _replay(self, event: Mapping[str, Any]) -> None:
         config_id = event.get("config_id")
@@ -104,7 +119,7 @@ class Lineages:
         if event.get("outcome") == "infeasible" and config_id:
             self._dead.add(config_id)
         told = event.get("recovery")
-        if told is not None and (config_id in self._made or config_id in self._planned):
+        if told is not None and config_id and self._is_known(config_id):
             self._note(config_id, Recovery.of_json(told))
 
     def _note(self, config_id: str, recovery: Recovery) -> None:
@@ -127,7 +142,7 @@ class Lineages:
     def _origin(self, died_id: str, config: EngineConfig, changes: tuple[Change, ...]) -> Repaired:
         before = self._repaired.get(died_id)
         asked_id = before.asked_id if before else died_id
-        asked, now = dict(self._planned[asked_id].settings), dict(config.settings)
+        asked, now = dict(self._config(asked_id).settings), dict(config.settings)
         names = [name for name, _, _ in before.changes] if before else []
         names += [change.name for change in changes if change.name not in names]
         differing = tuple((n, asked.get(n), now.get(n)) for n in names if asked.get(n) != now.get(n))
@@ -181,9 +196,9 @@ class Lineages:
             return trial
         return trial_of(self._scenario, found.config, found.repaired, trial.repeat, self._host_class)
 
-    def repaired_trials(self) -> list[Trial]:
-        """Every trial of every repaired config of the run."""
-        repeats = range(self._scenario.measure.repeats)
+    def repaired_trials(self, repeats: Iterable[int] | None = None) -> list[Trial]:
+        """Every trial of every repaired config of the run; `repeats` are those that were asked for."""
+        repeats = range(self._scenario.measure.repeats) if repeats is None else tuple(repeats)
         made = [(self._made[c], repaired) for c, repaired in self._repaired.items()]
         return [
             trial_of(self._scenario, config, repaired, repeat, self._host_class)
@@ -229,7 +244,7 @@ class Lineages:
             failed,
             applied,
             into if applied else None,
-            applied and (into in self._planned or into in self._made),
+            applied and self._is_known(into),
         )
 
     def _siblings(self, config: EngineConfig) -> tuple[Try, ...]:
@@ -254,7 +269,7 @@ class Lineages:
 def needs_of(scenario: Scenario) -> Needs:
     """What the workloads ask of any server; prompts from a file may be of any length."""
     running = [level for workload in scenario.workloads for level in workload.concurrency]
-    running += [w.max_concurrency or OPEN_LOOP_REQUESTS for w in scenario.workloads if w.rates or w.trace]
+    running += [w.max_concurrency or OPEN_LOOP_REQUESTS for w in scenario.workloads if is_open_loop(w)]
     if any(kind.dataset.startswith("file:") for workload in scenario.workloads for kind in kinds_of(workload)):
         return Needs(max(running), None)
     longest = max(map(longest_request, scenario.workloads))

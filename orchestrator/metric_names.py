@@ -64,6 +64,9 @@ _SCALARS: dict[str, Metric] = {
                         "Little's law"),
     "goodput_rps": Metric("req/s", "max", "request_throughput_rps of the ok requests within every per-request limit"),
     "attainment": Metric("", "max", "ok requests within every per-request limit / all requests issued"),
+    "attainment_n": Metric("", "none", "requests issued / (1 + 2 x sum of the autocorrelations of being good, in order "
+                           "of sending): as many independent requests say as much about attainment",
+                           "autocorrelations are summed in pairs up to the first pair below 0 (Geyer 1992)"),
     "accept_length": Metric("tok", "max", "1 + correct drafts / verify passes, over the point's ok requests, or where "
                             "they tell of passes only (output tokens - 1) / verify passes; without "
                             "per-request counters 1 + accepted / verify steps of the server, or (generated tokens - "
@@ -99,6 +102,16 @@ _SCALARS: dict[str, Metric] = {
     "prompt_tokens_asked_mean": Metric("tok", "none", "mean length that the prompts of ok requests were meant to have"),
     "prompt_tokens_error_p95": Metric("", "min", "p95 of |prompt tokens - asked| / asked, over ok requests"),
     "retractions": Metric("", "min", "times the server took a running request back for lack of KV cache"),
+    "output_throughput_tok_s_per_gpu": Metric("tok/s", "max", "output_throughput_tok_s / GPUs of the server on all its "
+                                              "hosts; absent for servers on CPU"),
+    "cost_per_million_output_tokens": Metric("cost", "min", "slots.gpu_hour_cost x GPUs of the server / "
+                                             "(output_throughput_tok_s x 3600) x 1e6",
+                                             "in the currency of gpu_hour_cost; the server is paid for, busy or not"),
+    "gpu_power_w": Metric("W", "min", "mean power of the server's GPUs together while the measured load was sent",
+                          "growth of NVML's energy counter / time, or the mean of power samples where a GPU has no "
+                          "counter; other GPUs of the host do not count"),
+    "joules_per_output_token": Metric("J", "min", "gpu_power_w / output_throughput_tok_s"),
+    "output_tokens_per_joule": Metric("1/J", "max", "output_throughput_tok_s / gpu_power_w"),
     "window_s": Metric("s", "none", "length of the settled window"),
     "settle_cut_s": Metric("s", "min", "how much of the point's beginning MSER-5 would leave out; absent if the state "
                            "is unknown or saturated", "White 1997, Spratt 1998; see docs/statistics.md"),
@@ -121,6 +134,36 @@ METRICS: dict[str, Metric] = (
         for statistic in STATISTICS
     }
 )  # fmt: skip
+
+# Of a server start, the same at all points of its trial; `objectives` may name them, without a load level.
+TRIAL_METRICS: dict[str, Metric] = {
+    "free_gib_after_capture": Metric("GiB", "max", "free memory of the fullest GPU when the server was ready: the last "
+                                     "figure that its log gave while it started"),
+    "kv_tokens": Metric("tok", "max", "max_total_num_tokens as the server resolved it: tokens that its KV cache holds"),
+    "simplicity": Metric("", "max", "1 / (1 + settings given that differ from SGLang's default + draft tokens of a "
+                         "verify pass)", "without speculation comes before any, a smaller depth before a larger"),
+}  # fmt: skip
+
+# Of all points of a workload in a trial together.
+WORKLOAD_METRICS: dict[str, Metric] = {
+    "max_rate_rps": Metric("req/s", "max", "highest rate at which the share `max_rate.attainment` of requests keeps "
+                           "the slo, found by searching over the rate in the trial"),
+    "max_rate_low_rps": Metric("req/s", "max", "highest probed rate that surely keeps it; 0 if none does"),
+    "max_rate_high_rps": Metric("req/s", "max", "lowest probed rate that surely does not keep it; absent if none"),
+}  # fmt: skip
+
+
+def metric_named(name: str) -> Metric:
+    """A metric that an objective may name; KeyError for other names."""
+    found = METRICS.get(name) or TRIAL_METRICS.get(name) or WORKLOAD_METRICS.get(name)
+    if found is None:
+        raise KeyError(name)
+    return found
+
+
+def rankable_names() -> list[str]:
+    """All metrics that an objective may name."""
+    return [*METRICS, *TRIAL_METRICS, *WORKLOAD_METRICS]
 
 
 @cache

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from orchestrator.acceptance import accept_length, accept_rate, share
+from orchestrator.attainment import independent_count
 from orchestrator.audit import Lengths, lengths, unique_prompt_share
 from orchestrator.distribution import Distribution, distribution, low_tail
 from orchestrator.metric_names import METRICS, Metric
@@ -31,6 +32,7 @@ from orchestrator.records import RequestRecord, RequestStatus
 from orchestrator.request_columns import Flags, Floats, RequestColumns
 from orchestrator.speculation_proof import SpeculationAsk
 from orchestrator.trial import ClientReport, LoadLevel
+from orchestrator.within_run import within_run
 
 __all__ = ["METRICS", "Distribution", "Metric", "PointMetrics", "summarise"]
 
@@ -92,6 +94,7 @@ def summarise(
         by_traffic=_by_traffic(columns, ok, latencies),
         void_reasons=void_reasons(facts, _median(latencies["ttft_ms"][ok])),
         warnings=warnings(facts),
+        within_run=within_run(columns, ok, latencies, window, level),
     )
 
 
@@ -133,6 +136,7 @@ def _unsteady(
         "queue_ms": distribution(columns.queue_ms[ok]),
         "goodput_rps": None if good is None else request_rate(columns, good, ok, window, level),
         "attainment": None if good is None or not len(good) else float(good.mean()),
+        "attainment_n": None if good is None else independent_count(good[np.argsort(columns.sent_ns, kind="stable")]),
     }
 
 

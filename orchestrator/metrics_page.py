@@ -32,6 +32,8 @@ All are computed from the request records of one point (one workload at one load
   how many requests were there and how many are needed.
 * **Several kinds of traffic** in a point are also told apart: `by_traffic` in `specsweep load --json`,
   `by_traffic_json` in the `points` table.
+* **Within one run**: relative standard errors of throughputs, mean and median latencies from time slices
+  ([statistics](statistics.md)), `within_run_json` in the `points` table: by metric, `relative_error` and `df`.
 
 ## State of a point
 

@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-from orchestrator.aim import level_of
+from dataclasses import replace
+
+from orchestrator.aim import Aim, aim_of
 from orchestrator.limits import parse_limit
 from orchestrator.metric_names import parts, values_needed
 from orchestrator.scenario import Scenario
-from orchestrator.scenario_objective import Criterion
 from orchestrator.trial import LoadLevel
 
 
 def thin_percentiles(scenario: Scenario) -> list[str]:
     """One text for each objective, limit or tie-breaker whose percentile will have no value, with what to do."""
-    told = []
+    told: list[str] = []
     for i, objective in enumerate(scenario.objectives):
-        told += _thin(scenario, f"objectives[{i}]", _metric(objective), level_of(objective.at))
+        aim = aim_of(objective, objective.workload or "")
+        told += _thin_of(scenario, f"objectives[{i}]", aim)
         for j, text in enumerate(objective.limits):
             limit = parse_limit(text)
-            where = f"objectives[{i}].limits[{j}]"
-            told += _thin(scenario, where, limit.metric, limit.level or level_of(objective.at))
+            limited = replace(aim, metric=limit.metric, level=limit.level or aim.level)
+            told += _thin_of(scenario, f"objectives[{i}].limits[{j}]", limited)
         for j, breaker in enumerate(objective.tie_breakers):
-            told += _thin(scenario, f"objectives[{i}].tie_breakers[{j}]", _metric(breaker), level_of(breaker.at))
+            told += _thin_of(scenario, f"objectives[{i}].tie_breakers[{j}]", aim_of(breaker, ""))
     return told
 
 
-def _metric(criterion: Criterion) -> str:
-    return criterion.maximize or criterion.minimize or ""
+def _thin_of(scenario: Scenario, where: str, aim: Aim) -> list[str]:
+    """Each metric that it looks at, once."""
+    places = ((reading.metric, reading.level or aim.level) for reading in aim.readings)
+    return [text for metric, level in dict.fromkeys(places) if level for text in _thin(scenario, where, metric, level)]
 
 
 def _thin(scenario: Scenario, where: str, metric: str, level: LoadLevel) -> list[str]:

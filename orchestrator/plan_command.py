@@ -18,12 +18,13 @@ from orchestrator.gpu_arch import arch_of_products
 from orchestrator.memory_forecast import NoForecast, scenario_forecast
 from orchestrator.memory_view import print_table
 from orchestrator.plan_warnings import plan_warnings
-from orchestrator.planner import Plan, make_plan, start_estimate_s
+from orchestrator.planner import Plan, make_plan
 from orchestrator.scenario import Scenario
 from orchestrator.scenario_file import load_scenario
 from orchestrator.scenario_files import check_named_files
 from orchestrator.sglang_adjustments import adjustments
 from orchestrator.sglang_rules import RULED_ENGINES
+from orchestrator.trial_estimate import start_estimate_s
 
 SHOWN_TRIALS = 40
 SHOWN_CONFIGS = 40

@@ -5,36 +5,28 @@ from __future__ import annotations
 import heapq
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any
 
 from orchestrator.extra_body import body_text
 from orchestrator.scenario import Profile, Scenario, Workload
 from orchestrator.scenario_engine import Engine
+from orchestrator.search_state import probed_mark
 from orchestrator.sweep_space import expand
 from orchestrator.traffic import POISSON
 from orchestrator.trial import EngineConfig, LoadLevel, Point, PointSpec, ProfileSpec, Repaired, Trial, content_hash
+from orchestrator.trial_estimate import trial_estimate_s
 from orchestrator.workload_traffic import (
     arrival_of,
-    gap_per_request_s,
     kinds_of,
     load_levels,
-    session_turns,
     traffic_of,
     typical_tokens,
 )
 
-# Rough seconds of a server start; they only have to order starts by cost (measured starts replace them in ETAs).
-START_S = 60.0
-CAPTURE_S = 1.0
-DRAIN_S = 5.0
-# Of a server that we know nothing about; on a CPU, models are small.
-COMMAND_START_S = {"cpu": 10.0, "gpu": 120.0}
-# A window given in requests has no known length; this is the guess for `plan`.
-REQUEST_S = 5.0
-# Requests per second of a trace that has not been read.
-TRACE_RATE = 1.0
+# Seeds of repeated probes lie apart from those that anybody gives.
+_OTHER_SEED = 7_000_003
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +115,15 @@ def _trials(
             if run.config is None:
                 continue
             trial = _trial(scenario, run, repeat, specs, done, host_class)
-            if trial.points and trial.trial_id not in done:
+            is_probing = is_probed(scenario) and probed_mark(trial.trial_id) not in done
+            if (trial.points or is_probing) and trial.trial_id not in done:
                 trials.append(trial)
     return trials
+
+
+def is_probed(scenario: Scenario) -> bool:
+    """Whether trials have points besides those of the plan: rates that are searched."""
+    return any(workload.max_rate is not None for workload in scenario.workloads)
 
 
 def trial_of(
@@ -199,6 +197,30 @@ def _trial(
     config = run.config
     assert config is not None
     trial_id = f"{config.config_id}-r{repeat}" + (f"-{content_hash(host_class, 6)}" if host_class else "")
+    server = _server_identity(scenario, config, host_class)
+    points = []
+    for spec in specs:
+        point = _point(server, trial_id, config, repeat, spec)
+        if point.point_id not in done:
+            points.append(point)
+    return Trial(
+        trial_id, config, repeat, tuple(points), trial_estimate_s(scenario, config, points), run.repaired, host_class
+    )
+
+
+def probe_point(scenario: Scenario, trial: Trial, workload: Workload, rate_rps: float, number: int) -> Point:
+    """A point of the search over a workload's rates; each probe of a rate, from 0, sends other requests."""
+    spec = _point_spec(scenario, workload, LoadLevel("rate", rate_rps))
+    spec = replace(spec, seed=spec.seed + _OTHER_SEED * number)
+    server = _server_identity(scenario, trial.config, trial.host_class)
+    return _point(server, trial.trial_id, trial.config, trial.repeat, spec)
+
+
+def _point(server: list[Any], trial_id: str, config: EngineConfig, repeat: int, spec: PointSpec) -> Point:
+    return Point(content_hash([server, _spec_identity(spec), repeat]), trial_id, config.config_id, repeat, spec)
+
+
+def _server_identity(scenario: Scenario, config: EngineConfig, host_class: str) -> list[Any]:
     identity: list[Any] = [scenario.engine.kind, scenario.model.path, scenario.engine.command, config.config_id]
     if scenario.engine.kind == "command":
         identity.append(scenario.engine.flags)
@@ -206,14 +228,7 @@ def _trial(
         identity.append({"nnodes": scenario.slots.nnodes})
     if host_class:
         identity.append({"host_class": host_class})
-    points = []
-    for spec in specs:
-        point_id = content_hash([identity, _spec_identity(spec), repeat])
-        if point_id not in done:
-            points.append(Point(point_id, trial_id, config.config_id, repeat, spec))
-    return Trial(
-        trial_id, config, repeat, tuple(points), _estimate_s(scenario, config, points), run.repaired, host_class
-    )
+    return identity
 
 
 def _spec_identity(spec: PointSpec) -> list[Any]:
@@ -225,52 +240,6 @@ def _spec_identity(spec: PointSpec) -> list[Any]:
     added = {"extra_body", "counters", "traffic", "tokenizer"}
     values = [(name, getattr(spec, name)) for name in names]
     return [v for name, v in values if (v or name not in added) and not (name == "arrival" and v == POISSON)]
-
-
-def _estimate_s(scenario: Scenario, config: EngineConfig, points: list[Point]) -> float:
-    start = start_estimate_s(scenario, config)
-    measure = scenario.measure
-    window = measure.duration_s or 0.0
-    if measure.requests is not None:
-        window = 0.0
-        for point in points:
-            window += _requests_s(point.spec, measure.requests) / len(points)
-    profile = measure.profile.duration_s + DRAIN_S if measure.profile else 0.0
-    return start + len(points) * (measure.warmup_s + window + DRAIN_S + profile)
-
-
-def _requests_s(spec: PointSpec, requests: int) -> float:
-    """Seconds for so many requests: of users who think, at a rate with its ramp, of a trace that nobody has read."""
-    level, arrival = spec.level, spec.arrival
-    if level.kind == "concurrency":
-        return requests * (REQUEST_S + gap_per_request_s(spec.mix)) / level.value + arrival.ramp_s / 2
-    if level.kind == "trace":
-        return requests / TRACE_RATE / level.value
-    # The later requests of the last session come after it has begun.
-    rest = max(session_turns(spec.mix) - 1, 0) * REQUEST_S + gap_per_request_s(spec.mix) * session_turns(spec.mix)
-    left, seconds = requests / level.value + arrival.ramp_s / 2, 0.0
-    for length_s, share in arrival.steps[:-1]:
-        if left <= length_s * share:
-            return seconds + left / share + rest
-        left, seconds = left - length_s * share, seconds + length_s
-    return seconds + left / (arrival.steps[-1][1] if arrival.steps else 1.0) + rest
-
-
-def start_estimate_s(scenario: Scenario, config: EngineConfig) -> float:
-    """Seconds until a server of the scenario is ready, roughly."""
-    engine = scenario.engine
-    if engine.kind == "command":
-        return COMMAND_START_S["gpu" if scenario.slots.gpus else "cpu"]
-    return 0.0 if engine.kind == "attach" else sglang_start_s(config) / engine.start_speedup
-
-
-def sglang_start_s(config: EngineConfig) -> float:
-    """Seconds of a real start: a base, and every captured batch size once for the target and again for the draft."""
-    settings = config.as_dict()
-    largest = settings.get("cuda_graph_max_bs_decode", min(int(settings.get("max_running_requests", 256)), 256))
-    captured = 4 + int(largest) / 8
-    graphs = 1 if config.speculation_depth == 0 else 2 if config.speculation_depth == 1 else 3
-    return START_S + CAPTURE_S * captured * graphs
 
 
 def _spread(trials: list[Trial], slot_count: int, seed: int) -> tuple[tuple[Trial, ...], ...]:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from typing import Any, Literal
 
+from orchestrator.batch_means import WithinRun
 from orchestrator.distribution import Distribution, LowTail
 from orchestrator.metric_names import METRICS, parts, values_needed
 
 State = Literal["settled", "not_settled", "saturated", "unknown"]
 # What an open loop that asks for more than the server can serve says nothing about: it grows as long as one asks.
-UNSTEADY = ("ttft_ms", "e2e_ms", "queue_ms", "goodput_rps", "attainment")
+UNSTEADY = ("ttft_ms", "e2e_ms", "queue_ms", "goodput_rps", "attainment", "attainment_n")
+OF_POWER = ("gpu_power_w", "joules_per_output_token", "output_tokens_per_joule")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,8 @@ class PointMetrics:
 
     `void_reasons` say why the numbers must not be used, `warnings` what to know when using them. `state` says whether
     the point was in a steady state and `state_reason` why not; of a saturated one the metrics in UNSTEADY are None.
-    `by_traffic` has the kinds of requests by name if there are several.
+    `by_traffic` has the kinds of requests by name if there are several, `within_run` how sure single metrics are, as
+    far as the time slices of this run can say.
     """
 
     requests_total: int
@@ -86,6 +89,13 @@ class PointMetrics:
     by_traffic: dict[str, TrafficMetrics]
     void_reasons: tuple[str, ...]
     warnings: tuple[str, ...]
+    attainment_n: float | None = None
+    output_throughput_tok_s_per_gpu: float | None = None
+    cost_per_million_output_tokens: float | None = None
+    gpu_power_w: float | None = None
+    joules_per_output_token: float | None = None
+    output_tokens_per_joule: float | None = None
+    within_run: dict[str, WithinRun] = field(default_factory=dict)
 
     @property
     def valid(self) -> bool:
@@ -108,11 +118,13 @@ class PointMetrics:
     def absent(self) -> dict[str, str]:
         """Why metrics have no value that would have one at a better point: name -> reason with figures."""
         reasons = {}
-        for name, field, needed in _needs():
-            if self.state == "saturated" and field in UNSTEADY:
+        for name, of, needed in _needs():
+            if self.state == "saturated" and of in UNSTEADY:
                 reasons[name] = self.state_reason
-            elif 0 < (there := self._values_behind(field)) < needed:
-                what = "gaps between chunks" if field == "chunk_gap_ms" else "requests"
+            elif name in OF_POWER and self.gpu_power_w is None:
+                reasons[name] = "the server's GPUs tell no power (servers on CPU, emulated GPUs, no NVML)"
+            elif 0 < (there := self._values_behind(of)) < needed:
+                what = "gaps between chunks" if of == "chunk_gap_ms" else "requests"
                 reasons[name] = (
                     f"{name} needs {needed} {what}, {there} were there: give at least {needed} requests "
                     f"(measure.requests) or a longer window"
@@ -141,7 +153,7 @@ def _places() -> dict[str, tuple[str, str | None]]:
 def _needs() -> tuple[tuple[str, str, int], ...]:
     """Metrics that may lack a value at a worse point, each with its field and how many values it needs."""
     needs = ((name, field, values_needed(name)) for name, (field, _) in _places().items())
-    return tuple(need for need in needs if need[2] > 1 or need[1] in UNSTEADY)
+    return tuple(need for need in needs if need[2] > 1 or need[1] in UNSTEADY or need[0] in OF_POWER)
 
 
 def plain(value: Any) -> Any:

@@ -68,7 +68,7 @@ def _settled(columns: RequestColumns, ok: Flags, window: Window, level: LoadLeve
         cut_s = float(begun[by_latency.cut] - begun[0]) / 1e9
         found.append(("latency", by_latency, cut_s))
     if by_latency is not None and not level.open_loop:
-        rates = _slices(columns, ok, window)
+        rates = output_slices(columns, ok, window, _SLICES)
         together = max(round(_SLICES * float(np.median(latency)) / 1e9 / window.seconds), 1)
         if (by_rate := settling(rates, together)) is not None:
             found.append(("throughput", by_rate, by_rate.cut / _SLICES * window.seconds))
@@ -99,10 +99,10 @@ def _judged(found: list[tuple[str, Settling, float]], window: Window) -> PointSt
     )
 
 
-def _slices(columns: RequestColumns, ok: Flags, window: Window) -> Floats:
-    """Output tokens in each of 200 equal parts of the window."""
+def output_slices(columns: RequestColumns, ok: Flags, window: Window, count: int) -> Floats:
+    """Output tokens in each of `count` equal parts of the window, of a closed loop."""
     served = ok | columns.has_status(RequestStatus.CANCELLED)
     inside = served[columns.chunk_owner] & window.holds(columns.chunk_ns)
-    at = (columns.chunk_ns[inside] - window.begin) / (window.end - window.begin) * _SLICES
-    which = np.minimum(at.astype(np.int64), _SLICES - 1)
-    return np.bincount(which, weights=tokens_by_chunk(columns)[inside], minlength=_SLICES).astype(np.float64)
+    at = (columns.chunk_ns[inside] - window.begin) / (window.end - window.begin) * count
+    which = np.minimum(at.astype(np.int64), count - 1)
+    return np.bincount(which, weights=tokens_by_chunk(columns)[inside], minlength=count).astype(np.float64)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any
@@ -11,12 +11,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from pydantic import TypeAdapter
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 from orchestrator import dataset
 from orchestrator.aim import PointValue
+from orchestrator.cost import with_cost
 from orchestrator.metrics import PointMetrics, summarise
 from orchestrator.paths import RunPaths
+from orchestrator.run_configs import RunConfig, speculation_asks
+from orchestrator.scenario import Scenario
 from orchestrator.speculation_proof import SpeculationAsk
 from orchestrator.trial import ClientReport, LoadLevel
 
@@ -42,6 +45,7 @@ class MeasuredPoint:
             absent=self.metrics.absent(),
             trial_id=self.load["trial_id"],
             host=self.load["host"],
+            within_run=self.metrics.within_run,
         )
 
     def row(self) -> dict[str, Any]:
@@ -56,13 +60,14 @@ class MeasuredPoint:
             "state": self.metrics.state,
             "state_reason": self.metrics.state_reason,
             "by_traffic_json": json.dumps({k: asdict(v) for k, v in self.metrics.by_traffic.items()}),
+            "within_run_json": json.dumps({k: asdict(v) for k, v in self.metrics.within_run.items()}),
         }
         return identity | self.metrics.values() | validity
 
 
 @dataclass(frozen=True, slots=True)
 class PointTask:
-    """All that the metrics of one measurement are made of; `client_json` as `loads` has it."""
+    """All that the metrics of one measurement are made of; `client_json` as `loads` has it, `gpus` of its server."""
 
     paths: RunPaths
     point_id: str
@@ -71,6 +76,75 @@ class PointTask:
     client_json: str
     request_limits: Mapping[str, float] | None
     speculation: SpeculationAsk | None
+    gpus: int
+    gpu_hour_cost: float | None
+
+    @property
+    def name(self) -> str:
+        """Of its files."""
+        return dataset.part_name(self.point_id, self.attempt)
+
+    @property
+    def asks(self) -> str:
+        """All but its files, as a text."""
+        return repr((self.level, self.request_limits, self.speculation, self.gpus, self.gpu_hour_cost))
+
+
+def point_tasks(
+    paths: RunPaths,
+    scenario: Scenario,
+    configs: Mapping[str, RunConfig],
+    rows: Iterable[dict[str, Any]],
+    counted: Mapping[str, int],
+) -> list[tuple[dict[str, Any], PointTask]]:
+    """The rows of `loads` that count, in the order of measuring, each with what is to be computed.
+
+    `counted` has the attempt that counts by point id (`RunState.done_points`). `configs` are those of the run: a point
+    whose server did not speculate as its config asked is void.
+    """
+    slo = {w.name: w.slo.limits() if w.slo else None for w in scenario.workloads}
+    gpus, cost = scenario.slots.server_gpus, scenario.slots.gpu_hour_cost
+    loads = sorted(rows, key=lambda row: (row["began_at"], row["point_id"]))
+    asks = speculation_asks(scenario, configs, _drafted(loads))
+    return [
+        (
+            load,
+            PointTask(
+                paths=paths,
+                point_id=load["point_id"],
+                attempt=load["attempt"],
+                level=LoadLevel(load["level_kind"], load["level"]),
+                client_json=load["client_json"],
+                request_limits=slo.get(load["workload"]),
+                speculation=asks.get((load["config_id"], load["workload"])),
+                gpus=gpus,
+                gpu_hour_cost=cost,
+            ),
+        )
+        for load in loads
+        if counted.get(load["point_id"]) == load["attempt"]
+    ]
+
+
+def measured_points(
+    paths: RunPaths,
+    scenario: Scenario,
+    configs: Mapping[str, RunConfig],
+    rows: Iterable[dict[str, Any]],
+    counted: Mapping[str, int],
+) -> list[MeasuredPoint]:
+    """The `point_tasks` whose files are whole, computed now; `RunRows.points` keeps what it computed."""
+    tasks = point_tasks(paths, scenario, configs, rows, counted)
+    return [measured_point(load, told) for load, task in tasks if (told := summarised(task)) is not None]
+
+
+def _drafted(loads: list[dict[str, Any]]) -> dict[str, float]:
+    """Tokens that each config's servers drafted, where they count them."""
+    drafted: dict[str, float] = {}
+    for load in loads:
+        tokens = from_json(load["client_json"]).get("drafted_tokens_delta") or 0.0
+        drafted[load["config_id"]] = drafted.get(load["config_id"], 0.0) + tokens
+    return drafted
 
 
 def summarised(task: PointTask) -> bytes | None:
@@ -79,14 +153,15 @@ def summarised(task: PointTask) -> bytes | None:
         table = dataset.read_point(task.paths, task.point_id, task.attempt, _READ)
     except (OSError, pa.ArrowInvalid):
         return None
+    client = ClientReport(**json.loads(task.client_json))
     metrics = summarise(
         columns_of(table),
         level=task.level,
-        client=ClientReport(**json.loads(task.client_json)),
+        client=client,
         request_limits=task.request_limits,
         speculation=task.speculation,
     )
-    return metrics_json(metrics)
+    return metrics_json(with_cost(metrics, task.gpus, task.gpu_hour_cost, client.gpu_power_w))
 
 
 def metrics_json(metrics: PointMetrics) -> bytes:

@@ -16,6 +16,21 @@ from rich.text import Text
 
 from actors.diagnosis.advice import advice
 from orchestrator.config_label import config_labels
+from orchestrator.course import PointSpared
+from orchestrator.happening import (
+    BatchArrived,
+    BestSoFar,
+    Happening,
+    PointBegan,
+    PointEnded,
+    PointRepeated,
+    SearchStep,
+    SlotEnded,
+    TrialAsked,
+    TrialBegan,
+    TrialEnded,
+    TrialSpared,
+)
 from orchestrator.host_event import HostEvent
 from orchestrator.lineages import Recovery
 from orchestrator.outcome import Cancelled, Failed, Infeasible, Phase
@@ -24,17 +39,6 @@ from orchestrator.recovery import Again, NoMove, Repair, repair_text
 from orchestrator.resolved_settings import setting_changes
 from orchestrator.server_start import ServerReady, StartProgress
 from orchestrator.trial import Trial
-from orchestrator.trial_run import (
-    BatchArrived,
-    Happening,
-    PointBegan,
-    PointEnded,
-    PointRepeated,
-    SlotEnded,
-    TrialBegan,
-    TrialEnded,
-    TrialSpared,
-)
 
 MOST_EVIDENCE = 240
 # Without a terminal: so many routine lines at once, then one in so many seconds, and a summary at least so often.
@@ -88,7 +92,8 @@ class Progress:
         self._plan = plan
         self._console = console
         self._clock = clock
-        self._labels = config_labels({c.config_id: c.as_dict() for c in plan.configs})
+        self._settings = {c.config_id: c.as_dict() for c in plan.configs}
+        self._labels = config_labels(self._settings)
         self._views = {slot: _SlotView() for slot in slots}
         self._counts = _Counts(started=clock())
         self._total_trials, self._total_points = len(plan.trials), plan.points
@@ -113,6 +118,8 @@ class Progress:
     def saw(self, slot: str, happening: Happening) -> None:
         if isinstance(happening, HostEvent):
             self._say(slot or "cluster", happening.text)
+        elif isinstance(happening, TrialAsked | SearchStep | BestSoFar):
+            self._saw_search(happening)
         else:  # a slot that is not known has joined
             self._saw(slot, self._views.setdefault(slot, _SlotView(since=self._clock())), happening)
 
@@ -145,9 +152,37 @@ class Progress:
             case _:
                 self._saw_end(slot, view, happening)
 
+    def _saw_search(self, happening: TrialAsked | SearchStep | BestSoFar) -> None:
+        place = f"search, {of}" if (of := _class_of(happening)) else "search"
+        match happening:
+            case TrialAsked(trial, why):
+                self._total_trials, self._total_points = self._total_trials + 1, self._total_points + len(trial.points)
+                self._know(trial)
+                self._say_routine(
+                    place, f"{self._label(trial)}: start {trial.repeat + 1}" + (f", {why}" if why else "")
+                )
+            case SearchStep(step, _):
+                self._say(place, f"{step.name}: {step.text}")
+            case BestSoFar(objective, config_id, value, _):
+                self._say(place, f"best so far for {objective}: {self._labels.get(config_id, config_id)}, {value}")
+
+    def _know(self, trial: Trial) -> None:
+        """A search may ask for configs that no list has."""
+        config = trial.config
+        if trial.repaired is None and config.config_id not in self._labels:
+            self._settings[config.config_id] = config.as_dict()
+            self._labels = config_labels(self._settings)
+
     def _saw_end(self, slot: str, view: _SlotView, happening: Happening) -> None:
         if isinstance(happening, SlotEnded) and happening.lost and happening.refused is None:
             self._doing(view, "lost")
+        if isinstance(happening, PointSpared):
+            self._total_points -= 1
+            point = happening.point.spec
+            self._say_routine(
+                slot, f"{view.config}: not measured at {point.workload} {point.level}: {happening.reason}"
+            )
+            return
         if isinstance(happening, PointRepeated):
             view.tokens, view.point_since = 0, self._clock()
             view.told.append(happening.note)
@@ -262,6 +297,10 @@ class Progress:
             f"{counts.trials} of {self._total_trials} trials, {counts.points} of {self._total_points} points, "
             f"{counts.infeasible} infeasible, {counts.failed} failed{again}, {elapsed:.0f} s{eta}"
         )
+
+
+def _class_of(happening: TrialAsked | SearchStep | BestSoFar) -> str:
+    return happening.trial.host_class if isinstance(happening, TrialAsked) else happening.host_class
 
 
 def _in_short(evidence: str) -> str:

@@ -47,10 +47,15 @@ class Ranking:
     metric: str
     maximize: bool
     workload: str
-    level: LoadLevel
+    level: LoadLevel | None
     rows: tuple[Row, ...]
     reason: str
     host_class: str = ""
+
+    @property
+    def aim(self) -> Aim:
+        """What it ranks by."""
+        return Aim(self.metric, self.maximize, self.workload, self.level)
 
     @property
     def winner(self) -> Row | None:
@@ -191,9 +196,9 @@ def _order(row: Row, aim: Aim) -> tuple[int, float, str]:
 
 def _reason(rows: tuple[Row, ...], aim: Aim, breakers: list[Aim], objective: Objective, labels: dict[str, str]) -> str:
     if not rows or not _eligible(rows[0]):
-        return f"no winner: no config was measured at {aim.level} and passed every limit"
+        return f"no winner: no config was measured {aim.where} and passed every limit"
     winner, rest = rows[0], [row for row in rows[1:] if _eligible(row)]
-    told = f"{labels[winner.config_id]}: {_shown(winner.value, aim)} at {aim.level}"
+    told = f"{labels[winner.config_id]}: {_shown(winner.value, aim)} {aim.where}"
     if not rest:
         return f"{told}, the only config measured there that passes every limit"
     if not winner.tie:
@@ -222,9 +227,7 @@ def _what_decided(winner: Row, rival: Row, breakers: list[Aim], near_tie: float)
             continue
         if other is None or _gap(other, own, breaker.maximize) > near_tie:
             seen = "not measured" if other is None else _shown(other, breaker)
-            return (
-                f"decided by the tie-breaker {breaker.metric} at {breaker.level}: {_shown(own, breaker)} against {seen}"
-            )
+            return f"decided by the tie-breaker {breaker}: {_shown(own, breaker)} against {seen}"
     return "which no tie-breaker decides: the better value is first"
 
 

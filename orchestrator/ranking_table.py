@@ -7,6 +7,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from orchestrator.pareto_table import front_table
 from orchestrator.ranking import BESIDE, Ranking, Row
 from orchestrator.recovery import repair_text
 from orchestrator.run_ranking import NotMeasured, RunRanking
@@ -24,6 +25,8 @@ def _print_part(result: RunRanking, console: Console) -> None:
     labels, on = result.labels, f", on {result.host_class}" if result.host_class else ""
     for ranking in result.rankings:
         console.print(_objective(ranking, result, labels))
+    for front in result.fronts:
+        console.print(front_table(front, labels))
     if result.repaired:
         console.print(_repaired(result, labels))
     if result.infeasible:
@@ -34,7 +37,7 @@ def _print_part(result: RunRanking, console: Console) -> None:
 
 def _objective(ranking: Ranking, result: RunRanking, labels: dict[str, str]) -> RenderableType:
     way = "highest" if ranking.maximize else "lowest"
-    title = f"{ranking.objective}: {way} {ranking.metric} at {ranking.level} ({ranking.workload})"
+    title = f"{ranking.objective}: {way} {ranking.aim} ({ranking.workload})"
     title += f" on {ranking.host_class}" if ranking.host_class else ""
     table = Table(title=escape(title), title_justify="left", title_style="bold", box=None, pad_edge=False)
     table.add_column("#", justify="right")

@@ -87,7 +87,7 @@ class RaySlot:
                 if item is not None:
                     taken += 1
                     cut.count(item)
-                    yield item
+                    yield self._with_power(item)
         except SlotLost as error:
             yield from self._from_spool(point, attempt, 0, taken)
             self._replace_load(0)
@@ -120,7 +120,7 @@ class RaySlot:
         cut = CutNetwork(self.facts.name)
         for item in ensemble.items(point.spec):
             cut.count(item)
-            yield item
+            yield self._with_power(item)
         for member in ensemble.lost:
             yield from self._from_spool(point, attempt, member, ensemble.taken[member])
             self._replace_load(member)
@@ -132,6 +132,19 @@ class RaySlot:
         for member in range(processes):
             self._loads[member][0].forget.remote(point.point_id, attempt, member)
         cut.check()
+
+    def _with_power(self, item: Any) -> Any:
+        """A report with what the slot's GPUs drew; a slot that cannot say is looked at when its server is asked for."""
+        if not isinstance(item, ClientReport) or item.began_unix_s is None or not self.facts.gpu_ids:
+            return item
+        with contextlib.suppress(SlotLost, TrialBroken):
+            return replace(item, gpu_power_w=self.gpu_power_w(item.began_unix_s, item.began_unix_s + item.duration_s))
+        return item
+
+    def gpu_power_w(self, began_unix_s: float, ended_unix_s: float) -> float | None:
+        """Mean power of the slot's GPUs between two times."""
+        found: float | None = self._ask("gpu_power_w", began_unix_s, ended_unix_s, timeout_s=CALL_S)
+        return found
 
     def _stream(self, member: int, url: str, point: Point, attempt: int, shard: Shard | None) -> Any:
         method = self._loads[member][0].run_point

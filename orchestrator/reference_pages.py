@@ -30,7 +30,7 @@ from orchestrator.scenario import (
 )
 from orchestrator.scenario_engine import Counters, Engine, HostCommand, Model, Value
 from orchestrator.scenario_objective import At, Criterion, Objective
-from orchestrator.scenario_search import SearchKeys
+from orchestrator.scenario_search import SearchKeys, SpaceRange
 from orchestrator.scenario_traffic import ArrivalKeys, Bell, Decay, Distribution, MixEntry, Range, SessionKeys
 from orchestrator.sglang_rules import THEMES
 
@@ -54,6 +54,7 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("measure", Measure),
     ("measure.profile", Profile),
     ("search", SearchKeys),
+    ("search.space.*", SpaceRange),
     ("objectives[]", Objective),
     ("objectives[].tie_breakers[]", Criterion),
     ("at", At),

@@ -90,7 +90,7 @@ class RunAccount:
             "run_id": directory.run_id,
             "run_dir": str(root),
             "trials": trial_counts((t.trial_id for t in directory.plan(scenario, ()).trials), outcomes),
-            "points": {"measured": len(state.done_points), "missing": missing},
+            "points": {"measured": len(state.done_points), "missing": missing, "spared": len(state.of_search.spared)},
             "hosts_quarantined": tuple(dict.fromkeys(put_aside)),
             "resume": f"specsweep run --resume {root}" if resumable else None,
         }

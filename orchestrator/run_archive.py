@@ -12,7 +12,7 @@ from pathlib import Path
 
 from orchestrator.errors import BadInput, SpecsweepError
 from orchestrator.paths import RunPaths
-from orchestrator.run_directory import read_manifest
+from orchestrator.run_manifest import read_manifest
 
 _LINE, _END = "specsweep-archive: ", "specsweep-archive-end: "
 _LINE_BYTES = 12 * 1024

@@ -20,7 +20,9 @@ from orchestrator.options import SettingsFault
 from orchestrator.ranking_table import print_rankings
 from orchestrator.redaction import holds_secrets, storable
 from orchestrator.run_account import RunAccount
-from orchestrator.run_directory import RunDirectory, new_run_root, read_manifest
+from orchestrator.run_conductor import missing_work
+from orchestrator.run_directory import RunDirectory
+from orchestrator.run_manifest import new_run_root, read_manifest
 from orchestrator.run_ranking import rank_run
 from orchestrator.run_sweep import ClusterUse, EarlyInterrupt, sweep_on_cluster
 from orchestrator.scenario import Scenario
@@ -75,7 +77,7 @@ def _work(
 ) -> Path:  # fmt: skip
     done = finished_work(directory.state)
     try:
-        if directory.plan(scenario, (), done).trials:
+        if missing_work(scenario, directory):
             use = ClusterUse(request.address, request.evict, request.yes)
             account.swept = sweep_on_cluster(scenario, directory, done, use, console, early)
         else:

@@ -11,7 +11,7 @@ from orchestrator.command_template import speculation_depth
 from orchestrator.options import SettingsFault
 from orchestrator.resolved_settings import SettingChange, identity_of, left_open
 from orchestrator.scenario import Scenario, Workload
-from orchestrator.server_account import ServerAccount
+from orchestrator.server_account import ServerAccount, account_of
 from orchestrator.speculation_proof import SpeculationAsk
 from orchestrator.sweep_space import expand
 from orchestrator.trial import EngineConfig
@@ -46,22 +46,22 @@ class RunConfig:
         return frozenset(identity for identity in found if identity is not None)
 
 
-def run_configs(asked: Asked, trials: list[dict[str, Any]], env: Mapping[str, str]) -> dict[str, RunConfig]:
-    """Every config of a run by id, in the scenario's order.
+def run_configs(scenario: Scenario, trials: list[dict[str, Any]], known: Asked | None = None) -> dict[str, RunConfig]:
+    """Every config of a run by id, in the scenario's order; `trials` are the rows of the `trials` table.
 
-    `asked` are its `asked_configs`, `trials` the rows that `RunRows.trials` gives, `env` is the scenario's for all.
+    `known` are its `asked_configs`, if they were found out before.
     """
-    asked = dict(asked)
+    asked = dict(asked_configs(scenario) if known is None else known)
     own: dict[str, list[dict[str, Any]]] = {}
     for trial in trials:
         own.setdefault(trial["config_id"], []).append(trial)
         if trial["config_id"] not in asked:
-            _, own_env = asked.get(_repaired_from(trial), ({}, env))
+            _, own_env = asked.get(_repaired_from(trial), ({}, scenario.engine.env))
             asked[trial["config_id"]] = (json.loads(trial["settings_json"]), own_env)
     found = {}
     for config_id, (settings, own_env) in asked.items():
         starts = own.get(config_id, [])
-        accounts = tuple(t["account"] for t in starts if t["account"] is not None)
+        accounts = tuple(account for t in starts if (account := account_of(t)) is not None)
         version = next((t["engine_version"] for t in starts if t["engine_version"]), None)
         found[config_id] = RunConfig(config_id, settings, own_env, accounts, version)
     return found

@@ -8,23 +8,23 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import secrets
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import IO, Any
 
-from orchestrator import SCHEMA_VERSION, dataset
+from orchestrator import dataset
+from orchestrator.asked_trials import AskedTrial, AskedTrials
 from orchestrator.errors import BadInput
 from orchestrator.host_event import HostEvent
 from orchestrator.journal import Journal, RunState, read_events, replay
 from orchestrator.lineages import Lineages, Recovery
 from orchestrator.outcome import Cancelled, Measured, Outcome
 from orchestrator.paths import RunPaths, write_whole
-from orchestrator.planner import Plan, make_class_plan
+from orchestrator.planner import Plan, is_probed, make_class_plan, trial_of
 from orchestrator.provenance import driver_facts, utc_now
-from orchestrator.redaction import storable
+from orchestrator.run_manifest import manifest_bytes, read_manifest, write_manifest
 from orchestrator.run_tables import (
     NO_NOTES,
     EndNotes,
@@ -36,12 +36,17 @@ from orchestrator.run_tables import (
     trial_row,
 )
 from orchestrator.scenario import Scenario
+from orchestrator.search_state import probed_mark
 from orchestrator.server_start import ServerDied, ServerReady
+from orchestrator.sweep_space import expand
 from orchestrator.trial import ClientReport, Point, Trial
 
 
 class RunDirectory:
-    """The open directory of a run; one driver at a time. `lineages` are those that its journal tells."""
+    """The open directory of a run; one driver at a time. `lineages` are those that its journal tells.
+
+    `asked`: what searches asked for. `versions`: what servers said of their release, by trial id, as far as known.
+    """
 
     def __init__(self, paths: RunPaths, run_id: str, scenario: Scenario, lock: IO[bytes], state: RunState) -> None:
         self.paths = paths
@@ -54,6 +59,8 @@ class RunDirectory:
         self._run_facts = RunFacts(self.run_id, scenario.engine.kind)
         self._lock = lock
         self._journal = Journal(paths.journal)
+        self.asked = AskedTrials(scenario, state.of_search, self._journal.append)
+        self.versions: dict[str, str | None] = {}
         self._streams: dict[str, dataset.PointStream] = {}
         self._discarded = False
         dataset.give_memory_back()
@@ -71,7 +78,7 @@ class RunDirectory:
             lock = _take_lock(paths)
             # By this id hosts know the run's processes: no other directory of this name, wherever, may have it.
             run_id = f"{paths.root.name}-{secrets.token_hex(3)}"
-            manifest = _write_manifest(paths, run_id, scenario, starts=[driver_facts()])
+            manifest = write_manifest(paths, run_id, scenario, starts=[driver_facts()])
         except OSError as error:
             raise BadInput(f"--run-dir {root}: cannot be written: {error.strerror or error}") from None
         run = cls(paths, run_id, scenario, lock, RunState())
@@ -89,8 +96,9 @@ class RunDirectory:
         run._repair()
         run.host_classes = classes = tuple(manifest.get("host_classes", ()))
         run._end_torn_trials()
-        run._manifest = _write_manifest(paths, run.run_id, scenario, [*manifest["starts"], driver_facts()], classes)
+        run._manifest = write_manifest(paths, run.run_id, scenario, [*manifest["starts"], driver_facts()], classes)
         run._journal.append("run_resumed", at=utc_now())
+        run.asked.begin_start()
         return run
 
     def _repair(self) -> None:
@@ -121,26 +129,68 @@ class RunDirectory:
         self.host_classes = tuple(classes)
         if classes:
             self._manifest["host_classes"] = list(classes)
-            write_whole(self.paths.manifest, _manifest_bytes(self._manifest))
+            write_whole(self.paths.manifest, manifest_bytes(self._manifest))
 
     def plan(self, scenario: Scenario, slots: Sequence[str], done: frozenset[str] = frozenset()) -> Plan:
-        """What is left to do on slots of these classes."""
+        """What is left to do on slots of these classes; of a run that searches, what it asked for so far."""
+        if self.is_adaptive:
+            return Plan(tuple(expand(scenario)), (tuple(self._asked_trials(done)),))
         classes = self.trial_classes
         own = [of if len(classes) > 1 else "" for of in slots]
         return make_class_plan(scenario, own, classes, done, lambda c: self.lineages_of(c).stand_ins)
 
+    @property
+    def is_adaptive(self) -> bool:
+        """Whether results decide what is started."""
+        return self._scenario.search.method != "grid"
+
+    def _asked_trials(self, done: frozenset[str]) -> list[Trial]:
+        """Of this start, as they are run by now, with the points that are left."""
+        found = []
+        for asked in self.asked.of_this_start:
+            if asked.is_reference:
+                continue
+            trial = self.lineages_of(asked.host_class).trial_to_run(self.trial_of(asked))
+            if trial is None or trial.trial_id in done:
+                continue
+            left = tuple(p for p in trial.points if p.point_id not in done)
+            if left or (is_probed(self._scenario) and probed_mark(trial.trial_id) not in done):
+                found.append(replace(trial, points=left))
+        return found
+
+    def is_finished(self, point: Point) -> bool:
+        """Whether a point is measured, or is not to be."""
+        return point.point_id in self.state.done_points or point.point_id in self.state.of_search.spared
+
+    def whole(self, trial: Trial) -> Trial:
+        """The trial with all its points, also those that an earlier start of it measured."""
+        return trial_of(self._scenario, trial.config, trial.repaired, trial.repeat, trial.host_class)
+
+    def trial_of(self, asked: AskedTrial) -> Trial:
+        """What was asked, with all its points."""
+        return trial_of(self._scenario, asked.config, None, asked.repeat, asked.host_class)
+
+    def _known_trials(self) -> list[Trial]:
+        """All that the run may have started, as asked and as repaired."""
+        asked = list(self.asked.all)
+        planned = (
+            [] if self.is_adaptive
+            else make_class_plan(self._scenario, (), self.trial_classes, frozenset(), lambda _: {}).trials
+        )  # fmt: skip
+        repeats = sorted({*range(self._scenario.measure.repeats), *(trial.repeat for trial in asked)})
+        repaired = [trial for c in self.trial_classes for trial in self.lineages_of(c).repaired_trials(repeats)]
+        return [*planned, *map(self.trial_of, asked), *repaired]
+
     def _end_torn_trials(self) -> None:
         """Trials that had begun when the driver ended: tell what is known of them."""
         torn = self.state.torn_trials()
-        whole_plan = make_class_plan(self._scenario, (), self.trial_classes, frozenset(), lambda _: {})
-        repaired = [trial for c in self.trial_classes for trial in self.lineages_of(c).repaired_trials()]
-        trials = [*whole_plan.trials, *repaired]
-        for trial in trials:
-            if trial.trial_id not in torn:
+        for trial in self._known_trials():
+            began = torn.pop(trial.trial_id, None)
+            if began is None:
                 continue
-            began = torn[trial.trial_id]
-            whole = all(p.point_id in self.state.done_points for p in trial.points)
-            outcome: Outcome = Measured(len(trial.points)) if whole else Cancelled("the driver ended")
+            whole = all(map(self.is_finished, trial.points)) and not is_probed(self._scenario)
+            measured = sum(p.point_id in self.state.done_points for p in trial.points)
+            outcome: Outcome = Measured(measured) if whole else Cancelled("the driver ended")
             self.end_trial(trial, began.attempt, outcome, server_from_json(began.server), Place.of(began.place))
 
     @property
@@ -152,7 +202,8 @@ class RunDirectory:
         """What stands for what among the trials of a class of hosts: what dies on one may run on another."""
         if host_class not in self._lineages:
             ends = [event for event in self.state.ends if event.get("host_class", "") == host_class]
-            self._lineages[host_class] = Lineages(self._scenario, ends, host_class)
+            asked = [trial.config for trial in self.asked.all if trial.host_class == host_class]
+            self._lineages[host_class] = Lineages(self._scenario, ends, host_class, asked)
         return self._lineages[host_class]
 
     def host_event(self, event: HostEvent) -> None:
@@ -168,6 +219,7 @@ class RunDirectory:
 
     def server_ready(self, server: ServerReady) -> None:
         """Record what the server is, so that it is known even if its trial never ends."""
+        self.versions[server.trial_id] = server.told_version
         self._journal.note("server_ready", trial_id=server.trial_id, server=server_as_json(server))
 
     def append(self, point: Point, attempt: int, batch: Any) -> None:
@@ -256,49 +308,3 @@ def _take_lock(paths: RunPaths) -> IO[bytes]:
         lock.close()
         raise BadInput(f"{paths.root}: another specsweep process is working on this run") from None
     return lock
-
-
-def _write_manifest(
-    paths: RunPaths, run_id: str, scenario: Scenario, starts: list[dict[str, Any]], classes: Sequence[str] = ()
-) -> dict[str, Any]:
-    """In one piece: a run that lost its classes on the way would be measured on others as if they were the same."""
-    manifest: dict[str, Any] = {
-        "schema": SCHEMA_VERSION,
-        "run_id": run_id,
-        "engine": scenario.engine.kind,
-        "seed": scenario.seed,
-        "scenario": storable(scenario),
-        "starts": starts,
-        **({"host_classes": list(classes)} if classes else {}),
-    }
-    write_whole(paths.manifest, _manifest_bytes(manifest))
-    return manifest
-
-
-def _manifest_bytes(manifest: dict[str, Any]) -> bytes:
-    return json.dumps(manifest, indent=1).encode() + b"\n"
-
-
-def read_manifest(root: Path) -> dict[str, Any]:
-    """The manifest of a run directory; BadInput if it is none, or of another schema."""
-    file = RunPaths(root).manifest
-    try:
-        manifest = json.loads(file.read_bytes())
-    except FileNotFoundError:
-        raise BadInput(f"{root}: is not a run directory (no {file.name}); runs are in runs/<name>-<time>/") from None
-    except (ValueError, NotADirectoryError):
-        raise BadInput(f"{root}: its {file.name} cannot be read") from None
-    if manifest.get("schema") != SCHEMA_VERSION:
-        raise BadInput(f"{root}: has schema {manifest.get('schema')}, this specsweep reads {SCHEMA_VERSION}")
-    loaded: dict[str, Any] = manifest
-    return loaded
-
-
-def new_run_root(name: str, stamp: str, parent: Path = Path("runs")) -> Path:
-    """`runs/<name>-<time>`, with a number behind it if that is taken."""
-    root = parent / f"{name}-{stamp}"
-    number = 2
-    while root.exists():
-        root = parent / f"{name}-{stamp}-{number}"
-        number += 1
-    return root

@@ -10,23 +10,27 @@ from typing import Any
 import orjson
 
 from actors.diagnosis.advice import advice
-from orchestrator.aim import PointValue
+from orchestrator.aim import PointValue, trials_of
 from orchestrator.config_label import run_labels
 from orchestrator.errors import BadInput
 from orchestrator.host_event import host_notes
 from orchestrator.journal import read_events, replay
 from orchestrator.outcome import Diagnosis, Label, Phase
+from orchestrator.pareto import ParetoFront, fronts_json, pareto_front
 from orchestrator.paths import RunPaths, write_whole
 from orchestrator.point_table import MeasuredPoint, missing_points
 from orchestrator.ranking import Ranking, rank
 from orchestrator.resolved_settings import SettingChange
 from orchestrator.run_configs import RunConfig, run_configs, same_servers
-from orchestrator.run_directory import read_manifest
+from orchestrator.run_manifest import read_manifest
 from orchestrator.run_notes import damage, open_notes, refused_slots, run_notes
 from orchestrator.run_repairs import RunRepairs, Story, changes_json
 from orchestrator.run_rows import RunRows
 from orchestrator.scenario import Scenario
 from orchestrator.trial import Repaired
+from orchestrator.trial_facts import with_facts
+
+_JSON = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +92,7 @@ class RunRanking:
     repairs: Mapping[str, Repaired] = field(default_factory=dict)
     host_class: str = ""
     parts: tuple[RunRanking, ...] = ()
+    fronts: tuple[ParetoFront, ...] = ()
 
     @property
     def labels(self) -> dict[str, str]:
@@ -100,6 +105,7 @@ class RunRanking:
             "run": self.run,
             "engine": self.engine,
             "objectives": self._objectives_json(),
+            "pareto": dict(fronts_json(self.fronts)),
             "repaired": [config.as_json() for config in self.repaired],
             "infeasible": [config.as_json() for config in self.infeasible],
             "failed": [config.as_json() for config in self.failed],
@@ -137,7 +143,7 @@ class RunRanking:
             "metric": ranking.metric,
             "direction": "maximize" if ranking.maximize else "minimize",
             "workload": ranking.workload,
-            "at": {ranking.level.kind: ranking.level.value},
+            "at": {ranking.level.kind: ranking.level.value} if ranking.level else {},
             **({"objective": ranking.objective, "host_class": ranking.host_class} if ranking.host_class else {}),
             "ranking": rows,
             "reason": ranking.reason,
@@ -160,7 +166,7 @@ def rank_run(root: Path, *, anew: bool = False) -> RunRanking:
         trials, loads = read.trials(), read.loads()
         for host_class in classes if len(classes) > 1 else ("",):
             own = [t for t in trials if not host_class or t.get("host_class") == host_class]
-            configs = run_configs(read.asked_configs(scenario), own, scenario.engine.env)
+            configs = run_configs(scenario, own, read.asked_configs(scenario))
             rows = (row for row in loads if not host_class or row.get("host_class") == host_class)
             found = read.points(scenario, configs, rows, state.done_points)
             repairs = RunRepairs(scenario, [e for e in state.ends if e.get("host_class", "") == host_class])
@@ -169,8 +175,7 @@ def rank_run(root: Path, *, anew: bool = False) -> RunRanking:
     notes = (*damage(missing_points(state.done_points, points)), *host_notes(state.of_hosts))
     first = parts[0]
     result = replace(first, notes=(*notes, *first.notes)) if len(parts) == 1 else _together(parts, notes)
-    told = orjson.dumps(result.as_json(), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
-    write_whole(paths.ranking, told)
+    write_whole(paths.ranking, orjson.dumps(result.as_json(), option=_JSON))
     return result
 
 
@@ -189,6 +194,7 @@ def _together(parts: list[RunRanking], notes: tuple[str, ...]) -> RunRanking:
         notes=(*notes, *shared, *told),
         repaired=tuple(config for part in parts for config in part.repaired),
         parts=tuple(parts),
+        fronts=tuple(front for part in parts for front in part.fronts),
     )
 
 
@@ -212,7 +218,8 @@ def _assemble(
     ]
     failed = _of_outcome(last, settings, "failed", repairs, served)
     rankable = {c: s for c, s in settings.items() if c in measured}
-    values = [replace(p.value, config_id=standing[p.load["config_id"]]) for p in points]
+    values = with_facts(scenario, trials, [p.value for p in points])
+    values = [replace(value, config_id=standing[value.config_id]) for value in values]
     labels = run_labels(_named(settings, rankable, repairs), repairs.repaired)
     rankings = rank_objectives(scenario, rankable, values, labels)
     return RunRanking(
@@ -228,6 +235,7 @@ def _assemble(
         repaired=tuple(replace(c, host_class=host_class) for c in died if c.served_as is not None),
         repairs=repairs.repaired,
         host_class=host_class,
+        fronts=tuple(replace(f, host_class=host_class) for f in rank_fronts(scenario, rankable, values)),
     )
 
 
@@ -252,6 +260,14 @@ def rank_objectives(
     )
 
 
+def rank_fronts(
+    scenario: Scenario, configs: dict[str, dict[str, Any]], values: list[PointValue]
+) -> tuple[ParetoFront, ...]:
+    """One for each of the scenario's fronts."""
+    trials = trials_of(values)
+    return tuple(pareto_front(front, list(configs), trials, scenario.workloads[0].name) for front in scenario.pareto)
+
+
 def _of_outcome(
     trials: dict[str, dict[str, Any]],
     settings: dict[str, dict[str, Any]],
@@ -269,12 +285,13 @@ def _of_outcome(
 
 
 def only_objective(ranking: RunRanking, name: str | None) -> RunRanking:
-    """The ranking with one objective only; BadInput with the names there are."""
+    """The ranking with one objective or front only; BadInput with the names there are."""
     if name is None:
         return ranking
     kept = tuple(r for r in ranking.rankings if r.objective == name)
-    if not kept:
-        known = ", ".join(dict.fromkeys(r.objective for r in ranking.rankings))
+    fronts = tuple(f for f in ranking.fronts if f.name == name)
+    if not kept and not fronts:
+        known = ", ".join(dict.fromkeys([*(r.objective for r in ranking.rankings), *(f.name for f in ranking.fronts)]))
         raise BadInput(f"--objective {name}: the run has {known}")
     parts = tuple(only_objective(part, name) for part in ranking.parts)
-    return replace(ranking, rankings=kept, parts=parts)
+    return replace(ranking, rankings=kept, fronts=fronts, parts=parts)

@@ -4,7 +4,6 @@ the same.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
@@ -16,11 +15,11 @@ from orchestrator import dataset
 from orchestrator.compute_pool import ComputePool
 from orchestrator.derived_rows import DerivedRows, file_marks
 from orchestrator.paths import RunPaths
-from orchestrator.point_table import MeasuredPoint, PointTask, measured_point, store_points, summarised
-from orchestrator.run_configs import Asked, RunConfig, asked_configs, speculation_asks
+from orchestrator.point_table import MeasuredPoint, measured_point, point_tasks, store_points, summarised
+from orchestrator.run_configs import Asked, RunConfig, asked_configs
 from orchestrator.scenario import Scenario
-from orchestrator.server_account import ServerAccount
-from orchestrator.trial import LoadLevel, content_hash
+from orchestrator.server_account import ServerAccount, account_of
+from orchestrator.trial import content_hash
 
 Kept = dict[str, tuple[str, bytes | None]]
 
@@ -76,30 +75,13 @@ class RunRows:
         loads: Iterable[dict[str, Any]],
         counted: Mapping[str, int],
     ) -> list[MeasuredPoint]:
-        """The points of these rows of `loads` that count and whose files are whole, in the same order.
-
-        `counted` has the attempt that counts by point id (`RunState.done_points`). `configs` are those of the run: a
-        point whose server did not speculate as its config asked is void.
-        """
-        loads = list(loads)
-        slo = {w.name: w.slo.limits() if w.slo else None for w in scenario.workloads}
-        asks = speculation_asks(scenario, configs, _drafted(loads))
+        """As `point_table.measured_points`, but what is kept is not computed again."""
         of_loads, of_requests = self._marks("loads"), self._marks("requests")
-        wanted, tasks, keys = [], {}, {}
-        for load in loads:
-            name = dataset.part_name(load["point_id"], load["attempt"])
-            if counted.get(load["point_id"]) != load["attempt"] or name not in of_requests:
-                continue
-            ask = asks.get((load["config_id"], load["workload"]))
-            level = LoadLevel(load["level_kind"], load["level"])
-            limits = slo.get(load["workload"])
-            wanted.append((name, load))
-            tasks[name] = PointTask(
-                self._paths, load["point_id"], load["attempt"], level, load["client_json"], limits, ask
-            )
-            keys[name] = f"{of_loads[name]} {of_requests[name]} {limits} {ask!r}"
+        found = point_tasks(self._paths, scenario, configs, loads, counted)
+        tasks = {task.name: task for _, task in found if task.name in of_requests}
+        keys = {name: f"{of_loads[name]} {of_requests[name]} {task.asks}" for name, task in tasks.items()}
         told = self._computed("points", keys, tasks, summarised)
-        points = [measured_point(load, told[name]) for name, load in wanted if name in told]
+        points = [measured_point(load, told[task.name]) for load, task in found if task.name in told]
         self._points += points
         return points
 
@@ -141,9 +123,9 @@ def _digested_trials(file: str) -> bytes | None:
 
 
 def _digested(row: dict[str, Any]) -> dict[str, Any]:
-    resolved = row.pop("resolved_json")
-    asked = json.loads(row["settings_json"])
-    return row | {"account": ServerAccount.of(asked, from_json(resolved)) if resolved else None}
+    account = account_of(row)
+    del row["resolved_json"]
+    return row | {"account": account}
 
 
 def _rows_json(file: str, change: Callable[[dict[str, Any]], dict[str, Any]]) -> bytes | None:
@@ -153,12 +135,3 @@ def _rows_json(file: str, change: Callable[[dict[str, Any]], dict[str, Any]]) ->
     except (OSError, pa.ArrowInvalid):
         return None
     return to_json([change(row) for row in rows], inf_nan_mode="constants")
-
-
-def _drafted(loads: list[dict[str, Any]]) -> dict[str, float]:
-    """Tokens that each config's servers drafted, where they count them."""
-    drafted: dict[str, float] = {}
-    for load in loads:
-        tokens = from_json(load["client_json"]).get("drafted_tokens_delta") or 0.0
-        drafted[load["config_id"]] = drafted.get(load["config_id"], 0.0) + tokens
-    return drafted

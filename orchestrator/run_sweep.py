@@ -23,6 +23,7 @@ from orchestrator.host_match import matches
 from orchestrator.planner import Plan
 from orchestrator.progress import Progress
 from orchestrator.ray_connection import Connection, connect, resolve_address
+from orchestrator.run_conductor import run_conductor
 from orchestrator.run_directory import RunDirectory
 from orchestrator.scenario import Scenario
 from orchestrator.server_start import LaunchSpec
@@ -101,7 +102,8 @@ def sweep_on_cluster(
             evict_strangers(cluster.slot_places(), directory.run_id, yes=wanted.yes, console=console)
         early.check()
         plan = directory.plan(scenario, [slot.facts.host_class for slot in slots], done)
-        console.print(plan_line(plan, len(slots), cluster.classes), markup=False)
+        conductor = run_conductor(scenario, directory)
+        console.print(plan_line(plan, len(slots), cluster.classes, scenario.search.method), markup=False)
         with Progress(plan, [s.facts.name for s in slots], console) as progress:
             memory = StartMemory.beside(directory.paths.root, scenario, progress)
             foresight = run_foresight(
@@ -112,6 +114,8 @@ def sweep_on_cluster(
                 return replace(launch_spec(scenario, directory.run_id, trial), phase_budgets=memory.budgets(trial))
 
             sweep = Sweep(plan, list(slots), directory, spec, memory, foresight, source=cluster.source)
+            if conductor is not None:
+                sweep.follow(conductor)
             lost = partial(_leave_without_head, cluster, directory, console)
             with _orderly_interrupt(sweep), watching_head(cluster.head_address, lost):
                 return sweep.run()
@@ -159,9 +163,11 @@ def _connection(scenario: Scenario, address: str) -> Connection:
     return Connection(address, slots.emulated_gpus, cpus_wanted=count * (slots.cpus + 1))
 
 
-def plan_line(plan: Plan, slots: int, classes: Sequence[str] = ()) -> str:
+def plan_line(plan: Plan, slots: int, classes: Sequence[str] = (), method: str = "grid") -> str:
     """One line about what is going to be done."""
     apart = f" (every config on each of {len(classes)} classes of hosts)" if len(classes) > 1 else ""
+    if method != "grid":
+        return f"search: {method}, {len(plan.configs)} configs in question, on {slots} slots{apart}"
     return (
         f"{len(plan.configs)} configs, {len(plan.trials)} trials, {plan.points} points on {slots} slots{apart}; "
         f"about {plan.makespan_s / 60:.1f} min by estimate"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, JsonValue
+from pydantic import BeforeValidator, Field, JsonValue, model_validator
 
 from orchestrator.failed_lineage import KNOBS, Knob
 from orchestrator.scenario_engine import (
@@ -23,9 +23,9 @@ from orchestrator.scenario_engine import (
     Strict,
     Value,
 )
-from orchestrator.scenario_objective import Objective
+from orchestrator.scenario_objective import Front, Objective
 from orchestrator.scenario_search import SearchKeys
-from orchestrator.scenario_traffic import Arrivals, Drawn, MixEntry, SessionKeys
+from orchestrator.scenario_traffic import Arrivals, Drawn, MaxRate, MixEntry, SessionKeys
 
 
 class Sweep(Strict):
@@ -90,6 +90,10 @@ class Slots(Strict):
         description="GiB of the smallest GPU as the driver counts them, for predicting memory; default: by "
         "`accelerator`, in a run by what the hosts tell.",
     )
+    gpu_hour_cost: Positive | None = Field(
+        None, description="What one GPU costs for an hour, for `cost_per_million_output_tokens`."
+    )
+    currency: str = Field("", max_length=16, description="Of `gpu_hour_cost`, to be shown: `USD`.")
     emulated_gpus: int = Field(
         0, ge=0, description="GPUs that an embedded Ray pretends to have (`emulator` on `--address local` only)."
     )
@@ -172,6 +176,11 @@ class Workload(Strict):
         "Default: by the server's count for one prompt.",
     )
     slo: Slo | None = Field(None, description="Limits per request, for goodput.")
+    max_rate: MaxRate | None = Field(
+        None,
+        description="Search the highest rate at which requests keep the `slo`, in every trial: metric `max_rate_rps` "
+        "(docs/objectives.md).",
+    )
     extra_body: dict[str, JsonValue] = Field(
         default_factory=dict,
         description="JSON added to the body of every request, e.g. `{cache_prompt: false}`; keys that Specsweep sends "
@@ -261,10 +270,21 @@ class Scenario(Strict):
     )
     seed: int = Field(1, ge=0, description="Seed of trial order, prompts and arrivals.")
     objectives: list[Objective] = Field(min_length=1, description="What is best.")
+    pareto: list[Front] = Field(default_factory=list, description="Fronts over two or three aims, below the rankings.")
     timeouts: Timeouts = Field(default_factory=lambda: Timeouts.model_validate({}), description="When to give up.")
     recovery: Recovery = Field(
         default_factory=lambda: Recovery.model_validate({}), description="What is done about servers without memory."
     )
+
+    @model_validator(mode="after")
+    def _presets(self) -> Scenario:
+        """Objectives by preset become ordinary ones; one that cannot stays as it is, and is refused by the checks."""
+        from orchestrator.workload_traffic import preset_objective
+
+        if all(objective.preset is None for objective in self.objectives):
+            return self
+        resolved = [preset_objective(objective, self.workloads) for objective in self.objectives]
+        return self.model_copy(update={"objectives": resolved})
 
 
 def json_schema() -> dict[str, Any]:

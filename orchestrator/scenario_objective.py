@@ -16,18 +16,30 @@ class At(Strict):
 
 
 class Criterion(Strict):
-    """A metric at a load level, and which way is better."""
+    """A metric at a load level, or an expression of several, and which way is better."""
 
-    maximize: str | None = Field(None, description="Metric to maximise (docs/metrics.md has the names).")
-    minimize: str | None = Field(None, description="Or: metric to minimise.")
+    maximize: str | None = Field(
+        None,
+        description="Metric to maximise (docs/metrics.md has the names), or an expression such as "
+        "`geomean(output_throughput_tok_s @ C=1 weight 2, output_throughput_tok_s @ C=4)` (docs/objectives.md).",
+    )
+    minimize: str | None = Field(None, description="Or: metric or expression to minimise.")
     workload: str | None = Field(None, description="Workload name; may be left out if there is only one.")
-    at: At = Field(description="Load level.")
+    at: At | None = Field(
+        None,
+        description="Load level of what names none itself; facts of the server's start and `max_rate_rps` need none.",
+    )
 
 
 class Objective(Criterion):
     """One ranking of the configs."""
 
     name: Name = Field(description="Name of the ranking.")
+    preset: str | None = Field(
+        None,
+        description="`agentic`, `chat`, `batch` or `balanced`: an objective made of the workload's levels "
+        "(docs/objectives.md; `specsweep plan` shows it). Keys that are given beside it count instead of its own.",
+    )
     limits: list[str] = Field(
         default_factory=list,
         description="Gates such as `ttft_p95_ms <= 500`, at the objective's level unless `@ C=16`, `@ 5 req/s` "
@@ -39,3 +51,34 @@ class Objective(Criterion):
     tie_breakers: list[Criterion] = Field(
         default_factory=list, description="Asked in order; each keeps those within near_tie of its best."
     )
+
+
+class Axis(Strict):
+    """One of the things that a Pareto front weighs against each other."""
+
+    maximize: str | None = Field(None, description="Metric or expression, as of an objective.")
+    minimize: str | None = Field(None, description="Or: what to minimise.")
+    workload: str | None = Field(None, description="As of the front.")
+    at: At | None = Field(None, description="Load level of what names none itself; default: that of the front.")
+
+
+class Front(Strict):
+    """Configs of which none is better in everything: two or three aims that no single number weighs."""
+
+    name: Name = Field(description="Name of the front.")
+    axes: list[Axis] = Field(min_length=2, max_length=3, description="What is weighed.")
+    workload: str | None = Field(None, description="Workload name; may be left out if there is only one.")
+    at: At | None = Field(None, description="Load level of axes and limits that name none.")
+    limits: list[str] = Field(
+        default_factory=list, description="Gates as of an objective; a config that fails one is not on the front."
+    )
+
+    def criterion(self, index: int) -> Criterion:
+        """An axis with what it takes from its front."""
+        axis = self.axes[index]
+        return Criterion(
+            maximize=axis.maximize,
+            minimize=axis.minimize,
+            workload=axis.workload or self.workload,
+            at=axis.at or self.at,
+        )

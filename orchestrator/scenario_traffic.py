@@ -102,6 +102,15 @@ class ArrivalKeys(Strict):
     )
 
 
+class MaxRate(Strict):
+    """The highest rate that keeps the workload's `slo`, searched for in each trial between two rates."""
+
+    low: Positive = Field(description="Lowest rate, requests per second; tried first.")
+    high: Positive = Field(description="Highest rate that is tried.")
+    precision: float = Field(0.05, ge=0.01, le=0.5, description="Share by which neighbouring rates differ.")
+    attainment: float = Field(0.9, gt=0, lt=1, description="Share of all issued requests that must keep the slo.")
+
+
 def _arrival_tag(value: Any) -> str:
     return "ArrivalKeys" if isinstance(value, dict | ArrivalKeys) else "kind"
 

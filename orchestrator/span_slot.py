@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 import time
@@ -16,6 +17,7 @@ from orchestrator.server_start import LaunchSpec, LoadSeen, ServerDied, ServerRe
 from orchestrator.slot_port import SlotFacts, SlotLost, SlotPort, StopFacts, TrialBroken
 from orchestrator.span_log import joined_logs
 from orchestrator.span_start import rank_specs, slowest, span_phases, span_ready
+from orchestrator.trial import ClientReport
 
 T = TypeVar("T")
 
@@ -32,6 +34,9 @@ class RankPort(SlotPort, Protocol):
 
     def rendezvous(self) -> str:
         """HOST:PORT there at which the ranks can meet."""
+
+    def gpu_power_w(self, began_unix_s: float, ended_unix_s: float) -> float | None:
+        """Mean power of its GPUs there between two times."""
 
     def watch(self) -> None:
         """From now on `fault` tells when its host is gone or was cut off."""
@@ -80,13 +85,25 @@ class SpanSlot:
         watch = threading.Thread(target=self._watch_followers, args=(over,), daemon=True)
         watch.start()
         try:
-            yield from self.ranks[0].run_point(url, point, attempt, processes)
+            for item in self.ranks[0].run_point(url, point, attempt, processes):
+                yield self._with_power(item)
         finally:
             over.set()
             watch.join()
         self._look_for_faults()
         if self._fault is not None:
             raise self._fault
+
+    def _with_power(self, item: Any) -> Any:
+        """A report whose GPU power is that of all ranks; None if one does not tell."""
+        if not isinstance(item, ClientReport) or item.gpu_power_w is None or item.began_unix_s is None:
+            return item
+        powers: list[float | None] = [item.gpu_power_w]
+        with contextlib.suppress(SlotLost, TrialBroken):
+            window = (item.began_unix_s, item.began_unix_s + item.duration_s)
+            powers += [rank.gpu_power_w(*window) for rank in self.ranks[1:]]
+        known = [power for power in powers if power is not None]
+        return replace(item, gpu_power_w=sum(known) if len(known) == len(self.ranks) else None)
 
     def _look_for_faults(self) -> bool:
         """Whether a rank without load is gone or was cut off since the load began."""

@@ -14,7 +14,7 @@ from orchestrator import dataset
 from orchestrator.errors import BadInput
 from orchestrator.outcome import Phase, PhaseFact
 from orchestrator.paths import RunPaths
-from orchestrator.run_directory import read_manifest
+from orchestrator.run_manifest import read_manifest
 
 # The newest runs are the likeliest to be of today's hosts; more of them would only cost time to read.
 MOST_RUNS = 50

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from orchestrator.happening import Happening, TrialEnded
 from orchestrator.outcome import PhaseFact
 from orchestrator.phase_budget import SilenceLimits, phase_budgets
 from orchestrator.phase_history import PhaseHistory
@@ -15,7 +16,6 @@ from orchestrator.server_start import PhaseBudget, ServerDied, ServerReady
 from orchestrator.start_history import PastStart, past_starts
 from orchestrator.sweep import Watcher
 from orchestrator.trial import Trial
-from orchestrator.trial_run import Happening, TrialEnded
 
 
 class StartMemory:

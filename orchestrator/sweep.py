@@ -6,11 +6,14 @@ import contextlib
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from orchestrator.course import Course, NextPoint
 from orchestrator.foresight import Foresight, PredictedDeath
+from orchestrator.happening import Happening, SlotEnded, TrialEnded, TrialSettled, TrialSpared
 from orchestrator.host_event import HostChange, HostEvent
 from orchestrator.lineages import Recovery
 from orchestrator.load_spread import LoadSpread
@@ -20,23 +23,12 @@ from orchestrator.provenance import utc_now
 from orchestrator.recovery import Again
 from orchestrator.remedies import Kind
 from orchestrator.run_directory import RunDirectory
-from orchestrator.run_tables import EndNotes, Place
-from orchestrator.server_start import LaunchSpec, ServerReady
+from orchestrator.run_record import record
+from orchestrator.server_start import LaunchSpec
 from orchestrator.slot_port import SlotFacts, SlotPort, SlotSource
 from orchestrator.trial import Trial
 from orchestrator.trial_queue import HandedBack, TrialQueue
-from orchestrator.trial_run import (
-    BatchArrived,
-    Happening,
-    PointBroke,
-    PointEnded,
-    PointRepeated,
-    SlotEnded,
-    TrialBegan,
-    TrialEnded,
-    TrialRun,
-    TrialSpared,
-)
+from orchestrator.trial_run import TrialRun
 
 
 class Watcher(Protocol):
@@ -44,6 +36,19 @@ class Watcher(Protocol):
 
     def saw(self, slot: str, happening: Happening) -> None:
         """Called for every happening, in order, by the one thread that stores them."""
+
+
+class Conductor(Course, Protocol):
+    """Says while a run goes on what it does further; asked on the thread that stores."""
+
+    def begin(self, queue: TrialQueue, deciding: AbstractContextManager[object]) -> Iterable[Happening]:
+        """Offer the first trials. `deciding`: to be held while one looks at what stands for what."""
+
+    def ask(self) -> Iterable[Happening]:
+        """Slots have joined or gone: offer what is wanted of those that are there."""
+
+    def settled(self, trial: Trial) -> Iterable[Happening]:
+        """A trial has come to its end for good: offer what follows. Returns what is to be shown."""
 
 
 @dataclass
@@ -76,6 +81,7 @@ class Sweep:
         self._watcher = watcher
         self._foresight = foresight
         self._source = source
+        self._conductor: Conductor | None = None
         self._slots: list[SlotPort] = []
         self._spreads: list[LoadSpread] = []
         self._trials = TrialQueue(plan)
@@ -106,6 +112,10 @@ class Sweep:
     def _start(self, i: int) -> None:
         threading.Thread(target=self._work, args=(i,), name=self._slots[i].facts.name, daemon=True).start()
 
+    def follow(self, conductor: Conductor) -> None:
+        """Before `run`: besides the plan do what this asks for, and let it decide the points of trials."""
+        self._conductor = conductor
+
     def join(self, slot: SlotPort) -> bool:
         """Another slot takes part from now on; whether the run still needs it. From any thread."""
         with self._joining:
@@ -121,11 +131,13 @@ class Sweep:
 
     def run(self) -> SweepResult:
         """Until nothing is left to do, or nobody who could."""
-        for i in range(self._working):
-            self._start(i)
-        if self._source:
-            self._source.begin(self)
         try:
+            if self._conductor is not None:
+                self._show("search", self._conductor.begin(self._trials, self._deciding))
+            for i in range(self._working):
+                self._start(i)
+            if self._source:
+                self._source.begin(self)
             while not self._is_over():
                 self._store(*self._happenings.get())
         except BaseException:  # nothing is stored any more: no slot may start another server while they are stopped
@@ -134,7 +146,7 @@ class Sweep:
             raise
         if self._faults:
             raise self._faults[0]
-        self._result.complete = not self._trials.left and not self.cancelled
+        self._result.complete = not self._trials.left and not self._trials.is_open and not self.cancelled
         self._result.cancelled = self.cancelled
         return self._result
 
@@ -200,6 +212,7 @@ class Sweep:
             trial = self._run.lineages_of(planned.host_class).trial_to_run(planned)
         if trial is None:
             self._happenings.put((i, TrialSpared(planned)))
+            self._happenings.put((i, TrialSettled(planned)))
             self._trials.done(i)
             return SlotEnded(), None
         work, began_s = self._work_on(i, trial), time.monotonic()
@@ -214,6 +227,8 @@ class Sweep:
                     ended = self._decide(happening)
                     self._happenings.put((i, ended))
                     following, again = self._next_step(work, ended)
+                    if following is None and again is None and not self.cancelled:
+                        self._happenings.put((i, TrialSettled(trial)))
                 else:
                     self._happenings.put((i, happening))
         finally:
@@ -228,7 +243,9 @@ class Sweep:
         foreseen = self._foresight.death_of(trial, attempt) if self._foresight else None
         if foreseen is not None:
             return foreseen
-        return TrialRun(self._slots[i], trial, attempt, self._launch_spec(trial), self._cancelled, self._spreads[i])
+        asks = self._conductor is not None and self._conductor.decides(trial)
+        spec, spread = self._launch_spec(trial), self._spreads[i]
+        return TrialRun(self._slots[i], trial, attempt, spec, self._cancelled, spread, asks=asks)
 
     def _decide(self, ended: TrialEnded) -> TrialEnded:
         """What follows is decided before the end is told, so that the journal has both or neither."""
@@ -263,30 +280,31 @@ class Sweep:
         if isinstance(happening, HostEvent):
             self._run.host_event(happening)
             self._watcher.saw(happening.host, happening)
+            if self._conductor is not None and not self.cancelled:  # it may be about slots that joined
+                self._show("search", self._conductor.ask())
         elif i is not None:
             self._keep(i, self._slots[i].facts, happening)
             self._watcher.saw(self._slots[i].facts.name, happening)
 
     def _keep(self, i: int, slot: SlotFacts, happening: Happening) -> None:
+        record(self._run, slot, happening)
         match happening:
-            case TrialBegan(trial, attempt, began_at):
-                self._run.begin_trial(trial, attempt, place_of(slot, began_at))
-            case ServerReady():
-                self._run.server_ready(happening)
-            case BatchArrived(point, attempt, batch):
-                self._run.append(point, attempt, batch)
-            case PointEnded(point, attempt, report, began_at):
-                self._run.end_point(point, attempt, report, place_of(slot, began_at))
-            case PointBroke(point):
-                self._run.abandon_point(point)
-            case PointRepeated(point):
-                self._run.abandon_point(point, mark="-client-too-slow")
-            case TrialEnded():
-                self._end_trial(i, happening)
+            case TrialEnded(trial, _, outcome):
+                self._result.outcomes[trial.trial_id] = outcome
+            case NextPoint(trial, answer) if self._conductor is not None:
+                point, spared = self._conductor.next_point(trial)
+                answer.say(point)
+                self._show(slot.name, spared)
+            case TrialSettled(trial) if self._conductor is not None and not self.cancelled:
+                self._show("search", self._conductor.settled(trial))
             case SlotEnded():
                 self._end_slot(i, happening)
             case _:
-                pass  # only to be shown
+                pass  # only to be stored or shown
+
+    def _show(self, place: str, happenings: Iterable[Happening]) -> None:
+        for happening in happenings:
+            self._watcher.saw(place, happening)
 
     def _end_slot(self, i: int, ended: SlotEnded) -> None:
         with self._joining:
@@ -294,19 +312,6 @@ class Sweep:
         if ended.lost and self._source is not None:
             self._source.ended(self._slots[i], ended.refused)
 
-    def _end_trial(self, i: int, ended: TrialEnded) -> None:
-        place = place_of(self._slots[i].facts, ended.began_at)
-        if ended.log:
-            self._run.keep_log(ended.trial, ended.attempt, ended.log)
-        aside = EndNotes(ended.notes, ended.refused)
-        self._run.end_trial(ended.trial, ended.attempt, ended.outcome, ended.server, place, aside, ended.recovery)
-        self._result.outcomes[ended.trial.trial_id] = ended.outcome
-
 
 def _asks_for(recovery: Recovery | None, how: Kind) -> bool:
     return recovery is not None and recovery.decision == Again(how)
-
-
-def place_of(slot: SlotFacts, began_at: str) -> Place:
-    """Where and when something happened, as the tables tell it."""
-    return Place(slot.name, slot.host, slot.gpu_ids, began_at, slot.host_class)

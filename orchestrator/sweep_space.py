@@ -15,6 +15,7 @@ from orchestrator.options import canonical_name
 from orchestrator.scenario import Scenario, Sweep
 from orchestrator.settings import ServerSize, resolve_settings
 from orchestrator.trial import EngineConfig, freeze_settings
+from orchestrator.workload_traffic import is_open_loop
 
 _COMPARISON = re.compile(r"^\s*(<=|>=|==|!=|<|>)\s*(-?\d+(?:\.\d+)?(?:e-?\d+)?)\s*$")
 _OPERATORS = {
@@ -69,7 +70,7 @@ def _settings(scenario: Scenario, combination: dict[str, Any]) -> dict[str, Any]
 def default_running_requests(scenario: Scenario) -> int:
     """Enough for every load level: left open, SGLang caps it at 48 for speculation only, which is unfair."""
     levels = [level for workload in scenario.workloads for level in workload.concurrency]
-    if any(workload.rates or workload.trace for workload in scenario.workloads):
+    if any(map(is_open_loop, scenario.workloads)):
         levels.append(256)
     return max([48, *levels])
 

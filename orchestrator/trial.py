@@ -214,7 +214,8 @@ class ClientReport:
     largest share of the KV cache in use; None where it does not tell. `profile`: where traces were written, or why not.
     `workload_hash` is the same where the same was sent. `processes` shared the load. `gc_pause_max_ms` is the longest
     stop for garbage collection, `backlog_p99_kib` what waited in our sockets unread, sampled. `notes`: what to know of
-    the prompts.
+    the prompts. `began_unix_s`: when sending began, by the load host's wall clock. `gpu_power_w`: mean power of the
+    server's GPUs while it was sent, None where they do not tell.
     """
 
     point_id: str
@@ -243,3 +244,5 @@ class ClientReport:
     backlog_p99_kib: float | None = None
     workload_hash: str = ""
     notes: tuple[str, ...] = ()
+    began_unix_s: float | None = None
+    gpu_power_w: float | None = None

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from orchestrator.offered_trials import OfferedTrials
 from orchestrator.planner import Plan
 from orchestrator.remedies import Kind
 from orchestrator.trial import EngineConfig, Trial
@@ -42,6 +43,8 @@ class _Share:
         self._longest: list[tuple[float, int]] = []
         self.waiting = 0
         self.handed_back: list[tuple[HandedBack, int]] = []
+        self.offered = OfferedTrials()
+        self.open = False
         self.busy = 0
 
     def add(self, index: int, trials: Sequence[Trial]) -> None:
@@ -58,13 +61,16 @@ class _Share:
         for other in self._alike.get(_kind(trial), ()):
             if other in self._guess_s:
                 self._guess_s[other] = took_s
+        self.offered.learn(trial, took_s)
 
-    def take(self, slot: int, slots: int) -> Trial | None:
-        """The slot's next one, else the last one of the slot with most left; in the end the longest of all."""
+    def take(self, slot: int, host: str, slots: int) -> Trial | None:
+        """The slot's next one, else the last one of the slot with most left, else of what was offered; in the end of
+        the plan the longest of all.
+        """
         longest = self._longest_at_the_end(slots)
         index, own = (slot, True) if self._queues.get(slot) else (self._most_left(), False)
         if index is None:
-            return None
+            return self.offered.take(host, slots)
         if longest is not None:
             index = self._where[longest]
             trial = next(t for t in self._queues[index] if t.trial_id == longest)
@@ -102,10 +108,17 @@ class _Share:
         self._guess_s.clear()
         self.waiting = 0
         self.handed_back.clear()
+        self.offered.clear()
+        self.open = False
 
     @property
     def left(self) -> int:
-        return self.waiting + len(self.handed_back)
+        return self.waiting + len(self.handed_back) + len(self.offered)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing comes any more: nothing waits, nothing may be handed back, nothing more is offered."""
+        return not self.busy and not self.left and not self.open
 
 
 def _kind(trial: Trial) -> tuple[EngineConfig, int]:
@@ -118,7 +131,7 @@ class TrialQueue:
 
     A slot that is through takes from the one with most left, then waits for what others may hand back. When little is
     left, every slot takes the longest of all, so that they end together. A slot takes only trials of its own class of
-    hosts.
+    hosts. While a class is open, further trials may be offered to it, and its slots wait for them.
     """
 
     def __init__(self, plan: Plan, hosts: Sequence[str] = (), classes: Sequence[str] = ()) -> None:
@@ -157,7 +170,7 @@ class TrialQueue:
                     self._busy.add(slot)
                     share.busy += 1
                     return trial
-                if not share.busy and not share.left:
+                if share.is_over:
                     return None
                 self._changed.wait(timeout=1.0)
 
@@ -166,12 +179,17 @@ class TrialQueue:
         for i, (back, broke_on) in enumerate(share.handed_back):
             if back.how is not Kind.ALONE and self._may_take(slot, broke_on):
                 return share.handed_back.pop(i)[0].trial
-        trial = share.take(slot, self._count_of(self._classes[slot]))
+        trial = share.take(slot, self._hosts[slot], self._count_of(self._classes[slot]))
         alone = [i for i, (back, _) in enumerate(share.handed_back) if back.how is Kind.ALONE]
         if trial is None and alone and not self._busy:
             self._alone = True
             return share.handed_back.pop(alone[0])[0].trial
         return trial
+
+    def slots_of(self, host_class: str) -> int:
+        """How many slots work for a class."""
+        with self._changed:
+            return self._count_of(host_class)
 
     def _count_of(self, host_class: str) -> int:
         return sum(self._classes[s] == host_class for s in self._alive)
@@ -189,6 +207,36 @@ class TrialQueue:
             if again is not None:
                 self._share(self._classes[slot]).handed_back.append((again, slot))
             self._changed.notify_all()
+
+    def open_class(self, host_class: str) -> None:
+        """Trials will be offered to this class, until it is closed."""
+        with self._changed:
+            self._share(host_class).open = True
+
+    def close_class(self, host_class: str) -> None:
+        """No more trials are offered to this class: its slots end when what waits is done."""
+        with self._changed:
+            self._share(host_class).open = False
+            self._changed.notify_all()
+
+    def offer(self, host_class: str, trials: Sequence[Trial]) -> None:
+        """Further trials for any slot of an open class; after `clear` there is none."""
+        with self._changed:
+            share = self._share(host_class)
+            if share.open:
+                share.offered.add(trials)
+                self._changed.notify_all()
+
+    def ran(self, host_class: str, host: str, config_id: str) -> None:
+        """A trial of a config ran on a host in an earlier start of the run."""
+        with self._changed:
+            self._share(host_class).offered.ran(host, config_id)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether more trials may be offered."""
+        with self._changed:
+            return any(share.open for share in self._shares.values())
 
     def learn(self, trial: Trial, took_s: float) -> None:
         """A trial was measured; repeats of it that wait will take about as long."""

@@ -5,15 +5,23 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 import zstandard
 
+from orchestrator.course import NextPoint
 from orchestrator.failed_start import FailedStart, read_failed_start
-from orchestrator.host_event import HostEvent
-from orchestrator.lineages import Recovery
-from orchestrator.load_spread import Again, LoadSpread
+from orchestrator.happening import (
+    BatchArrived,
+    Happening,
+    PointBegan,
+    PointBroke,
+    PointEnded,
+    PointRepeated,
+    TrialBegan,
+    TrialEnded,
+)
+from orchestrator.load_spread import LoadSpread
 from orchestrator.outcome import (
     Cancelled,
     Diagnosis,
@@ -37,122 +45,17 @@ LOG_HEAD_BYTES = 4 << 20
 _OTHER_PROMPTS = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class TrialBegan:
-    """A server is about to be started."""
-
-    trial: Trial
-    attempt: int
-    began_at: str
-
-
-@dataclass(frozen=True, slots=True)
-class PointBegan:
-    """The load of a point begins."""
-
-    point: Point
-
-
-@dataclass(frozen=True, slots=True)
-class BatchArrived:
-    """Request records of the running point."""
-
-    point: Point
-    attempt: int
-    batch: Any
-
-
-@dataclass(frozen=True, slots=True)
-class PointEnded:
-    """The point is measured."""
-
-    point: Point
-    attempt: int
-    report: ClientReport
-    began_at: str
-
-
-@dataclass(frozen=True, slots=True)
-class PointBroke:
-    """The point did not end; what came of it does not count."""
-
-    point: Point
-
-
-@dataclass(frozen=True, slots=True)
-class PointRepeated:
-    """The point is measured again at once, with more load processes; what came of it so far does not count."""
-
-    point: Point
-    again: Again
-
-    @property
-    def note(self) -> str:
-        """For the table of trials."""
-        return f"{self.point.spec.workload} {self.point.spec.level}: {self.again.text}"
-
-
-@dataclass(frozen=True, slots=True)
-class TrialEnded:
-    """The server is stopped and its log is here. `notes` tell what went wrong in the end, and cost nothing.
-
-    `refused`: why the slot takes no more servers; None if it does. `failed` has the numbers of its death, `recovery`
-    what follows it.
-    """
-
-    trial: Trial
-    attempt: int
-    outcome: Outcome
-    server: ServerReady | ServerDied | None
-    began_at: str
-    log: bytes
-    notes: tuple[str, ...] = ()
-    refused: str | None = None
-    failed: FailedStart | None = None
-    recovery: Recovery | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TrialSpared:
-    """The trial is not started: its config died in another trial, and what stands for it runs anyway."""
-
-    trial: Trial
-
-
-@dataclass(frozen=True, slots=True)
-class SlotEnded:
-    """The slot does no more: it is through, was lost, or refuses and why."""
-
-    lost: bool = False
-    refused: str | None = None
-
-
-Happening = (
-    TrialBegan
-    | StartProgress
-    | ServerReady
-    | PointBegan
-    | BatchArrived
-    | PointEnded
-    | PointBroke
-    | PointRepeated
-    | TrialEnded
-    | TrialSpared
-    | SlotEnded
-    | HostEvent
-)
-
-
 class TrialRun:
     """Drives one slot through one trial.
 
     Afterwards `lost` tells that the slot cannot be used any more, `refused` that it says so itself and why, and `rest`
     is what a second attempt would have to do, if the trial broke. `spread` is what the slot's loads needed so far.
+    `asks`: the trial asks before every point which one it is; else all are measured in order.
     """
 
     def __init__(
         self, slot: SlotPort, trial: Trial, attempt: int, spec: LaunchSpec, cancelled: threading.Event,
-        spread: LoadSpread | None = None,
+        spread: LoadSpread | None = None, *, asks: bool = False,
     ) -> None:  # fmt: skip
         self._slot = slot
         self._spread = spread or LoadSpread(slot.facts.load_processes)
@@ -161,6 +64,8 @@ class TrialRun:
         self._attempt = attempt
         self._spec = spec
         self._cancelled = cancelled
+        self._asks = asks
+        self._fixed = iter(trial.points)
         self._server: ServerReady | ServerDied | None = None
         self._measured: set[str] = set()
         self.lost = False
@@ -211,13 +116,24 @@ class TrialRun:
         return outcome_from_diagnosis(self._server.diagnosis)
 
     def _run_points(self, url: str) -> Generator[Happening, None, Outcome]:
-        for point in self._trial.points:
+        point = yield from self._next_point()
+        while point is not None:
             if self._cancelled.is_set():
                 return Cancelled("the run was stopped")
             broken = yield from self._run_point(url, point)
             if broken is not None:
                 return broken
-        return Measured(len(self._trial.points))
+            point = yield from self._next_point()
+        if self._asks and self._cancelled.is_set():  # nobody has said that it is through
+            return Cancelled("the run was stopped")
+        return Measured(len(self._measured))
+
+    def _next_point(self) -> Generator[Happening, None, Point | None]:
+        if not self._asks:
+            return next(self._fixed, None)
+        asked = NextPoint(self._trial)
+        yield asked
+        return asked.answer.wait(self._cancelled)
 
     def _run_point(self, url: str, point: Point) -> Generator[Happening, None, Outcome | None]:
         """Returns None if the point was measured, else the outcome that ends the trial.

@@ -33,6 +33,7 @@ def check_workloads(scenario: Scenario) -> Fault | None:
             _check_levels(path, workload)
             or _check_drawn_keys(path, workload)
             or _check_mix(path, workload)
+            or _check_max_rate(path, workload)
             or _check_arrival(path, workload)
         )
         if fault:
@@ -51,13 +52,13 @@ def measured_levels(workload: Workload, kind: str) -> list[Any]:
 
 
 def _check_levels(path: _Path, workload: Workload) -> Fault | None:
-    if not workload.concurrency and not workload.rates and not workload.trace:
-        return path, "has no load level; give `concurrency: [...]`, `rates: [...]` or `trace: [...]`"
+    if not workload.concurrency and not workload.rates and not workload.trace and workload.max_rate is None:
+        return path, "has no load level; give `concurrency: [...]`, `rates: [...]`, `trace: [...]` or `max_rate`"
     for key in ("concurrency", "rates", "trace"):
         levels = getattr(workload, key)
         if len(set(levels)) < len(levels):
             return (*path, key), f"has a level twice: {levels}"
-    if workload.max_concurrency is not None and not (workload.rates or workload.trace):
+    if workload.max_concurrency is not None and not (workload.rates or workload.trace or workload.max_rate):
         return (*path, "max_concurrency"), "is for open loop; with `concurrency` the level is the limit"
     return _check_trace(path, workload) if workload.trace else None
 
@@ -160,6 +161,20 @@ def _check_kind(path: _Path, workload: Workload, part: Workload | MixEntry, kind
     return None
 
 
+def _check_max_rate(path: _Path, workload: Workload) -> Fault | None:
+    keys = workload.max_rate
+    if keys is None:
+        return None
+    path = (*path, "max_rate")
+    if workload.slo is None:
+        return path, "needs limits per request: give the workload an slo"
+    if keys.high <= keys.low:
+        return (*path, "high"), f"is {keys.high:g}, which is not above low, {keys.low:g}"
+    if keys.high > 1e4 * keys.low:
+        return (*path, "high"), f"is {keys.high:g}; allowed: up to 10000 times low, {1e4 * keys.low:g}"
+    return (path, _TRACE_SAYS) if workload.trace else None
+
+
 def _check_arrival(path: _Path, workload: Workload) -> Fault | None:
     keys = arrival_keys(workload)
     path = (*path, "arrival")
@@ -167,7 +182,7 @@ def _check_arrival(path: _Path, workload: Workload) -> Fault | None:
         return path, "is gamma, whose burstiness is missing: write {kind: gamma, burstiness: 0.5}"
     if keys.kind != "gamma" and keys.burstiness is not None:
         return (*path, "burstiness"), f"is for arrival gamma, but arrival is {keys.kind}; leave it out or use gamma"
-    if not workload.rates and keys != ArrivalKeys.model_validate({"ramp_s": keys.ramp_s}):
+    if not workload.rates and not workload.max_rate and keys != ArrivalKeys.model_validate({"ramp_s": keys.ramp_s}):
         return path, "is for `rates`; in a closed loop only ramp_s has a meaning, a trace has its own times"
     if workload.trace and keys.ramp_s:
         return (*path, "ramp_s"), "is for `rates` and `concurrency`; a trace has its own times"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from orchestrator.objective_presets import Levels, preset_keys
 from orchestrator.scenario import Workload
+from orchestrator.scenario_objective import Objective
 from orchestrator.scenario_traffic import ArrivalKeys, Distribution, MixEntry, SessionKeys
 from orchestrator.traffic import POISSON, Arrival, Draw, Session, Traffic
 from orchestrator.trial import LoadLevel
@@ -13,6 +15,30 @@ def load_levels(workload: Workload) -> list[LoadLevel]:
     levels = [LoadLevel("concurrency", float(c)) for c in sorted(workload.concurrency)]
     levels += [LoadLevel("rate", r) for r in sorted(workload.rates)]
     return levels + [LoadLevel("trace", scale) for scale in sorted(workload.trace)]
+
+
+def is_open_loop(workload: Workload) -> bool:
+    """Whether some of its requests are due at times of their own, however many are running."""
+    return bool(workload.rates or workload.trace or workload.max_rate)
+
+
+def preset_objective(objective: Objective, workloads: list[Workload]) -> Objective:
+    """The ordinary objective that one with a preset stands for; unchanged without a preset or where it has no levels.
+
+    What is given beside the preset counts instead of what the preset says.
+    """
+    named = [w for w in workloads if objective.workload in (None, w.name)]
+    if objective.preset is None or len(named) != 1:
+        return objective
+    found = load_levels(named[0])
+    levels = [level for level in found if level.kind == found[0].kind]
+    keys = preset_keys(objective.preset, Levels(levels, named[0].slo is not None, named[0].max_rate is not None))
+    given = objective.model_dump(exclude_unset=True)
+    if keys is None or ("tie_breakers" in given and ("maximize" in given or "minimize" in given)):
+        return objective
+    if "maximize" in given or "minimize" in given:
+        keys = {key: value for key, value in keys.items() if key not in ("maximize", "at")}
+    return Objective.model_validate(keys | given)
 
 
 def draw_of(value: float | Distribution, least: float = 1.0) -> Draw:

@@ -39,9 +39,12 @@ CORE = {
     "scenario_engine", "server_start", "settings", "sglang_adjustments", "sglang_rules", "speculation_proof",
     "speculation_rules", "state_cache_rules", "sweep_check", "scenario_traffic", "sweep_space", "traffic", "trial",
     "workload_check", "workload_traffic", "yaml_tree",
+    "offered_trials", "search_state", "asked_trials",
     "job_log", "run_result",
+    "attainment", "expression", "expression_sense", "objective_presets", "rate_search", "cost", "pareto", "trial_facts",
     "aim", "objective_check", "scenario_objective",
-    "search", "scenario_search",
+    "search", "scenario_search", "search_table", "grid_search", "pooled_fit", "config_places", "point_need", "doubt",
+    "two_way", "student", "outliers", "estimates", "contest", "batch_means", "within_run",
 }  # fmt: skip
 # Decisions about a server on its host; whoever does what they say is elsewhere.
 DECISIONS = {"life_event", "life_state", "life_end", "lifecycle"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from orchestrator.happening import Happening
 from orchestrator.journal import finished_work
 from orchestrator.outcome import Label
 from orchestrator.planner import make_plan
@@ -12,7 +13,6 @@ from orchestrator.server_start import LaunchSpec
 from orchestrator.slot_port import SlotPort
 from orchestrator.sweep import Sweep
 from orchestrator.trial_launch import launch_spec
-from orchestrator.trial_run import Happening
 from tests.fakes.slot import FakeSlot
 from tests.orchestrator.scenarios import small_scenario
 

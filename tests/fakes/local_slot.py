@@ -57,6 +57,9 @@ class LocalSlot:
         if (server := self._host._server) is not None and not server.is_ready:
             self._wait(server.stop(_GRACE_S))
 
+    def gpu_power_w(self, began_unix_s: float, ended_unix_s: float) -> float | None:
+        return self._wait(self._host.gpu_power_w(began_unix_s, ended_unix_s))
+
     def rendezvous(self) -> str:
         return self._wait(self._host.rendezvous())
 

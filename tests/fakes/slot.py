@@ -19,9 +19,16 @@ Script = Callable[[str, LaunchSpec], Label | None]
 
 
 def request_batch(
-    point: Point, attempt: int, first: int, rows: int, engine: str = "emulator", *, speculates: bool = False
+    point: Point,
+    attempt: int,
+    first: int,
+    rows: int,
+    engine: str = "emulator",
+    *,
+    speculates: bool = False,
+    slowness: float = 1.0,
 ) -> Any:
-    """A batch of plausible requests, numbered from `first`."""
+    """A batch of plausible requests, numbered from `first`; each takes 80 ms times `slowness`."""
     schema = request_schema()
     filled: dict[str, Any] = {
         "run_id": "run", "trial_id": point.trial_id, "point_id": point.point_id, "config_id": point.config_id,
@@ -33,20 +40,20 @@ def request_batch(
         filled |= {"verify_ct": 1, "correct_drafts": 2, "proposed_drafts": 2}
     listed = []
     for i in range(first, first + rows):
-        start = i * 100_000_000
+        start, first_ns, end_ns = (int(ns * slowness) for ns in (i * 1e8, i * 1e8 + 2e7, i * 1e8 + 8e7))
         times = {
-            "scheduled_ns": start, "sent_ns": start, "first_token_ns": start + 20_000_000,
-            "end_ns": start + 80_000_000, "chunk_ns": [start + 20_000_000, start + 80_000_000],
+            "scheduled_ns": start, "sent_ns": start, "first_token_ns": first_ns,
+            "end_ns": end_ns, "chunk_ns": [first_ns, end_ns],
         }  # fmt: skip
         listed.append({**dict.fromkeys(schema.names), **filled, **times, "request_index": i})
     return pa.RecordBatch.from_pylist(listed, schema=schema)
 
 
-def report(point: Point, requests: int, stopped_by: Any = "requests") -> ClientReport:
+def report(point: Point, requests: int, stopped_by: Any = "requests", slowness: float = 1.0) -> ClientReport:
     """A client that had no trouble."""
     return ClientReport(
         point_id=point.point_id,
-        duration_s=requests / 10,
+        duration_s=requests / 10 * slowness,
         cpu_s=0.01,
         loop_lag_p99_ms=0.5,
         schedule_delay_p99_ms=0.1,
@@ -66,8 +73,11 @@ class FakeSlot:
         batches: int = 2,
         pause_s: float = 0.0,
         account: Callable[[LaunchSpec], dict[str, Any]] = lambda spec: {"version": "0.5.23"},
+        host: str = "fake-host",
+        slowness: Callable[[LaunchSpec, Point], float] = lambda spec, point: 1.0,
     ) -> None:
-        self.facts = SlotFacts(name, "fake-host", ("0",))
+        self.facts = SlotFacts(name, host, ("0",))
+        self._slowness = slowness
         self._script = script or (lambda name, spec: None)
         self._batches = batches
         self._account = account
@@ -88,6 +98,7 @@ class FakeSlot:
 
     def launch(self, spec: LaunchSpec) -> Iterator[StartEvent]:
         self.launched.append(spec.trial_id)
+        self._spec = spec
         self._speculates = "speculative_algorithm" in dict(spec.settings)
         yield StartProgress(spec.trial_id, Phase.WEIGHTS, 0.1)
         self._wait()
@@ -109,13 +120,14 @@ class FakeSlot:
             self.lose_load_once_at = None
             yield request_batch(point, attempt, 0, 5)
             raise TrialBroken("the load actor was lost")
+        slowness = self._slowness(self._spec, point)
         for i in range(self._batches):
             self._wait()
             if self.interrupted.is_set():
                 yield report(point, i * 5, "cancelled")
                 return
-            yield request_batch(point, attempt, i * 5, 5, speculates=self._speculates)
-        yield report(point, self._batches * 5, self.stopped_by)
+            yield request_batch(point, attempt, i * 5, 5, speculates=self._speculates, slowness=slowness)
+        yield report(point, self._batches * 5, self.stopped_by, slowness)
 
     def _wait(self) -> None:
         if self._pause_s:

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 from orchestrator import dataset
+from orchestrator.happening import Happening
 from orchestrator.journal import finished_work
 from orchestrator.paths import RunPaths
-from orchestrator.planner import make_plan
+from orchestrator.planner import Plan, make_plan
+from orchestrator.point_need import Judge
+from orchestrator.run_conductor import run_conductor
 from orchestrator.run_directory import RunDirectory
 from orchestrator.scenario import Scenario
-from orchestrator.sweep import Sweep, SweepResult
+from orchestrator.search_conductor import SearchConductor
+from orchestrator.sweep import Sweep, SweepResult, Watcher
+from orchestrator.sweep_space import expand
 from orchestrator.trial_launch import launch_spec
 from tests.fakes.killable_sweep import Silent
+from tests.fakes.playoff import Playoff
 from tests.fakes.slot import FakeSlot
 
 
@@ -18,6 +27,59 @@ def sweep_on(run: RunDirectory, scenario: Scenario, slots: list[FakeSlot]) -> tu
     plan = make_plan(scenario, len(slots), finished_work(run.state), run.lineages.stand_ins)
     sweep = Sweep(plan, list(slots), run, lambda t: launch_spec(scenario, "run", t), Silent())
     return sweep, sweep.run()
+
+
+@dataclass
+class Searched:
+    """A run that followed a search, at its end."""
+
+    sweep: Sweep
+    result: SweepResult
+    search: Playoff
+    shown: list[Happening]
+
+
+class Keeper:
+    """Watches, and keeps what it sees but the batches."""
+
+    def __init__(self) -> None:
+        self.seen: list[Happening] = []
+
+    def saw(self, slot: str, happening: Happening) -> None:
+        self.seen.append(happening)
+
+
+def search_on(
+    run: RunDirectory,
+    scenario: Scenario,
+    slots: list[FakeSlot],
+    judge: Judge | None = None,
+    before: Callable[[Sweep], None] = lambda sweep: None,
+) -> Searched:
+    """As `sweep_on`, with a `Playoff` of the scenario's configs; `before` gets the sweep before it runs."""
+    search, keeper = Playoff(list(expand(scenario))), Keeper()
+    conductor = SearchConductor(scenario, run, lambda _: search, lambda _: judge)
+    sweep = Sweep(Plan((), ()), list(slots), run, lambda t: launch_spec(scenario, "run", t), keeper)
+    sweep.follow(conductor)
+    before(sweep)
+    return Searched(sweep, sweep.run(), search, keeper.seen)
+
+
+def conducted_on(
+    run: RunDirectory,
+    scenario: Scenario,
+    slots: list[FakeSlot],
+    before: Callable[[Sweep], None] = lambda sweep: None,
+    watcher: Watcher | None = None,
+) -> SweepResult:
+    """As a run does it: the plan, or what its searches ask."""
+    conductor = run_conductor(scenario, run)
+    plan = run.plan(scenario, [""] * len(slots), finished_work(run.state))
+    sweep = Sweep(plan, list(slots), run, lambda t: launch_spec(scenario, "run", t), watcher or Silent())
+    if conductor is not None:
+        sweep.follow(conductor)
+    before(sweep)
+    return sweep.run()
 
 
 def rows_per_point(paths: RunPaths) -> dict[str, int]:

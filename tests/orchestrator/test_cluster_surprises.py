@@ -25,7 +25,8 @@ from orchestrator.load_clocks import clock_note, offset_ns
 from orchestrator.paths import write_whole
 from orchestrator.planner import make_plan
 from orchestrator.ray_ensemble import RayEnsemble, clock_offset_ns
-from orchestrator.run_directory import RunDirectory, read_manifest
+from orchestrator.run_directory import RunDirectory
+from orchestrator.run_manifest import read_manifest
 from orchestrator.scenario import Slots
 from orchestrator.slot_making import SlotMaker
 from orchestrator.slot_port import SlotLost, TrialBroken

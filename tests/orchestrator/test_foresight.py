@@ -13,6 +13,7 @@ from orchestrator import dataset
 from orchestrator.config_shape import model_shape
 from orchestrator.emulated_memory import emulated_memory_model
 from orchestrator.foresight import Foresight, run_foresight
+from orchestrator.happening import TrialEnded
 from orchestrator.hopeless import hopeless, predicted_failure
 from orchestrator.host_match import HostFacts
 from orchestrator.memory_forecast import Forecast
@@ -29,7 +30,6 @@ from orchestrator.start_history import PastStart
 from orchestrator.sweep import Sweep
 from orchestrator.trial import EngineConfig, Trial, freeze_settings
 from orchestrator.trial_launch import launch_spec
-from orchestrator.trial_run import TrialEnded
 from orchestrator.weight_budget import Checkpoint
 from tests.fakes.emulated_start import emulated_start
 from tests.fakes.killable_sweep import Silent

@@ -50,7 +50,7 @@ def test_measured_points_and_infeasible_trials_are_finished_work_but_failed_tria
     journal.append("trial_ended", trial_id="t3", outcome="failed")
     journal.close()
 
-    assert finished_work(replay(read_events(path))) == {"p1", "t2"}
+    assert finished_work(replay(read_events(path))) == {"p1", "t2", "probed:t1"}
 
 
 def test_a_trial_that_failed_and_then_turned_out_infeasible_counts_by_its_last_word(tmp_path: Path) -> None:

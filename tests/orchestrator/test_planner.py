@@ -6,10 +6,11 @@ import time
 from collections import Counter
 
 from orchestrator.config_label import config_labels
-from orchestrator.planner import make_plan, sglang_start_s
+from orchestrator.planner import make_plan
 from orchestrator.server_start import UserCommand
 from orchestrator.sweep_space import combinations, expand, meets
 from orchestrator.trial import EngineConfig, freeze_settings
+from orchestrator.trial_estimate import sglang_start_s
 from orchestrator.trial_launch import launch_spec
 from tests.orchestrator.scenarios import small_scenario
 

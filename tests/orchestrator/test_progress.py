@@ -8,6 +8,7 @@ from dataclasses import replace
 from rich.console import Console
 
 from orchestrator.failed_start import FailedStart
+from orchestrator.happening import PointEnded, TrialBegan, TrialEnded
 from orchestrator.job_log import JobProgress, told_by
 from orchestrator.lineages import Recovery
 from orchestrator.outcome import Cancelled, Diagnosis, Failed, Label, Measured, Outcome, Phase
@@ -16,7 +17,6 @@ from orchestrator.progress import Progress
 from orchestrator.recovery import Again
 from orchestrator.remedies import Kind
 from orchestrator.server_start import StartProgress
-from orchestrator.trial_run import PointEnded, TrialBegan, TrialEnded
 from tests.fakes.slot import report
 from tests.orchestrator.scenarios import small_scenario
 

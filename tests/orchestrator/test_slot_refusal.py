@@ -9,13 +9,13 @@ import pytest
 from rich.console import Console
 
 from orchestrator import dataset
+from orchestrator.happening import TrialEnded
 from orchestrator.outcome import Diagnosis, Failed, Label, Phase
 from orchestrator.planner import make_plan
 from orchestrator.progress import Progress
 from orchestrator.run_directory import RunDirectory
 from orchestrator.run_ranking import rank_run
 from orchestrator.server_start import LaunchSpec
-from orchestrator.trial_run import TrialEnded
 from tests.fakes.slot import FakeSlot
 from tests.orchestrator.scenarios import small_scenario
 from tests.orchestrator.sweeping import sweep_on

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from orchestrator.happening import Happening, TrialEnded
 from orchestrator.outcome import Diagnosis, Label, Measured, Phase, PhaseFact, outcome_from_diagnosis
 from orchestrator.paths import RunPaths
 from orchestrator.phase_history import phase_seconds
@@ -18,7 +19,6 @@ from orchestrator.scenario import Scenario
 from orchestrator.server_start import ServerDied, ServerReady
 from orchestrator.start_history import past_starts
 from orchestrator.start_memory import StartMemory, silence_limits
-from orchestrator.trial_run import Happening, TrialEnded
 from tests.fakes.killable_sweep import Silent
 from tests.fakes.slot import FakeSlot
 from tests.orchestrator.scenarios import small_scenario as asked

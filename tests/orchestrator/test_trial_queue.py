@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from dataclasses import replace
+
 from orchestrator.planner import Plan, point_specs
 from orchestrator.remedies import Kind
 from orchestrator.trial import EngineConfig, LoadLevel, Point, Trial
@@ -71,3 +74,79 @@ def test_what_has_to_be_alone_waits_until_all_else_is_done() -> None:
     queue.done(0, HandedBack(broken, Kind.ALONE))
 
     assert [taken(queue, slot) for slot in (1, 0)] == ["a", "c"]
+
+
+def repeat_of(config: int, repeat: int, seconds: float = 10.0) -> Trial:
+    return replace(trial(f"c{config}r{repeat}", seconds, config), repeat=repeat)
+
+
+def open_queue(*hosts: str) -> TrialQueue:
+    queue = TrialQueue(Plan((), ()), hosts)
+    queue.open_class("")
+    return queue
+
+
+def test_repeats_of_a_config_come_to_different_hosts_and_lower_repeats_first() -> None:
+    queue = open_queue("east", "west")
+    queue.offer("", [repeat_of(config, repeat) for repeat in (0, 1) for config in range(5)])
+
+    told = [(host, taken(queue, host)) for _ in range(5) for host in (0, 1)]
+    by_config = {c: sorted(host for host, name in told if name.startswith(f"c{c}")) for c in range(5)}
+
+    assert by_config == {c: [0, 1] for c in range(5)}
+    assert {name[-2:] for _, name in told[:5]} == {"r0"}
+
+
+def test_what_ran_on_a_host_before_a_resumption_goes_to_another_one() -> None:
+    queue = open_queue("east", "west")
+    queue.ran("", "east", repeat_of(1, 0).config.config_id)
+    queue.offer("", [repeat_of(1, 1), repeat_of(2, 1)])
+
+    assert taken(queue, 0) == "c2r1"
+    assert taken(queue, 1) == "c1r1"
+
+
+def test_no_slot_is_idle_while_anything_waits_wherever_it_ran_before() -> None:
+    queue = open_queue("east")
+    queue.ran("", "east", repeat_of(1, 0).config.config_id)
+    queue.offer("", [repeat_of(1, 1)])
+
+    assert taken(queue, 0) == "c1r1"
+
+
+def test_the_longest_of_what_is_offered_are_begun_first_when_little_is_left() -> None:
+    queue = open_queue("east", "west")
+    queue.offer("", [repeat_of(1, 0, 10), repeat_of(2, 0, 11), repeat_of(3, 0, 90)])
+
+    assert [taken(queue, slot) for slot in (0, 1, 0)] == ["c3r0", "c1r0", "c2r0"]
+
+
+def test_a_slot_waits_for_what_may_be_offered_and_ends_when_nothing_comes_any_more() -> None:
+    queue = open_queue("east")
+    found: list[Trial | None] = []
+    first = threading.Event()
+
+    def work() -> None:
+        found.append(queue.take(0))
+        first.set()
+        found.append(queue.take(0))
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    queue.offer("", [repeat_of(1, 0)])
+    assert first.wait(10)
+    assert worker.is_alive()
+    queue.done(0)
+    queue.close_class("")
+    worker.join(10)
+
+    assert [t and t.trial_id for t in found] == ["c1r0", None]
+    assert not queue.is_open
+
+
+def test_a_queue_that_was_cleared_takes_no_offers() -> None:
+    queue = open_queue("east")
+    queue.clear()
+    queue.offer("", [repeat_of(1, 0)])
+
+    assert queue.take(0) is None

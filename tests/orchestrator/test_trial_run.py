@@ -8,12 +8,13 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
+from orchestrator.happening import TrialBegan, TrialEnded
 from orchestrator.outcome import Phase
 from orchestrator.planner import make_plan
 from orchestrator.progress import Progress
 from orchestrator.server_start import LoadSeen, StartProgress
 from orchestrator.trial_launch import launch_spec
-from orchestrator.trial_run import TrialBegan, TrialEnded, TrialRun
+from orchestrator.trial_run import TrialRun
 from tests.fakes.slot import FakeSlot
 from tests.orchestrator.scenarios import small_scenario
 

@@ -8,10 +8,11 @@ import pytest
 
 from orchestrator.aim import level_of
 from orchestrator.limits import parse_limit
-from orchestrator.planner import DRAIN_S, make_plan, point_specs, start_estimate_s
+from orchestrator.planner import make_plan, point_specs
 from orchestrator.scenario_objective import At
 from orchestrator.traffic import POISSON, Arrival, Draw, Session, Traffic
 from orchestrator.trial import LoadLevel, PointSpec
+from orchestrator.trial_estimate import DRAIN_S, start_estimate_s
 from orchestrator.workload_traffic import longest_request
 from tests.orchestrator.scenarios import small_scenario
 

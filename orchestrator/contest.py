@@ -1,0 +1,108 @@
+"""Who is best, and who may be: by sets of means drawn from what the estimates allow. Pure.
+
+Tie group: multiple comparisons with the best (Hsu 1981). A config is told apart from the leader only if it is behind by
+more than d standard errors of their difference, d the 95 % quantile of the largest of such differences when all configs
+are equal (Dunnett 1955), from draws. The true best is then in the group with 95 %, however many configs there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from orchestrator.estimates import Estimates, NotComparable
+from orchestrator.student import quantile_t
+from orchestrator.two_way import Floats, Ints
+
+DRAWS = 10_000
+# Numbers drawn for ranks, in all; of few configs they are DRAWS sets.
+_RANK_NUMBERS = 2_000_000
+_CHUNK_NUMBERS = 4_000_000
+# Configs that are behind beyond this much doubt, all together, are not drawn.
+_NEVER = 1e-3
+_EXACT = 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """Of the configs that were compared: the one with the best estimate, the probability of each to be the best one,
+    its rank with 90 % (5 to 95 %), and those that the data do not tell apart from the leader (it is one of them).
+    """
+
+    leader: str
+    p_best: Mapping[str, float]
+    rank_low: Mapping[str, int]
+    rank_high: Mapping[str, int]
+    tie_group: frozenset[str]
+
+    def told_apart(self, config_id: str) -> bool:
+        return config_id not in self.tie_group
+
+
+def contest(
+    estimates: Estimates, among: Sequence[str] | None = None, *, level: float = 0.95, draws: int = DRAWS, seed: int = 1
+) -> Contest | None:
+    """The contest between configs (all if `among` is not given); None if nothing is known of the spread, or no config.
+
+    NotComparable if they lie in several parts. The same data and seed give the same answer.
+    """
+    names = tuple(estimates.config_ids if among is None else among)
+    if estimates.kind == "single" or not names:
+        return None
+    which = np.array([estimates.index[name] for name in names], dtype=np.int64)
+    if len(set(estimates.parts[which].tolist())) > 1:
+        raise NotComparable("configs on hosts that no config has in common")
+    means = estimates.means[which] * (1 if estimates.maximize else -1)
+    leader = int(np.argmax(means))
+    shared = estimates.shared[which]
+    errors = np.sqrt(estimates.own[which] + estimates.own[which][leader] + ((shared - shared[leader]) ** 2).sum(axis=1))
+    errors[leader] = 0.0
+    behind = means[leader] - means
+    hopeless = quantile_t(estimates.df, 1 - _NEVER / max(len(names) - 1, 1))
+    drawn = np.flatnonzero(behind <= hopeless * errors + _EXACT)
+    best, critical = _drawn(estimates, which[drawn], means[drawn], errors[drawn], level, draws, seed)
+    p_best = np.zeros(len(names))
+    p_best[drawn] = best
+    low, high = _ranks(estimates, which, means, draws, seed)
+    return Contest(
+        names[leader],
+        dict(zip(names, p_best.tolist(), strict=True)),
+        dict(zip(names, low, strict=True)),
+        dict(zip(names, high, strict=True)),
+        frozenset(names[i] for i in np.flatnonzero(behind <= critical * errors + _EXACT)),
+    )
+
+
+def _drawn(
+    estimates: Estimates, which: Ints, means: Floats, errors: Floats, level: float, draws: int, seed: int
+) -> tuple[Floats, float]:
+    """(share of draws in which each is the best, Dunnett's d for the leader against the others)."""
+    rng = np.random.default_rng(seed)
+    leader = int(np.argmax(means))
+    others = np.flatnonzero((np.arange(len(means)) != leader) & (errors > 0))
+    best, largest = np.zeros(len(means)), []
+    left = draws
+    while left:
+        count = min(left, max(1, _CHUNK_NUMBERS // len(means)))
+        error = estimates.errors(rng, count, which)
+        if len(others):
+            difference = (error[:, others] - error[:, [leader]]) / errors[others]
+            largest.append(difference.max(axis=1))
+        error += means
+        top = error >= error.max(axis=1, keepdims=True) - _EXACT
+        best += (top / top.sum(axis=1, keepdims=True)).sum(axis=0)
+        left -= count
+    critical = float(np.quantile(np.concatenate(largest), level)) if largest else 0.0
+    return best / draws, critical
+
+
+def _ranks(estimates: Estimates, which: Ints, means: Floats, draws: int, seed: int) -> tuple[list[int], list[int]]:
+    """5 and 95 % of each config's place in the draws, 1 the best."""
+    count = min(draws, max(200, _RANK_NUMBERS // len(means)))
+    drawn = estimates.errors(np.random.default_rng(seed), count, which)
+    drawn += means
+    places = np.argsort(np.argsort(-drawn, axis=1, kind="stable"), axis=1, kind="stable") + 1
+    bounds = np.quantile(places, (0.05, 0.95), axis=0, method="inverted_cdf")
+    return bounds[0].astype(int).tolist(), bounds[1].astype(int).tolist()

@@ -1,0 +1,206 @@
+"""Runs that follow a search, on slots that answer from a script."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator import dataset
+from orchestrator.course import NextPoint, PointSpared
+from orchestrator.happening import SearchStep, TrialAsked, TrialEnded
+from orchestrator.journal import read_events
+from orchestrator.outcome import Label
+from orchestrator.run_directory import RunDirectory
+from orchestrator.search import Broken, Dead, Scored
+from orchestrator.server_start import LaunchSpec
+from orchestrator.slot_port import SlotLost
+from orchestrator.sweep import Sweep
+from orchestrator.trial import Point
+from tests.fakes.slot import FakeSlot
+from tests.orchestrator.scenarios import small_scenario
+from tests.orchestrator.sweeping import rows_per_point, search_on
+
+SCENARIO = small_scenario(
+    search="halving", sweep={"axes": {"speculative_num_steps": [0, 1, 2, 3]}}, recovery={"mode": False}
+)
+
+
+def depth_of(spec: LaunchSpec) -> int:
+    return int(dict(spec.settings).get("speculative_num_steps", 0))  # type: ignore[arg-type]
+
+
+def deeper_is_faster(spec: LaunchSpec, point: Point) -> float:
+    return 1.0 / (1 + depth_of(spec))
+
+
+def slot(name: str, host: str = "east", **given: object) -> FakeSlot:
+    return FakeSlot(name, host=host, slowness=deeper_is_faster, **given)  # type: ignore[arg-type]
+
+
+def started(slots: list[FakeSlot]) -> list[str]:
+    return sorted(name.rpartition("-")[2] for s in slots for name in s.launched)
+
+
+def test_what_a_search_asks_is_started_and_what_it_is_told_decides_what_it_asks_next(tmp_path: Path) -> None:
+    run = RunDirectory.create(tmp_path / "run", SCENARIO)
+    slots = [slot("a"), slot("b", "west")]
+    done = search_on(run, SCENARIO, slots)
+    run.close(complete=done.result.complete)
+
+    assert done.result.complete
+    assert started(slots) == ["r0", "r0", "r0", "r0", "r1", "r1"]
+    values = {key[1]: told for key, told in done.search.told.items() if isinstance(told, Scored)}
+    assert {told.host for told in values.values()} <= {"east", "west"}
+    # 10 requests of 4 tokens, one each 100 ms: 40 tokens a second at depth 0, four times as many at depth 3.
+    fastest = max(t.values["fast"].value or 0.0 for t in done.search.told.values() if isinstance(t, Scored))
+    assert fastest == pytest.approx(160, rel=0.1)
+    second = [(depth, told) for depth, repeat, told in done.search.heard if repeat == 1]
+    assert sorted(second) == [(2, "Scored"), (3, "Scored")]
+    asked = [h.why for h in done.shown if isinstance(h, TrialAsked)]
+    assert asked == ["first round"] * 4 + ["playoff"] * 2
+    assert [h.step.text for h in done.shown if isinstance(h, SearchStep)] == ["2 of 4 play off"]
+    events = [e["event"] for e in read_events(run.paths.journal)]
+    assert (events.count("trial_asked"), events.count("search_step")) == (6, 1)
+
+
+def test_without_a_judge_no_slot_waits_for_a_decision_between_points(tmp_path: Path) -> None:
+    run = RunDirectory.create(tmp_path / "run", SCENARIO)
+    done = search_on(run, SCENARIO, [slot("a")])
+
+    assert not [h for h in done.shown if isinstance(h, NextPoint)]
+
+
+def test_repeats_of_a_config_are_measured_on_different_hosts(tmp_path: Path) -> None:
+    run = RunDirectory.create(tmp_path / "run", SCENARIO)
+    done = search_on(run, SCENARIO, [slot("a", pause_s=0.01), slot("b", "west", pause_s=0.01)])
+
+    hosts: dict[str, set[str]] = {}
+    for (config_id, _), told in done.search.told.items():
+        assert isinstance(told, Scored)
+        hosts.setdefault(config_id, set()).add(told.host)
+    twice = [c for c, repeat in done.search.told if repeat == 1]
+    assert [hosts[c] for c in twice] == [{"east", "west"}] * 2
+
+
+def test_a_config_that_cannot_run_is_told_dead_with_its_evidence_and_its_repair_counts_for_it(tmp_path: Path) -> None:
+    def script(name: str, spec: LaunchSpec) -> Label | None:
+        settings = dict(spec.settings)
+        short = depth_of(spec) == 3 and settings.get("mem_fraction_static", 0.85) != 0.95
+        return Label.KV_BUDGET if short or depth_of(spec) == 1 else None
+
+    repairing = small_scenario(search="halving", sweep={"axes": {"speculative_num_steps": [0, 1, 2, 3]}})
+    for name, scenario, dead in (("repaired", repairing, {1}), ("as asked", SCENARIO, {1, 3})):
+        run = RunDirectory.create(tmp_path / name, scenario)
+        done = search_on(run, scenario, [slot("a", script=script)])
+
+        assert {d for d, _, told in done.search.heard if told == "Dead"} == dead, name
+        evidence = [told for told in done.search.told.values() if isinstance(told, Dead)]
+        assert {(t.label, t.evidence) for t in evidence} == {("kv_budget", "the line that shows it")}
+        assert sorted(d for d, repeat, told in done.search.heard if repeat == 1) == ([2, 3] if dead == {1} else [0, 2])
+
+
+def test_what_broke_twice_is_told_broken_and_says_nothing_about_the_config(tmp_path: Path) -> None:
+    run = RunDirectory.create(tmp_path / "run", SCENARIO)
+    broken = slot("a", script=lambda name, spec: Label.NCCL_INIT if depth_of(spec) == 2 else None)
+    done = search_on(run, SCENARIO, [broken])
+
+    told = [t for t in done.search.told.values() if isinstance(t, Broken)]
+    assert [t.reason for t in told] == ["nccl_init: the line that shows it"]
+    assert len(broken.launched) == 4 + 1 + 2
+
+
+def test_a_lost_slot_costs_a_search_nothing_but_time(tmp_path: Path) -> None:
+    run = RunDirectory.create(tmp_path / "run", SCENARIO)
+    slots = [slot("a", pause_s=0.01), slot("b", "west", pause_s=0.01)]
+
+    def lose(point: Point) -> None:
+        raise SlotLost("a: host is gone")
+
+    slots[0].on_point = lose
+    done = search_on(run, SCENARIO, slots)
+
+    assert done.result.complete
+    assert sorted(done.search.heard) == [(0, 0, "Scored"), (1, 0, "Scored"), (2, 0, "Scored"), (2, 1, "Scored"),
+                                         (3, 0, "Scored"), (3, 1, "Scored")]  # fmt: skip
+
+
+def test_a_run_stopped_in_a_round_goes_on_there_and_nothing_is_measured_twice(tmp_path: Path) -> None:
+    run = RunDirectory.create(tmp_path / "run", SCENARIO)
+    first = slot("a", pause_s=0.01)
+    seen: list[Point] = []
+
+    def cancel_at(sweep: Sweep) -> None:
+        def on_point(point: Point) -> None:
+            seen.append(point)
+            if len(seen) == 4:
+                sweep.cancel()
+
+        first.on_point = on_point
+
+    done = search_on(run, SCENARIO, [first], before=cancel_at)
+    run.close(complete=done.result.complete)
+    assert not done.result.complete
+
+    again = RunDirectory.reopen(tmp_path / "run", SCENARIO)
+    second = slot("b")
+    resumed = search_on(again, SCENARIO, [second])
+    again.close(complete=resumed.result.complete)
+
+    assert resumed.result.complete
+    assert not set(second.measured) & {p.point_id for p in seen[:3]}
+    assert list(rows_per_point(again.paths).values()) == [10] * 12
+    assert len(dataset.measured_parts(again.paths)) == 12
+    finished = RunDirectory.reopen(tmp_path / "run", SCENARIO)
+    idle = slot("c")
+    assert search_on(finished, SCENARIO, [idle]).result.complete
+    assert idle.launched == []
+
+
+class Strict:
+    """A judge for whom whatever is below 100 tokens a second has lost."""
+
+    def lost(self, goal: object, done: object, trial: object) -> str | None:
+        value = goal.aim.of_trial(trial)  # type: ignore[attr-defined]
+        return "had lost by far" if value is not None and value < 100 else None
+
+    def fails(self, gate: object, trial: object) -> str | None:
+        return None
+
+
+def test_points_that_cannot_matter_are_spared_with_the_reason_and_left_alone_by_resume(tmp_path: Path) -> None:
+    run = RunDirectory.create(tmp_path / "run", SCENARIO)
+    slots = [slot("a")]
+    done = search_on(run, SCENARIO, slots, Strict())
+    run.close(complete=done.result.complete)
+
+    spared = {(h.point.spec.level.value, h.reason) for h in done.shown if isinstance(h, PointSpared)}
+    assert spared == {(4.0, "had lost by far")}
+    assert len(slots[0].measured) == 12 - 2
+    ends = [h.outcome for h in done.shown if isinstance(h, TrialEnded)]
+    assert sorted(o.points for o in ends if o.kind == "measured") == [1, 1, 2, 2, 2, 2]
+
+    again = RunDirectory.reopen(tmp_path / "run", SCENARIO)
+    idle = slot("b")
+    assert search_on(again, SCENARIO, [idle], Strict()).result.complete
+    assert idle.measured == []
+    assert {p["reason"] for p in again.state.of_search.spared.values()} == {"had lost by far"}
+
+
+def test_a_slot_that_is_lost_between_points_leaves_the_rest_of_its_course_to_another(tmp_path: Path) -> None:
+    run = RunDirectory.create(tmp_path / "run", SCENARIO)
+    slots = [slot("a", pause_s=0.01), slot("b", "west", pause_s=0.01)]
+    lost: list[Point] = []
+
+    def lose_second(point: Point) -> None:
+        if point.spec.level.value == 4 and not lost:
+            lost.append(point)
+            raise SlotLost("a: host is gone")
+
+    slots[0].on_point = lose_second
+    done = search_on(run, SCENARIO, slots, Strict())
+
+    assert lost
+    assert done.result.complete
+    assert list(rows_per_point(run.paths).values()) == [10] * 10
+    assert slots[1].measured.count(lost[0].point_id) == 1
