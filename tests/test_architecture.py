@@ -40,7 +40,7 @@ CORE = {
     "speculation_rules", "state_cache_rules", "sweep_check", "scenario_traffic", "sweep_space", "traffic", "trial",
     "workload_check", "workload_traffic", "yaml_tree",
     "offered_trials", "search_state", "asked_trials",
-    "job_log", "run_result",
+    "job_log", "run_result", "server_account",
     "attainment", "expression", "expression_sense", "objective_presets", "rate_search", "cost", "pareto", "trial_facts",
     "aim", "objective_check", "scenario_objective",
     "search", "scenario_search", "search_table", "grid_search", "pooled_fit", "config_places", "point_need", "doubt",
