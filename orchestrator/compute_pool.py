@@ -39,6 +39,10 @@ class _Worker:
             start_new_session=True,
         )
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def ask(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> list[Any]:
         """The results of some tasks; _Lost if there are none, the process's own fault or the function's."""
         assert self._process.stdin is not None
@@ -65,16 +69,16 @@ class ComputePool:
     def __init__(self, fewest_tasks: int = FEWEST_TASKS, processes: int | None = None) -> None:
         self._fewest_tasks = fewest_tasks
         self._count = processes or len(os.sched_getaffinity(0))
-        self._workers: list[_Worker] = []
+        self.workers: list[_Worker] = []
         self._free: SimpleQueue[_Worker] = SimpleQueue()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        for worker in self._workers:
+        for worker in self.workers:
             worker.close()
-        self._workers = []
+        self.workers = []
 
     def map(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[Result]:
         """The results in the order of the tasks. `function` is one of a module, tasks and results can be pickled."""
@@ -91,10 +95,10 @@ class ComputePool:
 
     def _shared(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[list[Result]]:
         """In pieces."""
-        if not self._workers:
-            self._workers = [_Worker() for _ in range(self._count)]
+        if not self.workers:
+            self.workers = [_Worker() for _ in range(self._count)]
             self._free = SimpleQueue()
-            for worker in self._workers:
+            for worker in self.workers:
                 self._free.put(worker)
 
         def asked(start: int) -> list[Result]:
