@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from orchestrator.aim import Aim, Observation, TrialPoints, aim_of, observations
+from orchestrator.aim import Aim, Observation, TrialPoints, front_aims, observations
 from orchestrator.estimates import Estimates, estimate
 from orchestrator.limits import parse_limit
 from orchestrator.scenario_objective import Front
@@ -25,6 +25,8 @@ ORDER: tuple[Place, ...] = ("on", "possible", "dominated", "gated", "absent")
 ON, POSSIBLE = 0.8, 0.2
 DRAWS = 1000
 _CHUNK = 100
+# So many configs are compared each with each, for all draws at once.
+_FEW = 40
 # A config that is so much worse than another on all axes is not drawn: it would be on the front once in many thousands.
 _BEYOND_DOUBT = 1 - 1e-5
 
@@ -80,6 +82,15 @@ def on_front(points: Floats) -> Any:
     return kept
 
 
+def _times_on_front(drawn: Floats) -> Any:
+    """In how many of (draws, n, k) sets each of the n points is on the front."""
+    if drawn.shape[1] > _FEW:
+        return np.sum([on_front(points) for points in drawn], axis=0)
+    others, own = drawn[:, np.newaxis], drawn[:, :, np.newaxis]
+    beaten = np.any(np.all(others >= own, axis=3) & np.any(others > own, axis=3), axis=2)
+    return np.sum(~beaten, axis=0)
+
+
 def pareto_front(front: Front, config_ids: Sequence[str], trials: Iterable[TrialPoints], workload: str) -> ParetoFront:
     """The configs by their place. `workload` is the one that counts where front and axis name none."""
     aims = front_aims(front, workload)
@@ -102,11 +113,6 @@ def pareto_front(front: Front, config_ids: Sequence[str], trials: Iterable[Trial
         _placed(aims, passing) if passing else ([], "no config was measured on all axes and passed every gate")
     )
     return ParetoFront(front.name, aims, tuple(sorted([*found, *rows], key=lambda row: _order(row, aims[0]))), note)
-
-
-def front_aims(front: Front, workload: str) -> tuple[Aim, ...]:
-    """What the axes look at; each takes workload and load level from the front where it names none."""
-    return tuple(aim_of(front.criterion(i), front.workload or workload) for i in range(len(front.axes)))
 
 
 def _placed(aims: tuple[Aim, ...], trials: Sequence[TrialPoints]) -> tuple[list[FrontRow], str]:
@@ -151,8 +157,7 @@ def membership(
         errors = rng.standard_normal((_CHUNK, len(which), len(fits))) * own[which][:, None]
         errors += np.einsum("nr,crk->cnk", shared[which], rng.standard_normal((_CHUNK, shared.shape[1], len(fits))))
         errors = errors @ mixed.T * signs / np.sqrt(rng.chisquare(widest.df, _CHUNK) / widest.df)[:, None, None]
-        for error in errors:
-            counts[which] += on_front(better[which] + error)
+        counts[which] += _times_on_front(better[which] + errors)
     return np.asarray(counts / DRAWS)
 
 

@@ -191,8 +191,8 @@ def _parameters(data: _Data, spread: Spread) -> Floats:
     """Logs of scale, decay of each axis, tau and sigma."""
     from scipy.optimize import minimize
 
-    centre = np.array([np.log(0.3), *([-2.0] * data.axes), np.log(spread.hosts), np.log(spread.trial)])
-    width = np.array([1.0, *([2.5] * data.axes), 0.5, 0.3])
+    centre = np.array([np.log(0.3), *([-4.0] * data.axes), np.log(spread.hosts), np.log(spread.trial)])
+    width = np.array([1.0, *([3.0] * data.axes), 0.5, 0.3])
     part = data.part(_MOST_FOR_PARAMETERS)
     bounds = [(c - 4 * w, c + 3 * w) for c, w in zip(centre, width, strict=True)]
     found = minimize(

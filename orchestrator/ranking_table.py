@@ -9,8 +9,18 @@ from rich.text import Text
 
 from orchestrator.pareto_table import front_table
 from orchestrator.ranking import BESIDE, Ranking, Row
+from orchestrator.ranking_reason import probability
 from orchestrator.recovery import repair_text
 from orchestrator.run_ranking import NotMeasured, RunRanking
+from orchestrator.supported_digits import percent, shown
+
+# Heads the values of a metric without a unit.
+VALUE = "value"
+_TIES = {
+    "near_tie": "near-tie",
+    "not_told_apart": "not told apart from the best",
+    "near_tie_not_told_apart": "near-tie, not told apart from the best",
+}
 
 
 def print_rankings(result: RunRanking, console: Console) -> None:
@@ -40,35 +50,79 @@ def _objective(ranking: Ranking, result: RunRanking, labels: dict[str, str]) -> 
     title = f"{ranking.objective}: {way} {ranking.aim} ({ranking.workload})"
     title += f" on {ranking.host_class}" if ranking.host_class else ""
     table = Table(title=escape(title), title_justify="left", title_style="bold", box=None, pad_edge=False)
-    table.add_column("#", justify="right")
-    table.add_column("config", overflow="fold")
-    unit = ranking.rows[0].unit if ranking.rows else ""
-    table.add_column(unit or "value", justify="right")
-    table.add_column("gap", justify="right")
-    table.add_column("trials", justify="right")
-    for name in BESIDE:
-        table.add_column(name.replace("_", " "), justify="right")
-    table.add_column("remarks", overflow="fold")
+    shown_columns = _columns(ranking)
+    for name in shown_columns:
+        right = name not in ("config", "remarks")
+        table.add_column(name, justify="right" if right else "left", overflow="ellipsis" if right else "fold")
     place = 0
     for row in ranking.rows:
-        ranked = row.value is not None and not row.gates_failed
-        place += ranked
-        style = "bold green" if ranked and place == 1 else None if ranked else "dim"
-        table.add_row(
-            str(place) if ranked else "-",
-            escape(labels.get(row.config_id, row.config_id)),
-            "-" if row.value is None else f"{row.value:.4g}",
-            "-" if row.gap_to_best is None else f"{row.gap_to_best:.1%}",
-            str(row.trials),
-            *("-" if value is None else f"{value:.4g}" for _, value in row.beside),
-            escape(_remarks(row, result, labels)),
-            style=style,
-        )
-    return Group(Text(""), table, Text(f"Why: {ranking.reason}", style="italic"))
+        place += row.eligible
+        cells = _cells(row, place, result, labels)
+        style = "bold green" if row.eligible and place == 1 else None if row.eligible else "dim"
+        table.add_row(*(escape(cells[name]) for name in shown_columns), style=style)
+    notes = [Text(f"Note: {note}", style="yellow") for note in ranking.notes]
+    return Group(Text(""), table, Text(f"Why: {ranking.reason}", style="italic"), *notes)
+
+
+def _columns(ranking: Ranking) -> list[str]:
+    """Without those that would be empty. `±` is half of the 95 % interval."""
+    unit = (ranking.rows[0].unit if ranking.rows else "") or VALUE
+    within = " in run" if ranking.spread.kind == "within_run" else ""
+    known = [f"± 95%{within}"] if any(row.low is not None for row in ranking.rows) else []
+    best = [f"P(best){within}"] if any(row.p_best is not None for row in ranking.rows) else []
+    return ["#", "config", unit, *known, "gap", *best, "trials", *(_spaced(name) for name in BESIDE), "remarks"]
+
+
+def _cells(row: Row, place: int, result: RunRanking, labels: dict[str, str]) -> dict[str, str]:
+    """The row's text by column; places as a range where the data leave them open."""
+    places = str(place) if row.eligible else "-"
+    if row.rank_low is not None and row.rank_low != row.rank_high:
+        places = f"{row.rank_low}-{row.rank_high}"
+    half = "-" if row.low is None or row.high is None or not row.value else f"{_half(row):.1%}"
+    best = "-" if row.p_best is None else probability(row.p_best)
+    return {
+        "#": places,
+        "config": labels.get(row.config_id, row.config_id),
+        row.unit or VALUE: "-" if row.value is None else shown(row.value, row.low, row.high),
+        "± 95%": half,
+        "± 95% in run": half,
+        "gap": _gap(row),
+        "P(best)": best,
+        "P(best) in run": best,
+        "trials": f"{row.trials} ({row.hosts} hosts)" if row.hosts > 1 else str(row.trials),
+        **{_spaced(name): "-" if value is None else f"{value:.4g}" for name, value in row.beside},
+        "remarks": _remarks(row, result, labels),
+    }
+
+
+def _half(row: Row) -> float:
+    assert row.low is not None
+    assert row.high is not None
+    assert row.value
+    return (row.high - row.low) / 2 / abs(row.value)
+
+
+def _gap(row: Row) -> str:
+    if row.gap_to_best is None:
+        return "-"
+    told = percent(row.gap_to_best, row.gap_low, row.gap_high)
+    if row.gap_low is None or row.gap_high is None or row.gap_low == row.gap_high:
+        return told
+    low, high = (percent(bound, row.gap_low, row.gap_high).rstrip("%") for bound in (row.gap_low, row.gap_high))
+    return f"{told} ({low} to {high})"
+
+
+def _spaced(name: str) -> str:
+    return name.replace("_", " ")
 
 
 def _remarks(row: Row, result: RunRanking, labels: dict[str, str]) -> str:
-    remarks = ["near-tie"] if row.tie and not row.gates_failed else list(row.gates_failed)
+    remarks = [_TIES[row.tie_kind]] if row.eligible and row.tie else list(row.gates_failed)
+    if row.gap_to_best == 0:
+        remarks = [remark.replace("from the best", "from others") for remark in remarks]
+    if not row.comparable:
+        remarks.append("ran on other hosts than the best: not comparable")
+    remarks += row.doubtful
     if row.config_id in result.repairs:
         remarks.append(result.repairs[row.config_id].text)
     for died in result.stands_for(row.config_id):

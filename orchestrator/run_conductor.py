@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from orchestrator.journal import finished_work
-from orchestrator.planner import is_probed
+from orchestrator.planner import Plan, is_probed
+from orchestrator.reference_trials import ReferenceTrials, trials_by_class
 from orchestrator.run_directory import RunDirectory
 from orchestrator.scenario import Scenario
 from orchestrator.search_conductor import SearchConductor
@@ -17,6 +18,12 @@ def run_conductor(scenario: Scenario, run: RunDirectory) -> SearchConductor | No
     if is_probed(scenario):
         return SearchConductor(scenario, run, lambda _: None)
     return None
+
+
+def run_references(scenario: Scenario, run: RunDirectory, plan: Plan) -> ReferenceTrials:
+    """The reference trials of a run with this plan."""
+    trials = trials_by_class(plan.trials, len(plan.configs), run.trial_classes)
+    return ReferenceTrials(scenario, trials, run.state.of_search.blocks, run.is_done)
 
 
 def missing_work(scenario: Scenario, run: RunDirectory) -> bool:

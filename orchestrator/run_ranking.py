@@ -20,6 +20,7 @@ from orchestrator.pareto import ParetoFront, fronts_json, pareto_front
 from orchestrator.paths import RunPaths, write_whole
 from orchestrator.point_table import MeasuredPoint, missing_points
 from orchestrator.ranking import Ranking, rank
+from orchestrator.ranking_json import row_json, spread_json
 from orchestrator.resolved_settings import SettingChange
 from orchestrator.run_configs import RunConfig, run_configs, same_servers
 from orchestrator.run_manifest import read_manifest
@@ -27,6 +28,7 @@ from orchestrator.run_notes import damage, open_notes, refused_slots, run_notes
 from orchestrator.run_repairs import RunRepairs, Story, changes_json
 from orchestrator.run_rows import RunRows
 from orchestrator.scenario import Scenario
+from orchestrator.search_account import search_notes, spared_values
 from orchestrator.trial import Repaired
 from orchestrator.trial_facts import with_facts
 
@@ -76,7 +78,8 @@ class RunRanking:
     `changes`: by config id, what its servers run otherwise than asked. `merged`: config id -> the config that stands
     for it in the rankings, since both came to the same server. `repaired`: configs that died as asked and were served
     after a repair; `repairs`: where each repaired config comes from. A run on hosts of several classes has a ranking
-    for each in `parts`, with its `host_class`; `changes`, `merged` and `repairs` are there.
+    for each in `parts`, with its `host_class`; `changes`, `merged` and `repairs` are there. `search`: what a search
+    decided, as the journal has it.
     """
 
     run: str
@@ -93,6 +96,7 @@ class RunRanking:
     host_class: str = ""
     parts: tuple[RunRanking, ...] = ()
     fronts: tuple[ParetoFront, ...] = ()
+    search: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def labels(self) -> dict[str, str]:
@@ -110,6 +114,7 @@ class RunRanking:
             "infeasible": [config.as_json() for config in self.infeasible],
             "failed": [config.as_json() for config in self.failed],
             "notes": list(self.notes),
+            **({"search": list(self.search)} if self.search else {}),
         }
 
     def _objectives_json(self) -> dict[str, Any]:
@@ -128,11 +133,8 @@ class RunRanking:
         return [c for c in self.repaired if c.served_as and self.merged.get(c.served_as, c.served_as) == config_id]
 
     def _ranking_json(self, ranking: Ranking) -> dict[str, Any]:
-        names = ("config_id", "settings", "value", "unit", "gap_to_best", "tie", "gates_failed", "trials", "beside")
-        rows = [{name: getattr(row, name) for name in names} for row in ranking.rows]
+        rows = [row_json(row) for row in ranking.rows]
         for row in rows:
-            row["gates_failed"] = list(row["gates_failed"])
-            row["beside"] = dict(row["beside"])
             row["changes"] = [change.as_json() for change in self.changes.get(row["config_id"], ())]
             row["same_server"] = [{"config_id": c, "settings": self.configs[c]} for c in self.same_as(row["config_id"])]
             repair = self.repairs.get(row["config_id"])
@@ -147,6 +149,8 @@ class RunRanking:
             **({"objective": ranking.objective, "host_class": ranking.host_class} if ranking.host_class else {}),
             "ranking": rows,
             "reason": ranking.reason,
+            "spread": spread_json(ranking.spread),
+            "notes": list(ranking.notes),
         }
 
 
@@ -170,11 +174,18 @@ def rank_run(root: Path, *, anew: bool = False) -> RunRanking:
             rows = (row for row in loads if not host_class or row.get("host_class") == host_class)
             found = read.points(scenario, configs, rows, state.done_points)
             repairs = RunRepairs(scenario, [e for e in state.ends if e.get("host_class", "") == host_class])
-            parts.append(_assemble(paths.root.resolve().name, scenario, (own, configs, found), repairs, host_class))
+            spared = spared_values(state.of_search.spared.values(), (t["trial_id"] for t in own))
+            made = (own, configs, found, spared)
+            parts.append(_assemble(paths.root.resolve().name, scenario, made, repairs, host_class))
             points += found
     notes = (*damage(missing_points(state.done_points, points)), *host_notes(state.of_hosts))
     first = parts[0]
+    steps = tuple(state.of_search.steps)
+    asked = set(first.configs) - set(first.repairs)
+    started = asked & {trial["config_id"] for trial in trials}
+    notes = (*notes, *search_notes(scenario.search.method, steps, len(asked), len(started)))
     result = replace(first, notes=(*notes, *first.notes)) if len(parts) == 1 else _together(parts, notes)
+    result = replace(result, search=steps)
     write_whole(paths.ranking, orjson.dumps(result.as_json(), option=_JSON))
     return result
 
@@ -201,11 +212,11 @@ def _together(parts: list[RunRanking], notes: tuple[str, ...]) -> RunRanking:
 def _assemble(
     run: str,
     scenario: Scenario,
-    found: tuple[list[dict[str, Any]], dict[str, RunConfig], list[MeasuredPoint]],
+    found: tuple[list[dict[str, Any]], dict[str, RunConfig], list[MeasuredPoint], list[PointValue]],
     repairs: RunRepairs,
     host_class: str,
 ) -> RunRanking:
-    trials, configs, points = found
+    trials, configs, points, spared = found
     settings = {config_id: config.settings for config_id, config in configs.items()}
     standing = same_servers(configs)
     last: dict[str, dict[str, Any]] = {}
@@ -218,7 +229,7 @@ def _assemble(
     ]
     failed = _of_outcome(last, settings, "failed", repairs, served)
     rankable = {c: s for c, s in settings.items() if c in measured}
-    values = with_facts(scenario, trials, [p.value for p in points])
+    values = with_facts(scenario, trials, [*(p.value for p in points), *spared])
     values = [replace(value, config_id=standing[value.config_id]) for value in values]
     labels = run_labels(_named(settings, rankable, repairs), repairs.repaired)
     rankings = rank_objectives(scenario, rankable, values, labels)

@@ -13,7 +13,7 @@ from orchestrator.options import SettingsFault, canonical_name
 from orchestrator.scenario import Scenario
 from orchestrator.span_check import span_fault
 from orchestrator.sweep_check import Fault, check_exclude, check_setting_names, check_zip
-from orchestrator.sweep_space import expand
+from orchestrator.sweep_space import config_of, expand
 from orchestrator.workload_check import check_workloads
 
 
@@ -103,7 +103,19 @@ def _check_configs(scenario: Scenario) -> Fault | None:
             count += 1
     except SettingsFault as fault:
         return _place_of(scenario, fault.name), fault.message
-    return None if count else (("sweep", "exclude"), "leaves no config to try")
+    return _check_reference(scenario) if count else (("sweep", "exclude"), "leaves no config to try")
+
+
+def _check_reference(scenario: Scenario) -> Fault | None:
+    reference = scenario.measure.reference
+    if isinstance(reference, str):
+        return None
+    try:
+        config_of(scenario, reference)
+    except SettingsFault as fault:
+        named = [key for key in reference if canonical_name(key) == canonical_name(fault.name)]
+        return ("measure", "reference", *named[:1]), fault.message
+    return None
 
 
 def _place_of(scenario: Scenario, name: str) -> tuple[str | int, ...]:

@@ -39,12 +39,16 @@ CORE = {
     "scenario_engine", "server_start", "settings", "sglang_adjustments", "sglang_rules", "speculation_proof",
     "speculation_rules", "state_cache_rules", "sweep_check", "scenario_traffic", "sweep_space", "traffic", "trial",
     "workload_check", "workload_traffic", "yaml_tree",
-    "offered_trials", "search_state", "asked_trials",
+    "offered_trials", "search_state", "asked_trials", "search_account", "line_allowance", "trial_estimate",
     "job_log", "run_result", "server_account",
-    "attainment", "expression", "expression_sense", "objective_presets", "rate_search", "cost", "pareto", "trial_facts",
+    "attainment", "expression", "expression_sense", "objective_presets", "rate_search", "cost", "pareto",
+    "objective_text", "trial_facts",
     "aim", "objective_check", "scenario_objective",
     "search", "scenario_search", "search_table", "grid_search", "pooled_fit", "config_places", "point_need", "doubt",
     "two_way", "student", "outliers", "estimates", "contest", "batch_means", "within_run",
+    "aim_precision", "comparison", "drift_check", "evidence", "evidence_notes", "near_tie", "ranking_json",
+    "ranking_reason", "ranking_row", "supported_digits", "trial_count",
+
 }  # fmt: skip
 # Decisions about a server on its host; whoever does what they say is elsewhere.
 DECISIONS = {"life_event", "life_state", "life_end", "lifecycle"}

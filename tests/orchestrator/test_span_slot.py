@@ -57,7 +57,11 @@ class Rank:
         self.seen: list[LoadSeen] = []
         self.faults: list[SlotLost | TrialBroken] = []
         self.watched = 0
+        self.powers: dict[tuple[float, float], float] = {}
         self.log = zstandard.compress(f"log of {rank}\n".encode())
+
+    def gpu_power_w(self, began_unix_s: float, ended_unix_s: float) -> float | None:
+        return self.powers.get((began_unix_s, ended_unix_s))
 
     def rendezvous(self) -> str:
         return "10.0.0.1:20312"

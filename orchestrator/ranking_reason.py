@@ -1,0 +1,119 @@
+"""Why a config is first, in words that claim no more than the data do. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from orchestrator.aim import Aim
+from orchestrator.estimates import Estimates, NotComparable
+from orchestrator.ranking_row import Row, gap
+from orchestrator.scenario_objective import Objective
+from orchestrator.supported_digits import percent, shown
+
+# Configs that are named where many cannot be told apart.
+_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """All that a reason is made of; `rows` in their order."""
+
+    rows: tuple[Row, ...]
+    aim: Aim
+    breakers: Sequence[Aim]
+    objective: Objective
+    labels: dict[str, str]
+    estimates: Estimates
+
+
+def reason(case: Case) -> str:
+    """One sentence: the winner, what put it before the next one, and how sure that is."""
+    rows, aim = case.rows, case.aim
+    if not rows or not rows[0].eligible:
+        return f"no winner: no config was measured {aim.where} and passed every limit"
+    winner, rest = rows[0], [row for row in rows[1:] if row.eligible]
+    told = f"{case.labels[winner.config_id]}: {_shown(winner, aim)} {aim.where}"
+    if not rest:
+        return f"{told}, the only config measured there that passes every limit"
+    if winner.near:
+        told += f"; {_near_ties(case, winner, [row for row in rest if row.near])}"
+    else:
+        told += f", {_ahead(case, winner, rest[0])}"
+    return told + _doubt(case, winner, rest)
+
+
+def _ahead(case: Case, winner: Row, runner_up: Row) -> str:
+    """The gap to the runner-up, with its interval."""
+    name = f"the runner-up {case.labels[runner_up.config_id]} ({_shown(runner_up, case.aim)})"
+    if runner_up.gap_to_best is None:
+        return f"ahead of {name}"
+    try:
+        distance = case.estimates.gap(runner_up.config_id, winner.config_id)
+    except NotComparable:
+        return f"{runner_up.gap_to_best:.1%} ahead of {name}, which ran on other hosts: how these differ is in the gap"
+    if distance.low is None or distance.high is None or not math.isfinite(distance.high - distance.low):
+        return f"{runner_up.gap_to_best:.1%} ahead of {name}"
+    within = " within the run" if case.estimates.kind == "within_run" else ""
+    bounds = f"95%{within}: {_percent(distance.low, distance)} to {_percent(distance.high, distance)}"
+    best = "" if winner.p_best is None else f"; P(best) {probability(winner.p_best)}"
+    return f"{_percent(runner_up.gap_to_best, distance)} ahead of {name} ({bounds}{best})"
+
+
+def _percent(share: float, distance: object) -> str:
+    return percent(share, getattr(distance, "low", None), getattr(distance, "high", None))
+
+
+def _doubt(case: Case, winner: Row, rest: Sequence[Row]) -> str:
+    """Who else the data allow to be the best."""
+    others = [row for row in rest if row.told_apart is False]
+    if not others:
+        return ""
+    names = ", ".join(case.labels[row.config_id] for row in others[:_NAMED])
+    more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
+    return f"; {sum(row.trials for row in (winner, *others))} trials do not tell it apart from {names}{more}"
+
+
+def _near_ties(case: Case, winner: Row, rivals: Sequence[Row]) -> str:
+    """Names every rival, with what put it behind the winner."""
+    margin = case.objective.near_tie
+    told = []
+    for rival in rivals:
+        name = f"{case.labels[rival.config_id]} ({_shown(rival, case.aim)}, {_difference(rival, winner, case.aim)})"
+        told.append(f"{name}, {_what_decided(winner, rival, case.breakers, margin)}")
+    return f"a near-tie (within {margin:.1%} of the best) with " + "; with ".join(told)
+
+
+def _what_decided(winner: Row, rival: Row, breakers: Sequence[Aim], near_tie: float) -> str:
+    for i, breaker in enumerate(breakers):
+        own, other = winner.tie_values[i], rival.tie_values[i]
+        if own is None:
+            continue
+        if other is None or gap(other, own, breaker.maximize) > near_tie:
+            seen = "not measured" if other is None else _with_unit(other, breaker)
+            return f"decided by the tie-breaker {breaker}: {_with_unit(own, breaker)} against {seen}"
+    return "which no tie-breaker decides: the better value is first"
+
+
+def _difference(row: Row, winner: Row, aim: Aim) -> str:
+    """How much better or worse a rival is than the winner."""
+    if row.value is None or winner.value is None or row.value == winner.value:
+        return "equal" if row.value == winner.value else "not comparable"
+    share = gap(row.value, winner.value, aim.maximize)
+    if share == math.inf:
+        return "worse"
+    return f"{abs(share):.1%} {'better' if share < 0 else 'worse'}"
+
+
+def _shown(row: Row, aim: Aim) -> str:
+    return "not measured" if row.value is None else f"{shown(row.value, row.low, row.high)} {aim.unit}".rstrip()
+
+
+def _with_unit(value: float, aim: Aim) -> str:
+    return f"{value:.4g} {aim.unit}".rstrip()
+
+
+def probability(share: float) -> str:
+    """Two digits, and no more certainty than draws can show."""
+    return ">0.99" if share > 0.99 else "<0.01" if share < 0.01 else f"{share:.2f}"

@@ -1,0 +1,27 @@
+"""Numbers with as many digits as their intervals support. Pure."""
+
+from __future__ import annotations
+
+import math
+
+_DIGITS = 4
+
+
+def shown(value: float, low: float | None = None, high: float | None = None) -> str:
+    """At most four digits, and none below the first one of half the interval (the second one where that is a 1)."""
+    if low is None or high is None or not high > low or not math.isfinite(high - low) or not value:
+        return f"{value:.{_DIGITS}g}"
+    half = (high - low) / 2
+    place = math.floor(math.log10(half))
+    if half / 10**place < 2:
+        place -= 1
+    place = max(place, math.floor(math.log10(abs(value))) - _DIGITS + 1)
+    # A value below its own uncertainty keeps its first digit.
+    place = min(place, math.floor(math.log10(abs(value))))
+    return f"{round(value, -place):.{max(-place, 0)}f}"
+
+
+def percent(share: float, low: float | None = None, high: float | None = None) -> str:
+    """A share as percent: one decimal, none where the interval is wider than 10 points."""
+    wide = low is not None and high is not None and high - low > 0.10
+    return f"{share:.{0 if wide else 1}%}"
