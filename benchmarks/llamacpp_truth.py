@@ -3,6 +3,9 @@
     make demo-llamacpp                                          # the sweep: note its run directory
     python -m benchmarks.llamacpp_truth RUN    # the truth, and what it says about the pick
 
+Works for every scenario whose engine is a command template for llama.cpp (its chunks are needed to count) and whose
+prompts have one length.
+
 The configs and their command lines are those of the scenario; starting, loading and counting are done here, with other
 means: servers are plain child processes, and each chunk says how many tokens there are by now (llama.cpp's
 `timings_per_token`). Throughput of a cell = tokens that came within a fixed window in the middle of a steady closed
@@ -251,6 +254,7 @@ def report(
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("run", type=Path, nargs="?", help="run directory of the sweep, for its picks and scenario")
+    parser.add_argument("--scenario", type=Path, default=SCENARIO, help="where no run is given")
     parser.add_argument("--replicates", type=int, default=4)
     parser.add_argument("--duration", type=float, default=20.0, help="window in seconds, several requests long")
     parser.add_argument("--warmup", type=float, default=5.0, help="seconds before it")
@@ -258,7 +262,9 @@ def main() -> None:
     parser.add_argument("--seed", default="truth")
     parser.add_argument("--out", type=Path, help="write everything as JSON")
     given = parser.parse_args()
-    scenario = Scenario.model_validate(read_manifest(given.run)["scenario"]) if given.run else load_scenario(SCENARIO)
+    scenario = (
+        Scenario.model_validate(read_manifest(given.run)["scenario"]) if given.run else load_scenario(given.scenario)
+    )
     configs = list(expand(scenario))[: given.configs]
     say(f"{len(configs)} configs x {given.replicates} replicates: about "
         f"{expected_s(scenario, len(configs), given) / 60:.0f} min on an idle machine")  # fmt: skip

@@ -149,9 +149,9 @@ def account_of(settings: Mapping[str, Any]) -> dict[str, Any]:
     return told | {name: value for name, value in settings.items() if name in told}
 
 
-def point_batch(point: Point, attempt: int, first: int, rows: int, *, speculates: bool = True) -> Any:
+def point_batch(point: Point, attempt: int, first: int, rows: int, *, speculates: bool = True, chunks: int = 8) -> Any:
     """A batch of plausible requests, numbered from `first`; only what says whose they are is made anew."""
-    columns = dict(_columns(first, rows, speculates))
+    columns = dict(_columns(first, rows, speculates, chunks))
     identity = {
         "run_id": "run", "trial_id": point.trial_id, "point_id": point.point_id, "config_id": point.config_id,
         "engine": "emulator", "attempt": attempt,
@@ -163,7 +163,7 @@ def point_batch(point: Point, attempt: int, first: int, rows: int, *, speculates
 
 
 @cache
-def _columns(first: int, rows: int, speculates: bool, chunks: int = 8) -> dict[str, Any]:
+def _columns(first: int, rows: int, speculates: bool, chunks: int) -> dict[str, Any]:
     """Requests of `chunks` chunks of four tokens, 100 ms apart, 20 ms to the first token."""
     index = np.arange(first, first + rows)
     start = index * 100_000_000

@@ -176,13 +176,14 @@ def import_points(file: Path, as_json: bool) -> None:
 @main.command()
 @click.argument("run_dir", metavar="RUN", type=SCENARIO)
 @click.option("--objective", metavar="NAME", help="Only this objective.")
+@click.option("--anew", is_flag=True, help="Use nothing of what an earlier ranking computed.")
 @click.option("--json", "as_json", is_flag=True, help="For machines.")
-def rank(run_dir: Path, objective: str | None, as_json: bool) -> None:
-    """Rank the configs of RUN anew from its raw tables."""
+def rank(run_dir: Path, objective: str | None, anew: bool, as_json: bool) -> None:
+    """Rank the configs of RUN from its raw tables."""
     from orchestrator.ranking_table import print_rankings
     from orchestrator.run_ranking import only_objective, rank_run
 
-    result = only_objective(rank_run(run_dir), objective)
+    result = only_objective(rank_run(run_dir, anew=anew), objective)
     if as_json:
         import json
 

@@ -121,7 +121,7 @@ def read_rows(paths: RunPaths, name: str) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for file in sorted(paths.table(name).glob("*.parquet")):
         with contextlib.suppress(pa.ArrowInvalid):  # a damaged file is no row; who needs it says so
-            rows += _read(file).to_pylist()
+            rows += read_file(file).to_pylist()
     return rows
 
 
@@ -130,10 +130,12 @@ def read_point(paths: RunPaths, point_id: str, attempt: int, columns: Sequence[s
 
     OSError or pyarrow.ArrowInvalid if the file is gone or damaged.
     """
-    return _read(paths.table("requests") / f"{part_name(point_id, attempt)}.parquet", columns)
+    return read_file(paths.table("requests") / f"{part_name(point_id, attempt)}.parquet", columns)
 
 
-def _read(file: Path, columns: Sequence[str] | None = None) -> Any:
+def read_file(path: str | Path, columns: Sequence[str] | None = None) -> Any:
+    """One file of a table; OSError or pyarrow.ArrowInvalid if it is gone or damaged."""
+    file = Path(path)
     if file.stat().st_size <= _SMALL_BYTES:  # in one piece, not a piece for each column
         with pq.ParquetFile(pa.BufferReader(file.read_bytes())) as part:
             return part.read(_wanted(part, columns), use_threads=False)
@@ -174,7 +176,7 @@ def read_trial(paths: RunPaths, trial_id: str, attempt: int) -> dict[str, Any] |
 
 def _row(file: Path) -> dict[str, Any] | None:
     try:
-        (row,) = _read(file).to_pylist()
+        (row,) = read_file(file).to_pylist()
     except (OSError, pa.ArrowInvalid):
         return None
     return dict(row)
@@ -204,4 +206,4 @@ def write_points(paths: RunPaths, rows: Iterable[dict[str, Any]]) -> None:
     """Replace the derived `points` table."""
     listed = list(rows)
     if listed:
-        write_parquet(pa.Table.from_pylist(listed), paths.table("points") / "points.parquet")
+        write_parquet(pa.Table.from_pylist(listed), paths.points)

@@ -69,8 +69,17 @@ def low_tail(values: npt.NDArray[np.float64]) -> LowTail | None:
 
 
 def _percentiles(values: npt.NDArray[np.float64], *which: int) -> list[float | None]:
-    found = np.percentile(values, which)
-    return [float(p) if len(values) >= FEWEST.get(f"p{q}", 1) else None for p, q in zip(found, which, strict=True)]
+    ordered = np.sort(values)
+    return [interpolated(ordered, q) if len(values) >= FEWEST.get(f"p{q}", 1) else None for q in which]
+
+
+def interpolated(ordered: npt.NDArray[np.float64], percentile: float) -> float:
+    """`np.percentile(values, percentile)` to the last bit, of values in order: it takes most of its time to begin."""
+    place = (len(ordered) - 1) * (percentile / 100)
+    below = math.floor(place)
+    share = place - below
+    low, high = float(ordered[below]), float(ordered[min(below + 1, len(ordered) - 1)])
+    return low + (high - low) * share if share < 0.5 else high - (high - low) * (1 - share)
 
 
 def supported(values: npt.NDArray[np.float64], percentile: int) -> float | None:

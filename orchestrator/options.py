@@ -128,6 +128,7 @@ def _former_spellings() -> Mapping[str, str]:
     return found
 
 
+@cache
 def former_names(name: str) -> tuple[str, ...]:
     """What a setting was or may be called besides."""
     return tuple(other for other, today in _former_spellings().items() if today == name)

@@ -49,6 +49,15 @@ class RunPaths:
         return self.dataset / name
 
     @property
+    def points(self) -> Path:
+        """The table that `rank` makes."""
+        return self.table("points") / "points.parquet"
+
+    def derived(self, name: str) -> Path:
+        """What `rank` keeps of its computations; may be deleted."""
+        return self.root / "derived" / f"{name}.parquet"
+
+    @property
     def stream(self) -> Path:
         """Batches of points that are being measured, as they came (Arrow IPC streams)."""
         return self.root / "stream"

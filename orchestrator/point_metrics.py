@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cache
 from typing import Any, Literal
 
 from orchestrator.batch_means import WithinRun
@@ -102,33 +103,28 @@ class PointMetrics:
 
     def value(self, name: str) -> float | None:
         """A scalar metric by its name in METRICS, e.g. `ttft_p95_ms`; KeyError for other names."""
-        if name not in METRICS:
-            raise KeyError(name)
-        found = parts(name)
-        if found is None:
-            value = getattr(self, name)
-        else:
-            field, statistic = found
-            distribution = getattr(self, field)
-            value = None if distribution is None else getattr(distribution, statistic)
-        return None if value is None else float(value)
+        return self._at(*_places()[name])
 
     def values(self) -> dict[str, float | None]:
         """All scalar metrics."""
-        return {name: self.value(name) for name in METRICS}
+        return {name: self._at(field, statistic) for name, (field, statistic) in _places().items()}
+
+    def _at(self, field: str, statistic: str | None) -> float | None:
+        value = getattr(self, field)
+        if statistic is not None and value is not None:
+            value = getattr(value, statistic)
+        return None if value is None else float(value)
 
     def absent(self) -> dict[str, str]:
         """Why metrics have no value that would have one at a better point: name -> reason with figures."""
         reasons = {}
-        for name in METRICS:
-            field, _ = parts(name) or (name, "")
-            needed, there = values_needed(name), self._values_behind(field)
-            if self.state == "saturated" and field in UNSTEADY:
+        for name, of, needed in _needs():
+            if self.state == "saturated" and of in UNSTEADY:
                 reasons[name] = self.state_reason
             elif name in OF_POWER and self.gpu_power_w is None:
                 reasons[name] = "the server's GPUs tell no power (servers on CPU, emulated GPUs, no NVML)"
-            elif 0 < there < needed:
-                what = "gaps between chunks" if field == "chunk_gap_ms" else "requests"
+            elif 0 < (there := self._values_behind(of)) < needed:
+                what = "gaps between chunks" if of == "chunk_gap_ms" else "requests"
                 reasons[name] = (
                     f"{name} needs {needed} {what}, {there} were there: give at least {needed} requests "
                     f"(measure.requests) or a longer window"
@@ -145,6 +141,19 @@ class PointMetrics:
         """All fields for JSON: null where a thing could not be measured, never 0."""
         found: dict[str, Any] = plain(self)
         return found
+
+
+@cache
+def _places() -> dict[str, tuple[str, str | None]]:
+    """By metric the field of PointMetrics, and the statistic of it if it is a distribution."""
+    return {name: parts(name) or (name, None) for name in METRICS}
+
+
+@cache
+def _needs() -> tuple[tuple[str, str, int], ...]:
+    """Metrics that may lack a value at a worse point, each with its field and how many values it needs."""
+    needs = ((name, field, values_needed(name)) for name, (field, _) in _places().items())
+    return tuple(need for need in needs if need[2] > 1 or need[1] in UNSTEADY or need[0] in OF_POWER)
 
 
 def plain(value: Any) -> Any:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from pydantic import TypeAdapter
+from pydantic_core import from_json, to_json
 
 from orchestrator import dataset
 from orchestrator.aim import PointValue
@@ -17,6 +20,7 @@ from orchestrator.metrics import PointMetrics, summarise
 from orchestrator.paths import RunPaths
 from orchestrator.run_configs import RunConfig, speculation_asks
 from orchestrator.scenario import Scenario
+from orchestrator.speculation_proof import SpeculationAsk
 from orchestrator.trial import ClientReport, LoadLevel
 
 
@@ -61,6 +65,67 @@ class MeasuredPoint:
         return identity | self.metrics.values() | validity
 
 
+@dataclass(frozen=True, slots=True)
+class PointTask:
+    """All that the metrics of one measurement are made of; `client_json` as `loads` has it, `gpus` of its server."""
+
+    paths: RunPaths
+    point_id: str
+    attempt: int
+    level: LoadLevel
+    client_json: str
+    request_limits: Mapping[str, float] | None
+    speculation: SpeculationAsk | None
+    gpus: int
+    gpu_hour_cost: float | None
+
+    @property
+    def name(self) -> str:
+        """Of its files."""
+        return dataset.part_name(self.point_id, self.attempt)
+
+    @property
+    def asks(self) -> str:
+        """All but its files, as a text."""
+        return repr((self.level, self.request_limits, self.speculation, self.gpus, self.gpu_hour_cost))
+
+
+def point_tasks(
+    paths: RunPaths,
+    scenario: Scenario,
+    configs: Mapping[str, RunConfig],
+    rows: Iterable[dict[str, Any]],
+    counted: Mapping[str, int],
+) -> list[tuple[dict[str, Any], PointTask]]:
+    """The rows of `loads` that count, in the order of measuring, each with what is to be computed.
+
+    `counted` has the attempt that counts by point id (`RunState.done_points`). `configs` are those of the run: a point
+    whose server did not speculate as its config asked is void.
+    """
+    slo = {w.name: w.slo.limits() if w.slo else None for w in scenario.workloads}
+    gpus, cost = scenario.slots.server_gpus, scenario.slots.gpu_hour_cost
+    loads = sorted(rows, key=lambda row: (row["began_at"], row["point_id"]))
+    asks = speculation_asks(scenario, configs, _drafted(loads))
+    return [
+        (
+            load,
+            PointTask(
+                paths=paths,
+                point_id=load["point_id"],
+                attempt=load["attempt"],
+                level=LoadLevel(load["level_kind"], load["level"]),
+                client_json=load["client_json"],
+                request_limits=slo.get(load["workload"]),
+                speculation=asks.get((load["config_id"], load["workload"])),
+                gpus=gpus,
+                gpu_hour_cost=cost,
+            ),
+        )
+        for load in loads
+        if counted.get(load["point_id"]) == load["attempt"]
+    ]
+
+
 def measured_points(
     paths: RunPaths,
     scenario: Scenario,
@@ -68,44 +133,59 @@ def measured_points(
     rows: Iterable[dict[str, Any]],
     counted: Mapping[str, int],
 ) -> list[MeasuredPoint]:
-    """The points of these rows of `loads` that count and whose files are whole, in the order of measuring.
-
-    `counted` has the attempt that counts by point id (`RunState.done_points`). `configs` are those of the run: a point
-    whose server did not speculate as its config asked is void.
-    """
-    slo = {w.name: w.slo.limits() if w.slo else None for w in scenario.workloads}
-    loads = sorted(rows, key=lambda row: (row["began_at"], row["point_id"]))
-    asks = speculation_asks(scenario, configs, _drafted(loads))
-    points = []
-    for load in loads:
-        if counted.get(load["point_id"]) != load["attempt"]:
-            continue
-        try:
-            table = dataset.read_point(paths, load["point_id"], load["attempt"], _READ)
-        except (OSError, pa.ArrowInvalid):
-            continue  # gone or damaged: `missing_points` has it
-        level = LoadLevel(load["level_kind"], load["level"])
-        client = ClientReport(**json.loads(load["client_json"]))
-        limits = slo.get(load["workload"])
-        metrics = summarise(
-            columns_of(table),
-            level=level,
-            client=client,
-            request_limits=limits,
-            speculation=asks.get((load["config_id"], load["workload"])),
-        )
-        metrics = with_cost(metrics, scenario.slots.server_gpus, scenario.slots.gpu_hour_cost, client.gpu_power_w)
-        points.append(MeasuredPoint(load, level, metrics))
-    return points
+    """The `point_tasks` whose files are whole, computed now; `RunRows.points` keeps what it computed."""
+    tasks = point_tasks(paths, scenario, configs, rows, counted)
+    return [measured_point(load, told) for load, task in tasks if (told := summarised(task)) is not None]
 
 
 def _drafted(loads: list[dict[str, Any]]) -> dict[str, float]:
     """Tokens that each config's servers drafted, where they count them."""
     drafted: dict[str, float] = {}
     for load in loads:
-        tokens = json.loads(load["client_json"]).get("drafted_tokens_delta") or 0.0
+        tokens = from_json(load["client_json"]).get("drafted_tokens_delta") or 0.0
         drafted[load["config_id"]] = drafted.get(load["config_id"], 0.0) + tokens
     return drafted
+
+
+def summarised(task: PointTask) -> bytes | None:
+    """The metrics as JSON, which `measured_point` reads; None if the rows are gone or damaged."""
+    try:
+        table = dataset.read_point(task.paths, task.point_id, task.attempt, _READ)
+    except (OSError, pa.ArrowInvalid):
+        return None
+    client = ClientReport(**json.loads(task.client_json))
+    metrics = summarise(
+        columns_of(table),
+        level=task.level,
+        client=client,
+        request_limits=task.request_limits,
+        speculation=task.speculation,
+    )
+    return metrics_json(with_cost(metrics, task.gpus, task.gpu_hour_cost, client.gpu_power_w))
+
+
+def metrics_json(metrics: PointMetrics) -> bytes:
+    """Every value exactly, also one that is no number; `metrics_of_json` gives the same metrics again."""
+    return to_json(metrics, inf_nan_mode="constants", fallback=_number)
+
+
+def _number(value: Any) -> Any:
+    return value.item()  # numpy's integers
+
+
+def metrics_of_json(told: bytes) -> PointMetrics:
+    metrics: PointMetrics = _reader().validate_json(told)
+    return metrics
+
+
+@cache
+def _reader() -> TypeAdapter[PointMetrics]:
+    return TypeAdapter(PointMetrics)
+
+
+def measured_point(load: dict[str, Any], told: bytes) -> MeasuredPoint:
+    """From a row of `loads` and what `summarised` told of its requests."""
+    return MeasuredPoint(load, LoadLevel(load["level_kind"], load["level"]), metrics_of_json(told))
 
 
 def missing_points(counted: Mapping[str, int], points: list[MeasuredPoint]) -> list[str]:
@@ -154,7 +234,7 @@ class _Texts:
 
 
 def _numbers(column: Any) -> Any:
-    return column.cast("float64").to_numpy()
+    return column.to_numpy().astype("float64", copy=False)
 
 
 def _coded(column: Any) -> tuple[Any, list[str]]:

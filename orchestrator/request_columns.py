@@ -51,8 +51,9 @@ class Words:
 
     def are(self, *names: str) -> Flags:
         """Whose text is one of these."""
-        wanted = [i for i, name in enumerate(self.names) if name in names]
-        return np.isin(self.codes, wanted)
+        if not self.names:
+            return np.zeros(len(self.codes), dtype=np.bool_)
+        return np.array([name in names for name in self.names])[self.codes]
 
     def counted(self) -> Counter[str]:
         """Requests by text."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from orchestrator.options import canonical_name, former_names, known_options
@@ -163,16 +164,24 @@ def _shown(value: Any) -> str:
 def server_identity(asked: Mapping[str, Any], env: Mapping[str, str], resolved: Mapping[str, Any]) -> str | None:
     """Hash of all that decides how a server computes; None if it gave no account of itself.
 
-    Sizes that depend on what memory was free (KV tokens) are left out, limits count as they are in effect. The
-    environment counts as asked, since no account shows what it does.
+    The environment counts as asked, since no account shows what it does.
+    """
+    return identity_of(server_content(asked, resolved), env)
+
+
+def identity_of(content: str | None, env: Mapping[str, str]) -> str | None:
+    """`server_identity` from a `server_content`."""
+    return None if content is None else content_hash([content, sorted(env.items())])
+
+
+def server_content(asked: Mapping[str, Any], resolved: Mapping[str, Any]) -> str | None:
+    """Hash of what decides how a server computes, its environment apart; None if it gave no account of itself.
+
+    Sizes that depend on what memory was free (KV tokens) are left out, limits count as they are in effect.
     """
     if "speculative_algorithm" not in resolved:  # every SGLang release tells it; without it there is no whole account
         return None
-    told = {
-        canonical_name(name): value
-        for name, value in resolved.items()
-        if canonical_name(name) in known_options() and canonical_name(name) not in _NO_MATTER
-    }
+    told = {counted: value for name, value in resolved.items() if (counted := _counted_name(name)) is not None}
     if "random_seed" in asked:
         told["random_seed"] = asked["random_seed"]
     running, tokens = effective_running_requests(resolved), resolved.get("max_total_num_tokens")
@@ -183,7 +192,14 @@ def server_identity(asked: Mapping[str, Any], env: Mapping[str, str], resolved: 
     captured = _captured(resolved)
     if captured:
         told |= {"cuda_graph_max_bs_decode": None, "cuda_graph_bs_decode": captured, "cuda_graph_config": None}
-    return content_hash([resolved.get("version"), told, sorted(env.items())])
+    return content_hash([resolved.get("version"), told])
+
+
+@cache
+def _counted_name(name: str) -> str | None:
+    """Today's name of a setting that decides how a server computes; None for all else that an account has."""
+    today = canonical_name(name)
+    return today if today in known_options() and today not in _NO_MATTER else None
 
 
 def _captured(resolved: Mapping[str, Any]) -> list[int]:
@@ -194,20 +210,27 @@ def _captured(resolved: Mapping[str, Any]) -> list[int]:
     return []
 
 
+def telling_values(resolved: Mapping[str, Any]) -> dict[str, str]:
+    """Those of the telling settings that an account mentions, as shown."""
+    found = ((name, _resolved(name, resolved)) for name in _TELLING)
+    return {name: _shown(value) for name, value in found if value is not _ABSENT}
+
+
 def left_open(
-    asked: Mapping[str, Mapping[str, Any]], resolved: Mapping[str, Iterable[Mapping[str, Any]]]
+    asked: Mapping[str, Mapping[str, Any]], told: Mapping[str, Iterable[Mapping[str, str]]]
 ) -> dict[str, dict[str, list[str]]]:
     """Telling settings that no config gave but that came out differently: name -> value -> config ids.
 
-    `asked` and `resolved` go by config id. Such configs differ in more than what was swept.
+    `asked` and `told` go by config id; `told` has `telling_values` of each start. Such configs differ in more than what
+    was swept.
     """
     found: dict[str, dict[str, list[str]]] = {}
     for name in TELLING:
         if any(not _is_open(settings.get(name)) for settings in asked.values()):
             continue
         values: dict[str, list[str]] = {}
-        for config_id, accounts in resolved.items():
-            for value in {_shown(v) for a in accounts if (v := _resolved(name, a)) is not _ABSENT}:
+        for config_id, starts in told.items():
+            for value in {start[name] for start in starts if name in start}:
                 values.setdefault(value, []).append(config_id)
         if len(values) > 1:
             found[name] = values

@@ -17,8 +17,8 @@ from orchestrator.run_manifest import read_manifest
 _LINE, _END = "specsweep-archive: ", "specsweep-archive-end: "
 _LINE_BYTES = 12 * 1024
 MOST_MIB = 64
-# Not results: locks, and what is being measured.
-_LEFT_OUT = {".lock", "stream"}
+# Not results: locks, what is being measured, and what `rank` can compute again.
+_LEFT_OUT = {".lock", "stream", "derived"}
 
 
 def print_archive(root: Path, *, with_logs: bool) -> None:

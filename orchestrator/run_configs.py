@@ -9,14 +9,18 @@ from typing import Any
 
 from orchestrator.command_template import speculation_depth
 from orchestrator.options import SettingsFault
-from orchestrator.resolved_settings import SettingChange, left_open, server_identity, setting_changes
+from orchestrator.resolved_settings import SettingChange, identity_of, left_open
 from orchestrator.scenario import Scenario, Workload
+from orchestrator.server_account import ServerAccount, account_of
 from orchestrator.speculation_proof import SpeculationAsk
 from orchestrator.sweep_space import expand
 from orchestrator.trial import EngineConfig
 
 # Whose settings say whether they speculate; of an attached server nothing was asked.
 _STARTED = frozenset({"sglang", "emulator", "command"})
+
+# Config id -> (settings, environment).
+Asked = Mapping[str, tuple[dict[str, Any], Mapping[str, str]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,37 +30,40 @@ class RunConfig:
     config_id: str
     settings: dict[str, Any]
     env: Mapping[str, str]
-    accounts: tuple[Mapping[str, Any], ...]
+    accounts: tuple[ServerAccount, ...]
     version: str | None
 
     @property
     def changes(self) -> tuple[SettingChange, ...]:
         """What its servers changed silently; each change once, whichever start shows it."""
-        found = [change for account in self.accounts for change in setting_changes(self.settings, account)]
+        found = [change for account in self.accounts for change in account.changes]
         return tuple(change for i, change in enumerate(found) if change not in found[:i])
 
     @property
     def identities(self) -> frozenset[str]:
         """Of its servers; more than one if hosts differ, none if no server gave an account."""
-        found = (server_identity(self.settings, self.env, account) for account in self.accounts)
+        found = (identity_of(account.content, self.env) for account in self.accounts)
         return frozenset(identity for identity in found if identity is not None)
 
 
-def run_configs(scenario: Scenario, trials: list[dict[str, Any]]) -> dict[str, RunConfig]:
-    """Every config of a run by id, in the scenario's order; `trials` are the rows of the `trials` table."""
-    asked = _asked(scenario)
+def run_configs(scenario: Scenario, trials: list[dict[str, Any]], known: Asked | None = None) -> dict[str, RunConfig]:
+    """Every config of a run by id, in the scenario's order; `trials` are the rows of the `trials` table.
+
+    `known` are its `asked_configs`, if they were found out before.
+    """
+    asked = dict(asked_configs(scenario) if known is None else known)
     own: dict[str, list[dict[str, Any]]] = {}
     for trial in trials:
         own.setdefault(trial["config_id"], []).append(trial)
         if trial["config_id"] not in asked:
-            _, env = asked.get(_repaired_from(trial), ({}, scenario.engine.env))
-            asked[trial["config_id"]] = (json.loads(trial["settings_json"]), env)
+            _, own_env = asked.get(_repaired_from(trial), ({}, scenario.engine.env))
+            asked[trial["config_id"]] = (json.loads(trial["settings_json"]), own_env)
     found = {}
-    for config_id, (settings, env) in asked.items():
+    for config_id, (settings, own_env) in asked.items():
         starts = own.get(config_id, [])
-        accounts = tuple(json.loads(t["resolved_json"]) for t in starts if t["resolved_json"])
+        accounts = tuple(account for t in starts if (account := account_of(t)) is not None)
         version = next((t["engine_version"] for t in starts if t["engine_version"]), None)
-        found[config_id] = RunConfig(config_id, settings, env, accounts, version)
+        found[config_id] = RunConfig(config_id, settings, own_env, accounts, version)
     return found
 
 
@@ -65,8 +72,8 @@ def _repaired_from(trial: Mapping[str, Any]) -> str:
     return str(json.loads(trial.get("repair_json") or "{}").get("asked_config", ""))
 
 
-def _asked(scenario: Scenario) -> dict[str, tuple[dict[str, Any], Mapping[str, str]]]:
-    """By the scenario: a driver that was killed may have measured a config without ending its trial."""
+def asked_configs(scenario: Scenario) -> Asked:
+    """Of the sweep, in its order: a driver that was killed may have measured a config without ending its trial."""
     try:
         configs: list[EngineConfig] = list(expand(scenario))
     except SettingsFault:  # a run of an earlier release, which refused less
@@ -87,7 +94,9 @@ def same_servers(configs: Mapping[str, RunConfig]) -> dict[str, str]:
 def open_choices(configs: Mapping[str, RunConfig]) -> dict[str, dict[str, list[str]]]:
     """Settings that nobody gave but that came out differently: name -> value -> config ids."""
     served = {c: config for c, config in configs.items() if config.accounts}
-    return left_open({c: v.settings for c, v in served.items()}, {c: v.accounts for c, v in served.items()})
+    return left_open(
+        {c: v.settings for c, v in served.items()}, {c: [a.telling for a in v.accounts] for c, v in served.items()}
+    )
 
 
 def speculation_asks(

@@ -45,7 +45,7 @@ def run_notes(scenario: Scenario, configs: dict[str, RunConfig], points: list[Me
     """What a reader of the numbers must know."""
     notes = []
     accounts = (account for config in configs.values() for account in config.accounts)
-    if scenario.engine.kind == "emulator" or any(account.get("engine") == "emulator" for account in accounts):
+    if scenario.engine.kind == "emulator" or any(account.engine == "emulator" for account in accounts):
         notes.append(
             "engine=emulator: modelled servers, no GPU was measured; never compare these numbers with real ones"
         )

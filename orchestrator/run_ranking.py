@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from actors.diagnosis.advice import advice
-from orchestrator import dataset
 from orchestrator.aim import PointValue
 from orchestrator.config_label import run_labels
 from orchestrator.errors import BadInput
@@ -21,7 +21,7 @@ from orchestrator.objective_text import cost_note
 from orchestrator.outcome import Diagnosis, Label, Phase
 from orchestrator.pareto import ParetoFront, fronts_json, pareto_front
 from orchestrator.paths import RunPaths, write_whole
-from orchestrator.point_table import MeasuredPoint, measured_points, missing_points, store_points
+from orchestrator.point_table import MeasuredPoint, missing_points
 from orchestrator.ranking import Ranking, rank
 from orchestrator.ranking_json import row_json, spread_json
 from orchestrator.resolved_settings import SettingChange
@@ -30,10 +30,13 @@ from orchestrator.run_explanation import Told, explanations_of
 from orchestrator.run_manifest import read_manifest
 from orchestrator.run_notes import damage, open_notes, refused_slots, run_notes
 from orchestrator.run_repairs import RunRepairs, Story, changes_json
+from orchestrator.run_rows import RunRows
 from orchestrator.scenario import Scenario
 from orchestrator.search_account import search_notes, spared_values
 from orchestrator.trial import Repaired
 from orchestrator.trial_facts import with_facts
+
+_JSON = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,29 +168,30 @@ class RunRanking:
         }
 
 
-def rank_run(root: Path) -> RunRanking:
-    """Compute everything anew from the raw tables of a run, and store `points` and `ranking.json`.
+def rank_run(root: Path, *, anew: bool = False) -> RunRanking:
+    """Compute everything from the raw tables of a run, and store `points` and `ranking.json`.
 
-    A run on hosts of several classes is ranked once for each.
+    What an earlier ranking computed from the same files is used, unless it is to be done `anew`. A run on hosts of
+    several classes is ranked once for each.
     """
     manifest = read_manifest(root)
     scenario = Scenario.model_validate(manifest["scenario"])
     paths = RunPaths(root)
-    trials = sorted(dataset.read_rows(paths, "trials"), key=lambda t: (t["repeat"], t["began_at"]))
-    loads = dataset.read_rows(paths, "loads")
-    state = replay(read_events(paths.journal))
+    state = replay(read_events(paths.journal, without="server_ready"))  # each is 36 kB, and in `trials`
     classes = manifest.get("host_classes", ())
     parts, points = [], []
-    for host_class in classes if len(classes) > 1 else ("",):
-        own = [t for t in trials if not host_class or t.get("host_class") == host_class]
-        configs = run_configs(scenario, own)
-        rows = (row for row in loads if not host_class or row.get("host_class") == host_class)
-        found = measured_points(paths, scenario, configs, rows, state.done_points)
-        repairs = RunRepairs(scenario, [e for e in state.ends if e.get("host_class", "") == host_class])
-        spared = spared_values(state.of_search.spared.values(), (t["trial_id"] for t in own))
-        parts.append(_assemble(paths.root.resolve().name, scenario, (own, configs, found, spared), repairs, host_class))
-        points += found
-    store_points(paths, points)
+    with RunRows(paths, anew=anew) as read:
+        trials, loads = read.trials(), read.loads()
+        for host_class in classes if len(classes) > 1 else ("",):
+            own = [t for t in trials if not host_class or t.get("host_class") == host_class]
+            configs = run_configs(scenario, own, read.asked_configs(scenario))
+            rows = (row for row in loads if not host_class or row.get("host_class") == host_class)
+            found = read.points(scenario, configs, rows, state.done_points)
+            repairs = RunRepairs(scenario, [e for e in state.ends if e.get("host_class", "") == host_class])
+            spared = spared_values(state.of_search.spared.values(), (t["trial_id"] for t in own))
+            made = (own, configs, found, spared)
+            parts.append(_assemble(paths.root.resolve().name, scenario, made, repairs, host_class))
+            points += found
     notes = (*damage(missing_points(state.done_points, points)), *host_notes(state.of_hosts))
     first = parts[0]
     steps = tuple(state.of_search.steps)
@@ -196,7 +200,7 @@ def rank_run(root: Path) -> RunRanking:
     notes = (*notes, *search_notes(scenario.search.method, steps, len(asked), len(started)))
     result = replace(first, notes=(*notes, *first.notes)) if len(parts) == 1 else _together(parts, notes)
     result = replace(result, search=steps)
-    write_whole(paths.ranking, json.dumps(result.as_json(), indent=1).encode() + b"\n")
+    write_whole(paths.ranking, orjson.dumps(result.as_json(), option=_JSON))
     return result
 
 

@@ -59,6 +59,8 @@ def _check_engine(scenario: Scenario) -> Fault | None:
             return ("engine", "profile"), f"is for the emulator, but engine.kind is `{engine.kind}`"
         if engine.faults is not None:
             return ("engine", "faults"), f"is for the emulator, but engine.kind is `{engine.kind}`"
+        if engine.noise is not None:
+            return ("engine", "noise"), f"is for the emulator, but engine.kind is `{engine.kind}`"
         if engine.start_speedup != 1.0:
             return ("engine", "start_speedup"), f"is for the emulator, but engine.kind is `{engine.kind}`"
     return None

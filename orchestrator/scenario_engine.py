@@ -71,6 +71,20 @@ class Counters(Strict):
     )
 
 
+Spread = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+
+
+class Noise(Strict):
+    """What makes measurements of one config differ, as factors on the time of every step, log-normal around 1. Each
+    spread is the standard deviation of the factor's logarithm: 0.05 is about 5 %.
+    """
+
+    seed: int = Field(ge=0, description="Fixes all of them. No server shows it.")
+    host: Spread = Field(0.05, description="Between hosts, by their names.")
+    start: Spread = Field(0.015, description="Between server starts, by trial.")
+    point: Spread = Field(0.02, description="Between points of one server; a point begins by flushing the cache.")
+
+
 class Engine(Strict):
     """The server program and the settings that all configs share."""
 
@@ -144,6 +158,9 @@ class Engine(Strict):
     profile: str | None = Field(None, description="Emulated model and GPU (`emulator` only); default by model path.")
     start_speedup: Positive = Field(
         1.0, description="How much faster than real the emulator starts (`emulator` only); tokens are never faster."
+    )
+    noise: Noise | None = Field(
+        None, description="Hidden differences between hosts, starts and points (`emulator` only); default: none."
     )
     faults: str | None = Field(
         None,

@@ -14,6 +14,7 @@ from orchestrator.outcome import Phase
 from orchestrator.rate_search import RateGoal, RateSeen, result
 from orchestrator.scenario import Scenario, Workload
 from orchestrator.scenario_engine import Engine
+from orchestrator.server_account import account_of
 
 # Phases whose free memory is what is left once the KV cache is there; the last one that tells it counts.
 _AFTER_POOL = frozenset({Phase.KV_POOL, Phase.STATE_POOL, Phase.GRAPH_TARGET, Phase.GRAPH_DRAFT, Phase.HTTP_BIND})
@@ -46,15 +47,14 @@ def with_facts(
 def start_facts(row: Mapping[str, Any], engine: Engine) -> dict[str, float]:
     """TRIAL_METRICS of one row of `trials`; what its server did not tell is left out."""
     settings = json.loads(row["settings_json"])
-    account = json.loads(row["resolved_json"]) if row["resolved_json"] else {}
+    account = account_of(row)
     found = {"simplicity": simplicity(settings, engine)}
     free = [phase["free_gib"] for phase in row["phases"] or () if phase["phase"] in _AFTER_POOL]
     told = [gib for gib in free if gib is not None]
     if told:
         found["free_gib_after_capture"] = float(told[-1])
-    tokens = account.get("max_total_num_tokens")
-    if isinstance(tokens, int | float) and not isinstance(tokens, bool) and tokens > 0:
-        found["kv_tokens"] = float(tokens)
+    if account is not None and account.kv_tokens:
+        found["kv_tokens"] = float(account.kv_tokens)
     return found
 
 

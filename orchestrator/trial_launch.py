@@ -21,6 +21,8 @@ def launch_spec(scenario: Scenario, run_id: str, trial: Trial) -> LaunchSpec:
         extra += ("--emulator-start-speedup", f"{engine.start_speedup:g}", "--emulator-seed", str(scenario.seed))
         if engine.faults is not None:
             extra += ("--emulator-faults", str(Path(engine.faults).absolute()))
+        if noise := engine.noise:
+            extra += ("--emulator-noise", f"{noise.seed}:{noise.host:g}:{noise.start:g}:{noise.point:g}")
     return LaunchSpec(
         run_id=run_id,
         trial_id=trial.trial_id,

@@ -105,6 +105,7 @@ class Batch:
         self.cache = RadixCache(limits.kv_tokens, limits.radix_cache, limits.bigram_cache)
         self.ratio = NEW_TOKEN_RATIO
         self.full = False
+        self.pace = 1.0  # how much longer than modelled every step takes
         self.retractions: list[Retraction] = []
         self._rng = random.Random(seed)
         mean = speed.accept_length(limits.num_steps) - 1
@@ -147,7 +148,7 @@ class Batch:
             return None
         self._retract_if_full()
         captured = len(self.running) <= self.limits.captured_batch
-        seconds = self.speed.step_time_s(len(self.running), self.limits.num_steps, self._tree, captured)
+        seconds = self.pace * self.speed.step_time_s(len(self.running), self.limits.num_steps, self._tree, captured)
         return Step("decode", seconds, tuple(self.running), captured=captured)
 
     def _prefill_step(self) -> Step | None:
@@ -163,7 +164,8 @@ class Batch:
             budget -= share
         if not requests:
             return None
-        return Step("prefill", self.speed.prefill_time_s(sum(shares)), tuple(requests), tuple(shares), cached)
+        seconds = self.pace * self.speed.prefill_time_s(sum(shares))
+        return Step("prefill", seconds, tuple(requests), tuple(shares), cached)
 
     def _admit(self) -> int:
         """Move what fits from the queue into prefill; answers the prompt tokens found in the prefix cache.

@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from actors.emulator.noise import HIDDEN_FLAG, NoiseLevels
 from orchestrator.options import Option, known_options
 
 _SUFFIX = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
@@ -28,6 +29,7 @@ class EmulatorFlags:
     start_speedup: float
     seed: int
     faults: str | None = None
+    noise: NoiseLevels | None = None
 
 
 def human_readable_int(text: str) -> int:
@@ -109,6 +111,7 @@ def _emulator_parser() -> argparse.ArgumentParser:
     parser.add_argument("--emulator-start-speedup", type=float, default=1.0)
     parser.add_argument("--emulator-seed", type=int, default=0)
     parser.add_argument("--emulator-faults", default=None)
+    parser.add_argument(HIDDEN_FLAG, type=NoiseLevels.of_text, default=None)
     return parser
 
 
@@ -134,5 +137,7 @@ def parse_flags(argv: Sequence[str]) -> tuple[EmulatorFlags, dict[str, Any]]:
     values = vars(parser.parse_args(_with_config_file(rest)))
     if not values["model_path"]:
         parser.error("the following arguments are required: --model-path/--model")
-    flags = EmulatorFlags(own.emulator_profile, own.emulator_start_speedup, own.emulator_seed, own.emulator_faults)
+    flags = EmulatorFlags(
+        own.emulator_profile, own.emulator_start_speedup, own.emulator_seed, own.emulator_faults, own.emulator_noise
+    )
     return flags, values

@@ -6,6 +6,7 @@ import asyncio
 import os
 import shlex
 import signal
+import socket
 import sys
 import traceback
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ from actors.emulator.flags import EmulatorFlags
 from actors.emulator.log import LogWriter
 from actors.emulator.memory import MemoryPlan
 from actors.emulator.metrics_text import Metrics
+from actors.emulator.noise import HIDDEN_FLAG, Noise
 from actors.emulator.processes import ProcessTree, kill_self
 from actors.emulator.profiles import Profile
 from actors.emulator.request_body import Ask, Sampling
@@ -28,6 +30,7 @@ from actors.emulator.span import Span
 from actors.emulator.startup import PHASES, startup_seconds
 from actors.emulator.state import ServerState
 from actors.emulator.tracebacks import scheduler_traceback
+from actors.guard import TRIAL_MARK
 
 WARMUP = Ask(tuple(range(10, 18)), Sampling(max_new_tokens=8))
 WARMUP_PORT = 40000
@@ -79,7 +82,7 @@ class Server:
             captured_prefill=max(settings.capture_prefill, default=0),
             device=settings.device,
         )
-        engine = Engine(Batch(profile.speed, limits, flags.seed), options, log, metrics)
+        engine = Engine(Batch(profile.speed, limits, flags.seed), options, log, metrics, noise=_noise(flags))
         seconds = startup_seconds(plan, profile)
         state = ServerState(settings, plan, profile, engine, log, metrics, seconds, _launch_command(arguments))
         return cls(state, tree, flags.start_speedup, log)
@@ -211,14 +214,21 @@ class Server:
 
 
 def _launch_command(arguments: Sequence[str]) -> str:
-    """The arguments as typed, without the values of keys."""
+    """The arguments as typed, without the values of keys, and without what nobody may know who measures."""
     shown, hide = [], False
     for word in arguments:
         shown.append("<redacted>" if hide else word)
-        hide = word in {"--api-key", "--admin-api-key"}
-        if word.startswith(("--api-key=", "--admin-api-key=")):
+        hide = word in {"--api-key", "--admin-api-key", HIDDEN_FLAG}
+        if word.startswith(("--api-key=", "--admin-api-key=", f"{HIDDEN_FLAG}=")):
             shown[-1] = word.partition("=")[0] + "=<redacted>"
     return shlex.join(shown)
+
+
+def _noise(flags: EmulatorFlags) -> Noise | None:
+    """Of this start: a trial's is the same whenever it is run, any other process is one by itself."""
+    if flags.noise is None:
+        return None
+    return Noise(flags.noise, socket.gethostname(), os.environ.get(TRIAL_MARK) or f"process {os.getpid()}")
 
 
 def _metrics(settings: Settings, plan: MemoryPlan, profile: Profile) -> Metrics:

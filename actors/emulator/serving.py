@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from actors.emulator.batching import Batch, Request, Step
 from actors.emulator.log import LogWriter
 from actors.emulator.metrics_text import Metrics
+from actors.emulator.noise import Noise
 from actors.emulator.profiler import Profiler
 from actors.emulator.words import output_ids
 
@@ -94,7 +95,9 @@ async def no_delay(seconds: float) -> float:
 
 @dataclass
 class Engine:
-    """Owns the batch. `wall_offset` turns loop times into Unix times; `gate` may delay steps (answer: seconds)."""
+    """Owns the batch. `wall_offset` turns loop times into Unix times; `gate` may delay steps (answer: seconds), `noise`
+    makes all of them slower or faster.
+    """
 
     batch: Batch
     options: EngineOptions
@@ -105,6 +108,7 @@ class Engine:
     last_throughput: float = 0.0
     wall_offset: float = 0.0
     gate: Callable[[float], Awaitable[float]] = no_delay
+    noise: Noise | None = None
     prefill_busy_s: float = 0.0
     _interval: Interval = field(default_factory=Interval)
     _lifetime: Interval = field(default_factory=Interval)
@@ -114,6 +118,8 @@ class Engine:
 
     def __post_init__(self) -> None:
         self.profiler = Profiler(self.log)
+        if self.noise:
+            self.batch.pace = self.noise.factor
 
     def submit(self, ticket: Ticket) -> None:
         """Queue a request; a full queue refuses it by an abort reason."""
@@ -144,6 +150,9 @@ class Engine:
         self.batch.cache.clear()
         self._interval, self._lifetime = Interval(since=self._interval.since), Interval()
         self.accept_length = None
+        if self.noise:
+            self.noise.next_point()
+            self.batch.pace = self.noise.factor
         self.log.rank("Cache flushed successfully!")
         return True
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from orchestrator.distribution import FEWEST, Distribution, LowTail, distribution, low_tail, supported
+from orchestrator.distribution import FEWEST, Distribution, LowTail, distribution, interpolated, low_tail, supported
 from orchestrator.metric_names import METRICS, values_needed
 from orchestrator.metrics import summarise
 from tests.orchestrator.literal_records import C1, request
@@ -56,3 +58,11 @@ def test_an_absent_percentile_says_how_many_requests_there_were() -> None:
     )
     assert "tok_s_per_user_p5" in absent
     assert not {"ttft_p90_ms", "queue_p99_ms", "accept_length"} & set(absent)
+
+
+@given(
+    st.lists(st.floats(min_value=-1e12, max_value=1e12, allow_nan=False), min_size=1, max_size=60),
+    st.sampled_from([1, 5, 10, 25, 50, 90, 95, 99]),
+)
+def test_a_percentile_is_numpys_to_the_last_bit(values: list[float], percentile: int) -> None:
+    assert interpolated(np.sort(values), percentile) == np.percentile(values, percentile)

@@ -120,3 +120,15 @@ def test_of_a_trial_that_has_ended_its_servers_account_is_not_kept_in_memory_and
 
     assert (state.begun["t"].ended, state.begun["t"].server) == (True, None)
     assert [event["host"] for event in state.of_hosts] == ["h1"]
+
+
+def test_events_of_one_kind_can_be_left_out_unread_and_nothing_else_is(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j")
+    journal.append("server_ready", trial_id="t1", server={"resolved": "x" * 1000})
+    journal.append("server_ready_too", of="server_ready")
+    journal.append("point_done", point_id="p1", attempt=1, seconds=float("nan"))
+    journal.close()
+
+    kinds = [event["event"] for event in read_events(tmp_path / "j", without="server_ready")]
+    assert kinds == ["server_ready_too", "point_done"]
+    assert len(list(read_events(tmp_path / "j"))) == 3

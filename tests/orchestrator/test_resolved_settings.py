@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.resolved_settings import SettingChange, left_open, server_identity, setting_changes
+from orchestrator.resolved_settings import SettingChange, left_open, server_identity, setting_changes, telling_values
 
 CAPTURES = Path(__file__).parents[1] / "data/captures"
 
@@ -181,9 +181,9 @@ def test_the_environment_makes_another_server_since_no_account_shows_what_it_doe
 def test_what_nobody_set_and_came_out_differently_is_told_with_its_configs() -> None:
     asked = {"a": {"speculative_eagle_topk": 1}, "b": {}, "c": {"page_size": 1}}
     told = {
-        "a": [{"attention_backend": "trtllm_mha", "page_size": 64}],
-        "b": [{"attention_backend": "flashinfer", "page_size": 1}],
-        "c": [{"attention_backend": "flashinfer", "page_size": 1}],
+        "a": [telling_values({"attention_backend": "trtllm_mha", "page_size": 64, "max_total_num_tokens": 1})],
+        "b": [telling_values({"attention_backend": "flashinfer", "page_size": 1})],
+        "c": [telling_values({"attention_backend": "flashinfer", "page_size": 1})],
     }
 
     assert left_open(asked, told) == {"attention_backend": {"trtllm_mha": ["a"], "flashinfer": ["b", "c"]}}
