@@ -212,7 +212,7 @@ def _captured(resolved: Mapping[str, Any]) -> list[int]:
 
 def telling_values(resolved: Mapping[str, Any]) -> dict[str, str]:
     """Those of the telling settings that an account mentions, as shown."""
-    found = ((name, _resolved(name, resolved)) for name in _TELLING)
+    found = ((name, _resolved(name, resolved)) for name in TELLING)
     return {name: _shown(value) for name, value in found if value is not _ABSENT}
 
 

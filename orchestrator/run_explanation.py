@@ -75,4 +75,4 @@ def _servers(told: Told, shown: Collection[str] | None) -> dict[str, ServerFacts
         standing = told.standing.get(trial["config_id"], trial["config_id"])
         if shown is None or standing in shown:
             trials.setdefault(standing, []).append(trial)
-    return {c: server_facts(told.settings[c], rows) for c, rows in trials.items()}
+    return {c: server_facts(rows) for c, rows in trials.items()}

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.resolved_settings import effective_running_requests, setting_changes
+from orchestrator.server_account import account_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,23 +25,21 @@ class ServerFacts:
         return {name: getattr(self, name) for name in names}
 
 
-def server_facts(settings: Mapping[str, Any], trials: Iterable[Mapping[str, Any]]) -> ServerFacts:
+def server_facts(trials: Iterable[Mapping[str, Any]]) -> ServerFacts:
     """From the rows of `trials` of one config."""
     tokens: list[int] = []
     limits: list[int] = []
     free: list[float] = []
     why = ""
     for trial in trials:
-        if trial["outcome"] == "infeasible" or not trial["resolved_json"]:
+        account = account_of(trial)
+        if trial["outcome"] == "infeasible" or account is None:
             continue
-        account = json.loads(trial["resolved_json"])
         told = [phase["free_gib"] for phase in trial["phases"] or () if phase["free_gib"] is not None]
         free += told[-1:]
-        if isinstance(account.get("max_total_num_tokens"), int):
-            tokens.append(account["max_total_num_tokens"])
-        running = effective_running_requests(account) or account.get("max_running_requests")
-        if isinstance(running, int):
-            limits.append(running)
-        changes = setting_changes(settings, account)
-        why = why or next((c.why for c in changes if c.name == "max_running_requests"), "")
+        if account.kv_tokens is not None:
+            tokens.append(account.kv_tokens)
+        if account.running_requests is not None:
+            limits.append(account.running_requests)
+        why = why or next((c.why for c in account.changes if c.name == "max_running_requests"), "")
     return ServerFacts(min(tokens, default=None), min(limits, default=None), min(free, default=None), why)

@@ -13,6 +13,7 @@ from orchestrator.explanation import Died, Explanation, Material, explain
 from orchestrator.explanation_text import explanation_json, explanation_lines
 from orchestrator.ranking import Ranking, rank
 from orchestrator.scenario_objective import Objective
+from orchestrator.server_account import ServerAccount
 from orchestrator.server_facts import ServerFacts, server_facts
 from orchestrator.trial import LoadLevel, Repaired
 
@@ -210,12 +211,11 @@ def test_what_servers_told_is_the_least_of_their_starts() -> None:
             "max_total_num_tokens": tokens, "max_running_requests": 256,
             "internal_states": [{"effective_max_running_requests_per_dp": running}],
         }  # fmt: skip
-        import json
-
         phases = [{"phase": "kv_pool", "free_gib": gib} for gib in free]
-        return {"outcome": "measured", "resolved_json": json.dumps(account), "phases": phases}
+        account_read = ServerAccount.of({"max_running_requests": 256}, account)
+        return {"outcome": "measured", "account": account_read, "phases": phases}
 
-    facts = server_facts({"max_running_requests": 256}, [trial(100, 50, 30.0, 2.5, None), trial(90, 45, 28.0, 2.9)])
+    facts = server_facts([trial(100, 50, 30.0, 2.5, None), trial(90, 45, 28.0, 2.9)])
 
     assert facts == ServerFacts(90, 45, 2.5, "the KV cache holds 100 tokens")
 
