@@ -186,8 +186,9 @@ class _Data:
         """(minus the log posterior of the parameters but for a constant, its gradient)."""
         _, decay, tau, sigma = _unpacked(theta)
         kernel = self._kernel(theta)
-        root = np.linalg.cholesky(kernel + tau**2 * self._same_host + _CONSTANT + sigma**2 * np.eye(len(self.y)))
-        inverse = np.linalg.solve(root.T, np.linalg.solve(root, np.eye(len(self.y))))
+        covariance = kernel + tau**2 * self._same_host + _CONSTANT + sigma**2 * np.eye(len(self.y))
+        root = np.linalg.cholesky(covariance)
+        inverse = np.linalg.inv(covariance)
         alpha = inverse @ self.y
         pull = inverse - np.outer(alpha, alpha)
         told = 0.5 * float(self.y @ alpha) + float(np.log(np.diag(root)).sum())
