@@ -36,7 +36,7 @@ def space(running: tuple[int, ...] = (64,), fractions: tuple[float, ...] = (0.8,
     return [config(depth, r, fraction) for depth in SPEED for r in running for fraction in fractions]
 
 
-WIDE = space((64, 512), (0.75, 0.85))
+WIDE = space((16, 64, 512), (0.75, 0.85))
 
 
 def made(configs: list[EngineConfig], *goals: RaceGoal, **rules: Any) -> HalvingSearch:
@@ -82,8 +82,8 @@ def test_the_best_depth_is_found_with_a_fraction_of_the_starts() -> None:
 
     asked = run(search, measured())
 
-    assert depth_of(search) in {5, 10}
-    assert len({ask.key for ask in asked}) == len(asked) <= 36  # a grid with three repeats: 72
+    assert depth_of(search) in {4, 5, 10}
+    assert len({ask.key for ask in asked}) == len(asked) <= 36  # a grid with three repeats: 108
 
 
 def test_what_is_not_started_is_told_with_the_reason() -> None:
@@ -96,21 +96,24 @@ def test_what_is_not_started_is_told_with_the_reason() -> None:
 
 def test_without_a_screen_all_are_started_but_what_needs_more_than_what_died() -> None:
     search = made(WIDE, screen=False)
+    search.tell(config(5, 512, 0.85), 0, OOM)
 
-    asked = run(search, measured(), slots=1)
+    asked = run(search, measured())
 
-    first = {ask.config for ask in asked if ask.repeat == 0}
-    left_out = {c for c in WIDE if c not in first}
-    assert left_out
-    assert all(c.as_dict()["max_running_requests"] == 512 and c.speculation_depth == 10 for c in left_out)
+    assert set(WIDE) - {ask.config for ask in asked} == {config(5, 512, 0.85), config(10, 512, 0.85)}
+    assert next(step.text for step in search.steps if step.name == "inferred").endswith(
+        "so 1 that need more are left out"
+    )
 
 
 def test_with_infer_off_they_are_started_too() -> None:
     search = made(WIDE, screen=False, infer=False)
 
+    search.tell(config(5, 512, 0.85), 0, OOM)
+
     asked = run(search, measured(), slots=1)
 
-    assert {ask.config for ask in asked if ask.repeat == 0} == set(WIDE)
+    assert config(10, 512, 0.85) in {ask.config for ask in asked}
     assert [step for step in search.steps if step.name == "inferred"] == []
 
 
@@ -228,7 +231,7 @@ def test_a_run_that_is_resumed_asks_for_what_is_missing_only(cut: int) -> None:
     rest = run(again, fate, slots=2)
 
     assert not {ask.key for ask in rest} & {ask.key for ask, _ in told[:cut]}
-    assert depth_of(again) in {5, 10}
+    assert depth_of(again) in {4, 5, 10}
 
 
 def test_a_search_that_was_told_all_wants_nothing_and_has_the_same_verdict() -> None:
@@ -252,10 +255,8 @@ def test_steps_are_only_ever_added_to() -> None:
             seen = search.steps
 
 
-def test_the_pick_is_within_one_percent_of_the_best_in_most_seeds() -> None:
-    good = 0
+def test_the_pick_is_within_the_near_tie_of_the_best() -> None:
     for seed in range(3):
         search = made(WIDE)
         run(search, measured(seed))
-        good += SPEED[depth_of(search)] >= 0.99 * 282
-    assert good >= 2
+        assert SPEED[depth_of(search)] >= 0.98 * 282
