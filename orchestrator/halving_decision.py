@@ -123,9 +123,9 @@ class Decision:
         for name, now in heats.items():
             if now is None:
                 continue
-            behind, sd = now.standing.behind(now.leader, [config_id])
-            ahead = math.expm1(2 * sd[0] - behind[0])
-            told.append(f"{name}: {_behind(behind[0])} {self.labels[now.leader]}, at most {ahead:+.1%}")
+            behind, sd = now.gap(config_id)
+            ahead = math.expm1(2 * sd - behind)
+            told.append(f"{name}: {_behind(behind)} {self.labels[now.leader]}, at most {ahead:+.1%}")
         return f"not started, predicted by its neighbours: {'; '.join(told)}"
 
     # --- rungs ---
@@ -167,7 +167,7 @@ class Decision:
         most = self.rules.finalists if now.settled else max(self.rules.finalists, math.ceil(len(of) / self.rules.eta))
         kept = may_win[:most]
         if starts == 1 and not now.settled:
-            kept += [c for c in may_win[most:] if now.standing.behind(now.leader, [c])[1][0] > now.standing.sigma]
+            kept += [c for c in may_win[most:] if now.gap(c)[1] > now.standing.sigma]
         dropped = {c: self._why_dropped(now, c, c in may_win) for c in of if c not in kept}
         if dropped:
             said = f"{name}: {len(kept)} of {len(of)} go on after {starts} start{'s' if starts > 1 else ''}"
@@ -175,12 +175,12 @@ class Decision:
         return kept
 
     def _why_dropped(self, now: Heat, config_id: str, may_win: bool) -> str:
-        behind, sd = now.standing.behind(now.leader, [config_id])
-        by = f"{_behind(behind[0])} {self.labels[now.leader]}" + (
+        behind, sd = now.gap(config_id)
+        by = f"{_behind(behind)} {self.labels[now.leader]}" + (
             "" if now.breaker is None else f" at tie-breaker {now.breaker + 1}"
         )
         if not may_win:
-            return f"{by} (standard error {sd[0]:.1%}): beyond doubt"
+            return f"{by} (standard error {sd:.1%}): beyond doubt"
         return f"{by}: not better by more than a near-tie" if now.settled else f"{by}: not among the faster"
 
     # --- verdicts ---
