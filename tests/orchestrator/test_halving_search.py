@@ -15,7 +15,7 @@ from orchestrator.halving_decision import HalvingRules
 from orchestrator.halving_search import HalvingSearch
 from orchestrator.pooled_fit import Spread
 from orchestrator.race import RaceGoal, RaceRules
-from orchestrator.search import Ask, Broken, Dead, ObjectiveValue, Scored, Told
+from orchestrator.search import Ask, Broken, Dead, ObjectiveValue, Scored, Step, Told
 from orchestrator.trial import EngineConfig, freeze_settings
 
 OOM = Dead("oom_graph_target", "CUDA out of memory")
@@ -246,7 +246,8 @@ def test_a_search_that_was_told_all_wants_nothing_and_has_the_same_verdict() -> 
 
 
 def test_steps_are_only_ever_added_to() -> None:
-    search, fate, seen, i = made(WIDE), measured(5), (), 0
+    search, fate, i = made(WIDE), measured(5), 0
+    seen: tuple[Step, ...] = ()
     while not search.done:
         for ask in search.ask(4):
             search.tell(ask.config, ask.repeat, fate(ask, i % 4))
