@@ -24,7 +24,7 @@ _FINAL_STARTS = 2
 class HalvingRules:
     """The keys of the search, see scenario_search.SearchKeys."""
 
-    eta: int = 2
+    eta: int = 3
     screen: bool = True
     infer: bool = True
     finalists: int = 3
