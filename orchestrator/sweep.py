@@ -311,8 +311,6 @@ class Sweep:
                 self._show("search", self._conductor.settled(trial))
             case SlotEnded():
                 self._end_slot(i, happening)
-            case _:
-                pass  # only to be stored or shown
 
     def _show(self, place: str, happenings: Iterable[Happening]) -> None:
         for happening in happenings:
