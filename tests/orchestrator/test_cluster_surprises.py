@@ -16,7 +16,7 @@ import ray
 
 from actors.load_ensemble import Order
 from actors.load_member import Place, Release
-from orchestrator import run_sweep
+from orchestrator import run_manifest, run_sweep
 from orchestrator.actor_watch import ActorWatch
 from orchestrator.cluster import Cluster
 from orchestrator.errors import ClusterRefusal
