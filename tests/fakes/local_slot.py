@@ -55,6 +55,8 @@ class LocalSlot:
         return self._wait(self._host.died(load))
 
     def interrupt(self) -> None:
+        if self._loop.is_closed():  # the run was through before this came
+            return
         self._wait(self._load.interrupt())
         if (server := self._host._server) is not None and not server.is_ready:
             self._wait(server.stop(_GRACE_S))
