@@ -1,6 +1,6 @@
 """What searches cost and whether their picks are right, on simulated campaigns with hidden seeds.
 
-    python -m benchmarks.search_campaigns [--quick] [--seeds 200] [--out FILE]
+    python -m benchmarks.search_campaigns [--quick] [--seeds 200] [--case NAME] [--out FILE]
 
 The space is that of `joint_space.py` (7 x 4 x 4, truth by the emulator's models). No servers; all but the slots and the
 noise is the product's own code.
@@ -8,6 +8,7 @@ noise is the product's own code.
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import random
@@ -45,6 +46,7 @@ BALANCED = Question(
 )
 ALL_LEVELS = replace(AGENTIC, levels=LEVELS)
 GOOD = 0.01
+SLOWEST = "optuna TPE, same budget"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,31 +136,37 @@ def _values(seen: Sequence[Observation], maximize: bool) -> dict[str, float]:
     return {config_id: estimates.value(config_id) for config_id in estimates.config_ids}
 
 
-def run(world: World, questions: Sequence[Question], search: Search, picks: Picks, judge: Doubt | None = None) -> Run:
+def run(
+    world: World, questions: Sequence[Question], search: Search, picks: Sequence[Picks], judge: Doubt | None = None
+) -> list[Run]:
+    """One campaign, once for each way to pick from it."""
     campaign = Campaign(world, questions, judge)
     campaign.run(search)
-    losses = []
-    for question in questions:
-        true = {c: question.of(t.speed) for c, config in BY_ID.items() if (t := world.truth(config)).speed is not None}
-        pick = picks(campaign)[question.goal.name]
-        losses.append(1.0 if pick is None else 1 - true[pick] / max(true.values()))
-    return Run(campaign.gpu_s, campaign.starts, tuple(losses))
+    found = []
+    for pick in picks:
+        picked, losses = pick(campaign), []
+        for question in questions:
+            true, chosen = true_values(question, world.truth), picked[question.goal.name]
+            losses.append(1.0 if chosen is None else 1 - true[chosen] / max(true.values()))
+        found.append(Run(campaign.gpu_s, campaign.starts, tuple(losses)))
+    return found
 
 
-def halving_run(world: World, questions: Sequence[Question], *, spared: bool = False, rules: HalvingRules) -> Run:
+@cache
+def true_values(question: Question, truth: Callable[[EngineConfig], Truth]) -> dict[str, float]:
+    """Config id -> what the objective makes of its true speeds, without those that cannot run."""
+    return {c: question.of(t.speed) for c, config in BY_ID.items() if (t := truth(config)).speed is not None}
+
+
+def halving_run(world: World, questions: Sequence[Question], rules: HalvingRules, judge: Doubt | None) -> list[Run]:
+    """By the search's own verdict, and with its finalists ranked by the estimates of a ranking."""
     search = halving(questions, rules)
-    judge = Doubt(PLACES, Spread()) if spared else None
-    return run(world, questions, search, by_verdict(search), judge)
-
-
-def ranked_run(world: World, questions: Sequence[Question]) -> Run:
-    """Halving, its finalists ranked by the estimates of a ranking."""
-    search = halving(questions, HalvingRules())
-    return run(world, questions, search, by_estimates(lambda name: search.verdicts[name].finalists))
+    ranked = by_estimates(lambda name: search.verdicts[name].finalists)
+    return run(world, questions, search, [by_verdict(search), ranked], judge)
 
 
 def grid_run(world: World, questions: Sequence[Question], repeats: int) -> Run:
-    return run(world, questions, GridSearch(CONFIGS, repeats), by_estimates(lambda _: ()))
+    return run(world, questions, GridSearch(CONFIGS, repeats), [by_estimates(lambda _: ())])[0]
 
 
 def drawn_run(world: World, questions: Sequence[Question], sampler: str, budget_s: float) -> Run:
@@ -169,7 +177,7 @@ def drawn_run(world: World, questions: Sequence[Question], sampler: str, budget_
     one_s = sum(t.start_s for t in alive) / len(alive) + POINT_S * levels
     starts = max(8, round(budget_s / (one_s * (1 - dead / len(CONFIGS) / 2))))
     search = drawn(questions, sampler, starts, world.seed)
-    return run(world, questions, search, by_verdict(search))
+    return run(world, questions, search, [by_verdict(search)])[0]
 
 
 def table(title: str, runs: dict[str, list[Run]], grid_s: float) -> str:
@@ -187,25 +195,22 @@ def table(title: str, runs: dict[str, list[Run]], grid_s: float) -> str:
     return "\n".join(rows) + "\n"
 
 
-def compare(
-    title: str, questions: Sequence[Question], truth: Callable[[EngineConfig], Truth], seeds: int, few: int
-) -> str:
-    """All methods on the same hidden seeds; those that take long on the first `few` of them."""
-    runs: dict[str, list[Run]] = {}
-    for seed in range(seeds):
-        world = World(truth, seed)
-        ours = halving_run(world, questions, rules=HalvingRules())
-        made = {"halving": ours, "halving, finalists ranked by estimates": ranked_run(world, questions)}
-        made["halving with points spared"] = halving_run(world, questions, spared=True, rules=HalvingRules())
-        made["grid, 3 repeats"] = grid_run(world, questions, 3)
-        made["grid, 1 repeat"] = grid_run(world, questions, 1)
-        if seed < few:
-            made["halving without screen"] = halving_run(world, questions, rules=HalvingRules(screen=False))
-            made["random search, same budget"] = drawn_run(world, questions, "random", ours.gpu_s)
-            made["optuna TPE, same budget"] = drawn_run(world, questions, "tpe", ours.gpu_s)
-        for name, one in made.items():
-            runs.setdefault(name, []).append(one)
-    return table(title, runs, runs["grid, 3 repeats"][0].gpu_s)
+def campaigns(
+    questions: Sequence[Question], truth: Callable[[EngineConfig], Truth], seed: int, *, slow: bool
+) -> dict[str, Run]:
+    """All methods on one hidden seed; those that take long if `slow`."""
+    world = World(truth, seed)
+    # Points can be spared where some decide nothing by themselves.
+    judge = Doubt(PLACES, Spread()) if questions[0].levels != (1,) else None
+    ours, ranked = halving_run(world, questions, HalvingRules(), judge)
+    made = {"halving": ours, "halving, finalists ranked by estimates": ranked}
+    made["grid, 3 repeats"] = grid_run(world, questions, 3)
+    made["grid, 1 repeat"] = grid_run(world, questions, 1)
+    if slow:
+        made["halving without screen"] = halving_run(world, questions, HalvingRules(screen=False), judge)[0]
+        made["random search, same budget"] = drawn_run(world, questions, "random", ours.gpu_s)
+        made[SLOWEST] = drawn_run(world, questions, "tpe", ours.gpu_s)
+    return made
 
 
 CASES = {
@@ -220,20 +225,44 @@ CASES = {
 @click.command()
 @click.option("--quick", is_flag=True, help="A few seeds of one case.")
 @click.option("--seeds", default=200, show_default=True)
-@click.option("--few", default=50, show_default=True, help="Seeds of the methods that take long.")
+@click.option("--slow", default=50, show_default=True, help="Seeds of the methods that take long.")
 @click.option("--case", "cases", multiple=True, type=click.Choice(list(CASES)), help="Default: all.")
-@click.option("--out", type=click.Path(path_type=Path), help="Append tables to a file.")
-def main(quick: bool, seeds: int, few: int, cases: tuple[str, ...], out: Path | None) -> None:
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="One JSON line a campaign; those it has are not run again."
+)
+def main(quick: bool, seeds: int, slow: int, cases: tuple[str, ...], out: Path | None) -> None:
     """Print one table a case."""
     if quick:
-        cases, seeds, few = cases or ("balanced",), 4, 1
+        cases, seeds, slow = cases or ("balanced",), 4, 0
     for case in cases or tuple(CASES):
         title, questions, truth = CASES[case]
-        said = compare(title, questions, truth, seeds, min(few, seeds))
-        click.echo(said)
-        if out is not None:
-            with out.open("a", encoding="utf-8") as file:
-                file.write(said + "\n")
+        runs: dict[str, list[Run]] = {}
+        known = _known(out, case)
+        for seed in range(seeds):
+            if seed not in known or (seed < slow and SLOWEST not in known[seed]):
+                known[seed] = campaigns(questions, truth, seed, slow=seed < slow)
+                _keep(out, case, seed, known[seed])
+            for name, one in known[seed].items():
+                runs.setdefault(name, []).append(one)
+        click.echo(table(title, runs, runs["grid, 3 repeats"][0].gpu_s))
+
+
+def _known(out: Path | None, case: str) -> dict[int, dict[str, Run]]:
+    """Seed -> its campaigns, of earlier calls."""
+    lines = out.read_text(encoding="utf-8").splitlines() if out is not None and out.exists() else []
+    rows = [row for line in lines if (row := json.loads(line))["case"] == case]
+    return {
+        row["seed"]: {name: Run(gpu_s, starts, tuple(losses)) for name, (gpu_s, starts, losses) in row["runs"].items()}
+        for row in rows
+    }
+
+
+def _keep(out: Path | None, case: str, seed: int, made: dict[str, Run]) -> None:
+    if out is None:
+        return
+    runs = {name: (one.gpu_s, one.starts, one.losses) for name, one in made.items()}
+    with out.open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"case": case, "seed": seed, "runs": runs}) + "\n")
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ _FINAL_STARTS = 2
 class HalvingRules:
     """The keys of the search, see scenario_search.SearchKeys."""
 
-    eta: int = 2
+    eta: int = 3
     screen: bool = True
     infer: bool = True
     finalists: int = 3
@@ -83,6 +83,9 @@ class Decision:
         unstarted = [
             c for c in self.config_ids if c not in self.gone and not table.scored(c) and table.set_aside(c) is None
         ]
+        if unstarted and not self._may_choose():
+            # Nothing is decided yet, so nothing need be fitted.
+            return Plan({}, (), self._verdicts({g.name: None for g in self.goals}, {}), tuple(unstarted))
         first = self._results(1)
         heats = {g.name: self.heats.heat(g, self.races, first, unstarted) for g in self.goals}
         if unstarted and not self._screened(heats, set(unstarted)):
@@ -107,10 +110,12 @@ class Decision:
 
     # --- first starts ---
 
+    def _may_choose(self) -> bool:
+        """Whether enough was told for the fit to choose what is started."""
+        return self.rules.screen and len(self.table.told) >= first_count(self.races)
+
     def _screened(self, heats: Mapping[str, Heat | None], unstarted: set[str]) -> bool:
         """Whether no config that was not started matters to any race."""
-        if not self.rules.screen or len(self.table.told) < first_count(self.races):
-            return False
         return all(now is not None and (now.settled or not unstarted & set(now.field)) for now in heats.values())
 
     def _why_unstarted(self, config_id: str, heats: Mapping[str, Heat | None]) -> str:
@@ -118,9 +123,9 @@ class Decision:
         for name, now in heats.items():
             if now is None:
                 continue
-            behind, sd = now.standing.behind(now.leader, [config_id])
-            ahead = math.expm1(2 * sd[0] - behind[0])
-            told.append(f"{name}: {_behind(behind[0])} {self.labels[now.leader]}, at most {ahead:+.1%}")
+            behind, sd = now.gap(config_id)
+            ahead = math.expm1(2 * sd - behind)
+            told.append(f"{name}: {_behind(behind)} {self.labels[now.leader]}, at most {ahead:+.1%}")
         return f"not started, predicted by its neighbours: {'; '.join(told)}"
 
     # --- rungs ---
@@ -162,7 +167,7 @@ class Decision:
         most = self.rules.finalists if now.settled else max(self.rules.finalists, math.ceil(len(of) / self.rules.eta))
         kept = may_win[:most]
         if starts == 1 and not now.settled:
-            kept += [c for c in may_win[most:] if now.standing.behind(now.leader, [c])[1][0] > now.standing.sigma]
+            kept += [c for c in may_win[most:] if now.gap(c)[1] > now.standing.sigma]
         dropped = {c: self._why_dropped(now, c, c in may_win) for c in of if c not in kept}
         if dropped:
             said = f"{name}: {len(kept)} of {len(of)} go on after {starts} start{'s' if starts > 1 else ''}"
@@ -170,12 +175,12 @@ class Decision:
         return kept
 
     def _why_dropped(self, now: Heat, config_id: str, may_win: bool) -> str:
-        behind, sd = now.standing.behind(now.leader, [config_id])
-        by = f"{_behind(behind[0])} {self.labels[now.leader]}" + (
+        behind, sd = now.gap(config_id)
+        by = f"{_behind(behind)} {self.labels[now.leader]}" + (
             "" if now.breaker is None else f" at tie-breaker {now.breaker + 1}"
         )
         if not may_win:
-            return f"{by} (standard error {sd[0]:.1%}): beyond doubt"
+            return f"{by} (standard error {sd:.1%}): beyond doubt"
         return f"{by}: not better by more than a near-tie" if now.settled else f"{by}: not among the faster"
 
     # --- verdicts ---

@@ -211,7 +211,13 @@ def _parameters(data: _Data, spread: Spread) -> Floats:
     part = data.part(_MOST_FOR_PARAMETERS)
     bounds = [(c - 4 * w, c + 3 * w) for c, w in zip(centre, width, strict=True)]
     found = minimize(
-        part.misfit, centre, args=(centre, width), jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 60}
+        part.misfit,
+        centre,
+        args=(centre, width),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=bounds,
+        options={"maxiter": 60, "ftol": 1e-6},
     )
     best: Floats = found.x
     return best

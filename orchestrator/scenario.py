@@ -260,6 +260,12 @@ class Recovery(Strict):
     )
 
 
+def _or_method(schema: dict[str, Any]) -> None:
+    """`search: halving` is as good as the mapping."""
+    methods = SearchKeys.model_json_schema()["properties"]["method"]["enum"]
+    schema["anyOf"] = [{"$ref": schema.pop("$ref")}, {"type": "string", "enum": methods}]
+
+
 class Scenario(Strict):
     """One question, asked of a cluster."""
 
@@ -274,6 +280,7 @@ class Scenario(Strict):
     search: SearchKeys = Field(
         default_factory=lambda: SearchKeys.model_validate({}),
         description="Which of the configs are started, and how often.",
+        json_schema_extra=_or_method,
     )
     seed: int = Field(1, ge=0, description="Seed of trial order, prompts and arrivals.")
     objectives: list[Objective] = Field(min_length=1, description="What is best.")

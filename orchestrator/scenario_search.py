@@ -43,7 +43,7 @@ class SearchKeys(Strict):
         0.025, lt=1, description="halving, optuna: relative standard deviation of one trial to expect at first."
     )
     host_spread: Positive = Field(0.05, lt=1, description="halving, optuna: the same between hosts of one kind.")
-    eta: int = Field(2, ge=2, le=4, description="halving: one in so many goes on to the next rung.")
+    eta: int = Field(3, ge=2, le=4, description="halving: one in so many goes on to the next rung.")
     screen: bool = Field(
         True,
         description="halving: configs that their neighbours put beyond doubt behind are not started. `false`: all are.",

@@ -311,8 +311,6 @@ class Sweep:
                 self._show("search", self._conductor.settled(trial))
             case SlotEnded():
                 self._end_slot(i, happening)
-            case _:
-                pass  # only to be stored or shown
 
     def _show(self, place: str, happenings: Iterable[Happening]) -> None:
         for happening in happenings:
@@ -321,6 +319,8 @@ class Sweep:
     def _end_slot(self, i: int, ended: SlotEnded) -> None:
         with self._joining:
             self._working -= 1
+        if self._faults:  # nothing more is asked for, and nobody waits for it
+            self._trials.close()
         if ended.lost and self._source is not None:
             self._source.ended(self._slots[i], ended.refused)
 

@@ -16,7 +16,7 @@ import ray
 
 from actors.load_ensemble import Order
 from actors.load_member import Place, Release
-from orchestrator import run_directory, run_sweep
+from orchestrator import run_manifest, run_sweep
 from orchestrator.actor_watch import ActorWatch
 from orchestrator.cluster import Cluster
 from orchestrator.errors import ClusterRefusal
@@ -70,7 +70,7 @@ def test_a_driver_that_dies_while_it_reopens_a_run_leaves_the_classes_of_its_hos
         write_whole(file, content)
         written.append(tuple(read_manifest(tmp_path / "run").get("host_classes", ())))
 
-    monkeypatch.setattr(run_directory, "write_whole", spy)
+    monkeypatch.setattr(run_manifest, "write_whole", spy)
     again = RunDirectory.reopen(tmp_path / "run", small_scenario())
     again.close(complete=False)
     assert written

@@ -119,6 +119,18 @@ def test_a_lost_slot_costs_a_search_nothing_but_time(tmp_path: Path) -> None:
                                          (3, 0, "Scored"), (3, 1, "Scored")]  # fmt: skip
 
 
+def test_a_fault_of_ours_in_one_slot_ends_the_search_instead_of_waiting_for_its_result(tmp_path: Path) -> None:
+    run = RunDirectory.create(tmp_path / "run", SCENARIO)
+    slots = [slot("a", pause_s=0.01), slot("b", "west", pause_s=0.01)]
+
+    def fault(point: Point) -> None:
+        raise ValueError("a fault of ours")
+
+    slots[0].on_point = fault
+    with pytest.raises(ValueError, match="a fault of ours"):
+        search_on(run, SCENARIO, slots)
+
+
 def test_a_run_stopped_in_a_round_goes_on_there_and_nothing_is_measured_twice(tmp_path: Path) -> None:
     run = RunDirectory.create(tmp_path / "run", SCENARIO)
     first = slot("a", pause_s=0.01)
