@@ -11,12 +11,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from orchestrator.race import Heat, RaceGoal, RaceRules, heat
+from orchestrator.asked_trials import FIRST_REFERENCE
+from orchestrator.race import Heat, HeatMemo, RaceGoal, RaceRules
 from orchestrator.search import Scored, Step
 from orchestrator.search_table import SearchTable
 
-# Reference trials of a block carry numbers from here on; they are no rung's starts.
-FIRST_REFERENCE = 1000
 # A winner is measured twice at least, so that it is not its luck that is told.
 _FINAL_STARTS = 2
 
@@ -76,6 +75,7 @@ class Decision:
     rules: HalvingRules
     labels: Mapping[str, str]
     gone: Mapping[str, str]
+    heats: HeatMemo
     _steps: list[Step] = field(default_factory=list)
 
     def plan(self) -> Plan:
@@ -83,7 +83,11 @@ class Decision:
         unstarted = [
             c for c in self.config_ids if c not in self.gone and not table.scored(c) and table.set_aside(c) is None
         ]
-        heats = {g.name: heat(g, self.races, self._results(1), unstarted) for g in self.goals}
+        if unstarted and not self._may_choose():
+            # Nothing is decided yet, so nothing need be fitted.
+            return Plan({}, (), self._verdicts({g.name: None for g in self.goals}, {}), tuple(unstarted))
+        first = self._results(1)
+        heats = {g.name: self.heats.heat(g, self.races, first, unstarted) for g in self.goals}
         if unstarted and not self._screened(heats, set(unstarted)):
             return Plan({}, (), self._verdicts(heats, {}), tuple(unstarted), heats)
         if any(table.pending(c) for c in unstarted):
@@ -106,10 +110,12 @@ class Decision:
 
     # --- first starts ---
 
+    def _may_choose(self) -> bool:
+        """Whether enough was told for the fit to choose what is started."""
+        return self.rules.screen and len(self.table.told) >= first_count(self.races)
+
     def _screened(self, heats: Mapping[str, Heat | None], unstarted: set[str]) -> bool:
         """Whether no config that was not started matters to any race."""
-        if not self.rules.screen or len(self.table.told) < first_count(self.races):
-            return False
         return all(now is not None and (now.settled or not unstarted & set(now.field)) for now in heats.values())
 
     def _why_unstarted(self, config_id: str, heats: Mapping[str, Heat | None]) -> str:
@@ -117,9 +123,9 @@ class Decision:
         for name, now in heats.items():
             if now is None:
                 continue
-            behind, sd = now.standing.behind(now.leader, [config_id])
-            ahead = math.expm1(2 * sd[0] - behind[0])
-            told.append(f"{name}: {_behind(behind[0])} {self.labels[now.leader]}, at most {ahead:+.1%}")
+            behind, sd = now.gap(config_id)
+            ahead = math.expm1(2 * sd - behind)
+            told.append(f"{name}: {_behind(behind)} {self.labels[now.leader]}, at most {ahead:+.1%}")
         return f"not started, predicted by its neighbours: {'; '.join(told)}"
 
     # --- rungs ---
@@ -132,7 +138,7 @@ class Decision:
             if lacking:
                 return Plan(lacking, tuple(self._steps), self._verdicts(heats, fields))
             results = self._results(starts)
-            heats = {g.name: heat(g, self.races, results, (), racing=fields[g.name]) for g in self.goals}
+            heats = {g.name: self.heats.heat(g, self.races, results, (), fields[g.name]) for g in self.goals}
             if starts >= _FINAL_STARTS and all(now is None or now.settled for now in heats.values()):
                 break
             if starts >= self.rules.max_repeats:
@@ -161,7 +167,7 @@ class Decision:
         most = self.rules.finalists if now.settled else max(self.rules.finalists, math.ceil(len(of) / self.rules.eta))
         kept = may_win[:most]
         if starts == 1 and not now.settled:
-            kept += [c for c in may_win[most:] if now.standing.behind(now.leader, [c])[1][0] > now.standing.sigma]
+            kept += [c for c in may_win[most:] if now.gap(c)[1] > now.standing.sigma]
         dropped = {c: self._why_dropped(now, c, c in may_win) for c in of if c not in kept}
         if dropped:
             said = f"{name}: {len(kept)} of {len(of)} go on after {starts} start{'s' if starts > 1 else ''}"
@@ -169,12 +175,12 @@ class Decision:
         return kept
 
     def _why_dropped(self, now: Heat, config_id: str, may_win: bool) -> str:
-        behind, sd = now.standing.behind(now.leader, [config_id])
-        by = f"{_behind(behind[0])} {self.labels[now.leader]}" + (
+        behind, sd = now.gap(config_id)
+        by = f"{_behind(behind)} {self.labels[now.leader]}" + (
             "" if now.breaker is None else f" at tie-breaker {now.breaker + 1}"
         )
         if not may_win:
-            return f"{by} (standard error {sd[0]:.1%}): beyond doubt"
+            return f"{by} (standard error {sd:.1%}): beyond doubt"
         return f"{by}: not better by more than a near-tie" if now.settled else f"{by}: not among the faster"
 
     # --- verdicts ---

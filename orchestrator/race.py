@@ -20,6 +20,7 @@ _DRAWS_SEED = 20
 _LIKELY = 2.0
 # Contenders beyond so many, in the order of their hopes, cannot change the probability that counts.
 _MOST_DRAWN = 400
+_MOST_KNOWN = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,16 @@ class Heat:
     out: Mapping[str, float]
     risk: float
     settled: bool
+    gaps: Mapping[str, tuple[float, float]]
     breaker: int | None = None
+
+    def gap(self, config_id: str) -> tuple[float, float]:
+        """(how far a config is behind the leader, standard deviation of that), in logs."""
+        known = self.gaps.get(config_id)
+        if known is None:
+            behind, sd = self.standing.behind(self.leader, [config_id])
+            known = float(behind[0]), float(sd[0])
+        return known
 
 
 def observations_of(
@@ -100,8 +110,34 @@ def heat(
         nxt = _heat(goal, rules, seen, ties, maximize, ties) if len(ties) > 1 else None
         if nxt is None:
             break
-        now = Heat(nxt.standing, nxt.leader, nxt.field, {**now.out, **nxt.out}, nxt.risk, nxt.settled, breaker)
+        now = Heat(
+            nxt.standing, nxt.leader, nxt.field, {**now.out, **nxt.out}, nxt.risk, nxt.settled, nxt.gaps, breaker
+        )
     return now
+
+
+class HeatMemo:
+    """Heats by what they follow from: each new result leaves most rungs as they were."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[object, ...], Heat | None] = {}
+
+    def heat(
+        self,
+        goal: RaceGoal,
+        rules: RaceRules,
+        results: Mapping[str, Sequence[Scored]],
+        open_ids: Sequence[str],
+        racing: Sequence[str] | None = None,
+    ) -> Heat | None:
+        """As the function of that name, always with the same `rules`."""
+        seen = [tuple(observations_of(goal, results, breaker)) for breaker in (None, *range(len(goal.ties)))]
+        key = (goal.name, *seen, tuple(open_ids), None if racing is None else tuple(racing))
+        if key not in self._known:
+            if len(self._known) > _MOST_KNOWN:
+                self._known.clear()
+            self._known[key] = heat(goal, rules, results, open_ids, racing)
+        return self._known[key]
 
 
 def _heat(
@@ -129,13 +165,15 @@ def _heat(
     drawn = [rivals[i] for i in field[:_MOST_DRAWN]]
     loss = standing.loss(leader, drawn, _DRAWS_SEED)
     risk = float((loss > goal.margin).mean())
+    gaps = {c: (float(b), float(s)) for c, b, s in zip(rivals, behind, sd, strict=True)}
     best_first = sorted(field, key=lambda i: (behind[i], rivals[i]))
-    return Heat(standing, leader, tuple(rivals[i] for i in best_first), out, risk, risk <= 1 - rules.confidence)
+    ranked = tuple(rivals[i] for i in best_first)
+    return Heat(standing, leader, ranked, out, risk, risk <= 1 - rules.confidence, gaps)
 
 
 def _near_ties(now: Heat, goal: RaceGoal) -> list[str]:
-    behind, sd = now.standing.behind(now.leader, now.field)
-    return [c for c, b, s in zip(now.field, behind, sd, strict=True) if b - _LIKELY * s <= goal.margin]
+    gaps = ((c, *now.gap(c)) for c in now.field)
+    return [c for c, behind, sd in gaps if behind - _LIKELY * sd <= goal.margin]
 
 
 def most_hopeful(now: Heat, open_ids: Sequence[str], pending: Sequence[str], count: int) -> list[str]:

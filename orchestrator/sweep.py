@@ -321,6 +321,8 @@ class Sweep:
     def _end_slot(self, i: int, ended: SlotEnded) -> None:
         with self._joining:
             self._working -= 1
+        if self._faults:  # nothing more is asked for, and nobody waits for it
+            self._trials.close()
         if ended.lost and self._source is not None:
             self._source.ended(self._slots[i], ended.refused)
 
