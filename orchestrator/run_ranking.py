@@ -30,7 +30,7 @@ from orchestrator.run_repairs import RunRepairs, Story, changes_json
 from orchestrator.scenario import Scenario
 from orchestrator.search_account import search_notes, spared_values
 from orchestrator.trial import Repaired
-from orchestrator.trial_facts import with_facts
+from orchestrator.trial_facts import winner_rates, with_facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +241,7 @@ def _assemble(
             *refused_slots(trials),
             *run_notes(scenario, configs, points),
             *filter(None, (cost_note(scenario),)),
+            *winner_rates(scenario, rankings, values),
             *open_notes(configs, repairs),
         ),
         changes={config_id: changes for config_id in rankable if (changes := configs[config_id].changes)},
