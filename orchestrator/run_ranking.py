@@ -34,7 +34,7 @@ from orchestrator.run_rows import RunRows
 from orchestrator.scenario import Scenario
 from orchestrator.search_account import search_notes, spared_values
 from orchestrator.trial import Repaired
-from orchestrator.trial_facts import with_facts
+from orchestrator.trial_facts import winner_rates, with_facts
 
 _JSON = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
 
@@ -260,6 +260,7 @@ def _assemble(
             *refused_slots(trials),
             *run_notes(scenario, configs, points),
             *filter(None, (cost_note(scenario),)),
+            *winner_rates(scenario, rankings, values),
             *open_notes(configs, repairs),
         ),
         changes={config_id: changes for config_id in rankable if (changes := configs[config_id].changes)},

@@ -76,6 +76,12 @@ def test_in_an_open_loop_what_a_user_sees_counts_where_throughput_is_that_of_the
     )
 
 
+def test_a_level_of_many_digits_is_named_with_all_of_them() -> None:
+    found = keys({"preset": "balanced"}, {**OPEN, "rates": [12.3456789]})
+
+    assert found["maximize"] == "geomean(tok_s_per_user_p50 @ 12.3456789 req/s)"
+
+
 def test_what_is_given_beside_a_preset_counts_instead_of_what_it_says() -> None:
     found = keys({"preset": "chat", "limits": ["tpot_p50_ms < 20"], "at": {"concurrency": 32}})
 
