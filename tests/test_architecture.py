@@ -46,7 +46,7 @@ CORE = {
     "search", "scenario_search", "search_table", "grid_search", "pooled_fit", "config_places", "point_need", "doubt",
     "two_way", "student", "outliers", "estimates", "contest", "batch_means", "within_run",
     "aim_precision", "comparison", "drift_check", "evidence", "evidence_notes", "near_tie", "ranking_json",
-    "ranking_reason", "ranking_row", "supported_digits", "trial_count",
+    "ranking_reason", "ranking_row", "supported_digits", "trial_count", "config_spread",
 
 }  # fmt: skip
 # Decisions about a server on its host; whoever does what they say is elsewhere.
