@@ -71,6 +71,7 @@ bench: $(RUNTIME)
 	$(BIN)/python -m benchmarks.many_slots --quick
 	$(BIN)/python -m benchmarks.stream_producers --quick
 	$(BIN)/python -m benchmarks.driver_stream --quick
+	$(BIN)/python -m benchmarks.search_campaigns --quick
 
 docs: $(RUNTIME)
 	$(BIN)/python -m orchestrator.reference_pages docs

@@ -12,7 +12,7 @@ from orchestrator.batch_means import WithinRun
 from orchestrator.expression import Expression, Reading, evaluate, parse, readings
 from orchestrator.expression_sense import unit
 from orchestrator.metric_names import TRIAL_METRICS, WORKLOAD_METRICS
-from orchestrator.scenario_objective import At, Criterion
+from orchestrator.scenario_objective import At, Criterion, Front
 from orchestrator.trial import LoadLevel
 
 
@@ -22,6 +22,7 @@ class PointValue:
     is not by the server's nature. `host` is where its server ran; points of one `trial_id` share a server start, and
     its `facts`: TRIAL_METRICS by name, WORKLOAD_METRICS by `fact_name`. What a trial lacks of them is not in there.
     `within_run`: how sure single metrics are, as far as this run alone can say.
+    `spared`: why the point was not measured; it has no metrics then.
     """
 
     config_id: str
@@ -35,6 +36,7 @@ class PointValue:
     host: str = ""
     facts: Mapping[str, float] = field(default_factory=dict)
     within_run: Mapping[str, WithinRun] = field(default_factory=dict)
+    spared: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +142,9 @@ class Aim:
         points = [p for trial in trials if (p := self._point(reading, trial)) is not None]
         if not points:
             return f"not measured at {level}" + (f" of {workload}" if workload != self.workload else "")
+        spared = sorted({p.spared for p in points if p.spared})
+        if spared:
+            return f"not measured at {level}: {'; '.join(spared)}"
         reasons = sorted({reason for p in points for reason in p.void_reasons})
         if reasons:
             return f"void at {level}: {'; '.join(reasons)}"
@@ -157,6 +162,11 @@ def aim_of(criterion: Criterion, workload: str) -> Aim:
     metric = criterion.maximize or criterion.minimize or ""
     level = level_of(criterion.at) if criterion.at is not None else first_level(metric)
     return Aim(metric, criterion.maximize is not None, criterion.workload or workload, level)
+
+
+def front_aims(front: Front, workload: str) -> tuple[Aim, ...]:
+    """What the axes of a front look at; each takes workload and load level from the front where it names none."""
+    return tuple(aim_of(front.criterion(i), front.workload or workload) for i in range(len(front.axes)))
 
 
 def first_level(metric: str) -> LoadLevel | None:

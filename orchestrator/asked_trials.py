@@ -89,7 +89,8 @@ class AskedTrials:
     def spare(self, point: Point, reason: str) -> None:
         """A point that is not measured, since what it would show is known or does not matter."""
         told = {"point_id": point.point_id, "trial_id": point.trial_id, "config_id": point.config_id,
-                "workload": point.spec.workload, "level": str(point.spec.level), "reason": reason}  # fmt: skip
+                "repeat": point.repeat, "workload": point.spec.workload, "level_kind": point.spec.level.kind,
+                "level": point.spec.level.value, "reason": reason}  # fmt: skip
         self._state.spared[point.point_id] = told
         self._append("point_spared", **told)
 
@@ -100,12 +101,11 @@ class AskedTrials:
             self._state.steps.append(told)
             self._append("search_step", **told)
 
-    def begin_block(self, host: str) -> int:
-        """The number of a host among those that get a reference; the same after a resumption."""
+    def begin_block(self, host: str, number: int) -> None:
+        """A host gets reference trials, under this number from now on."""
         if host not in self._state.blocks:
-            self._state.blocks[host] = len(self._state.blocks)
-            self._append("block_began", host=host, number=self._state.blocks[host])
-        return self._state.blocks[host]
+            self._state.blocks[host] = number
+            self._append("block_began", host=host, number=number)
 
     @property
     def spared(self) -> dict[str, dict[str, Any]]:

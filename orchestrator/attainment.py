@@ -36,4 +36,4 @@ def wilson(share: float, n: float, level: float = 0.95) -> tuple[float, float]:
     scale = 1 + z * z / n
     middle = (share + z * z / (2 * n)) / scale
     half = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / scale
-    return max(0.0, middle - half), min(1.0, middle + half)
+    return (max(0.0, middle - half) if share else 0.0), (min(1.0, middle + half) if share < 1 else 1.0)

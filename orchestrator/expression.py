@@ -77,6 +77,14 @@ _LEVEL = re.compile(rf"C\s*=\s*(?P<concurrency>\d+)|trace\s*x(?P<trace>{_NUMBER.
                     rf"(?P<rate>{_NUMBER.pattern})\s*req/s")  # fmt: skip
 
 
+def level_text(level: LoadLevel) -> str:
+    """A level as an expression names it, with all digits of a rate."""
+    shown = f"{level.value:g}"
+    if float(shown) == level.value:
+        return str(level)
+    return f"{level.value!r} req/s" if level.kind == "rate" else f"trace x{level.value!r}"
+
+
 @lru_cache(maxsize=1024)
 def parse(text: str) -> Expression:
     """ExpressionFault with the position of what cannot be read. Whether metrics exist is not asked here."""

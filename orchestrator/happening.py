@@ -125,6 +125,15 @@ class TrialAsked:
 
 
 @dataclass(frozen=True, slots=True)
+class ReferenceAsked:
+    """A slot begins the reference trial of its host, which has this number among those with one."""
+
+    trial: Trial
+    host: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class SearchStep:
     """A happening: a search has decided something."""
 
@@ -157,6 +166,7 @@ Happening = (
     | NextPoint
     | PointSpared
     | TrialAsked
+    | ReferenceAsked
     | SearchStep
     | BestSoFar
     | SlotEnded

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from orchestrator.expression import level_text
 from orchestrator.trial import LoadLevel
 
 SPEED, USER_SPEED = "output_throughput_tok_s", "tok_s_per_user_p50"
@@ -63,7 +64,7 @@ def _batch(of: Levels) -> dict[str, Any]:
 
 def _balanced(of: Levels) -> dict[str, Any]:
     """Every level counts alike, by the geometric mean."""
-    mean = ", ".join(f"{of.speed} @ {level}" for level in of.levels)
+    mean = ", ".join(f"{of.speed} @ {level_text(level)}" for level in of.levels)
     return {
         "maximize": f"geomean({mean})",
         "at": _at(of.levels[-1]),

@@ -24,6 +24,7 @@ from orchestrator.happening import (
     PointBegan,
     PointEnded,
     PointRepeated,
+    ReferenceAsked,
     SearchStep,
     SlotEnded,
     TrialAsked,
@@ -32,6 +33,7 @@ from orchestrator.happening import (
     TrialSpared,
 )
 from orchestrator.host_event import HostEvent
+from orchestrator.line_allowance import LineAllowance
 from orchestrator.lineages import Recovery
 from orchestrator.outcome import Cancelled, Failed, Infeasible, Phase
 from orchestrator.planner import Plan
@@ -41,8 +43,8 @@ from orchestrator.server_start import ServerReady, StartProgress
 from orchestrator.trial import Trial
 
 MOST_EVIDENCE = 240
-# Without a terminal: so many routine lines at once, then one in so many seconds, and a summary at least so often.
-MOST_ROUTINE, ROUTINE_S, SUMMARY_S = 40, 5.0, 60.0
+# Without a terminal, a summary at least so often.
+SUMMARY_S = 60.0
 MOST_SLOTS = 4
 
 
@@ -68,23 +70,6 @@ class _Counts:
     started: float = field(default_factory=time.monotonic)
 
 
-class _Allowance:
-    """How many routine lines a log may still get: a run of many slots would fill it with several a second."""
-
-    def __init__(self, now: float) -> None:
-        self._left, self._at = float(MOST_ROUTINE), now
-        self.held_back = 0
-
-    def grants(self, now: float) -> bool:
-        self._left = min(MOST_ROUTINE, self._left + (now - self._at) / ROUTINE_S)
-        self._at = now
-        if self._left < 1:
-            self.held_back += 1
-            return False
-        self._left -= 1
-        return True
-
-
 class Progress:
     """A Watcher. Use as a context manager; `live` is on for terminals."""
 
@@ -99,7 +84,7 @@ class Progress:
         self._total_trials, self._total_points = len(plan.trials), plan.points
         self._live = Live(get_renderable=self._render, console=console, refresh_per_second=2, transient=True)
         self._is_live = console.is_terminal
-        self._allowance, self._ended = _Allowance(clock()), threading.Event()
+        self._allowance, self._ended = LineAllowance(clock()), threading.Event()
 
     def __enter__(self) -> Self:
         if self._is_live:
@@ -149,6 +134,10 @@ class Progress:
                 self._counts.points += 1
                 told = f"{point.spec.workload} {point.spec.level}: {report.requests} requests"
                 self._say_routine(slot, f"{view.config}: {told}")
+            case ReferenceAsked(trial, host, _):
+                self._total_trials, self._total_points = self._total_trials + 1, self._total_points + len(trial.points)
+                self._know(trial)
+                self._say_routine(slot, f"{self._label(trial)}: reference of {host}")
             case _:
                 self._saw_end(slot, view, happening)
 

@@ -8,8 +8,10 @@ otherwise. A point that is saturated by its own evidence fails. A crash or a voi
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Literal
 
 from orchestrator.attainment import wilson
@@ -32,10 +34,7 @@ class RateGoal:
 
     def rates(self) -> tuple[float, ...]:
         """All rates that may be probed, ascending, of four digits at most: the same in every trial of a run."""
-        steps = max(1, math.ceil(math.log(self.high_rps / self.low_rps) / math.log1p(self.precision) - 1e-9))
-        ratio = (self.high_rps / self.low_rps) ** (1 / steps)
-        inner = [float(f"{self.low_rps * ratio**i:.4g}") for i in range(1, steps)]
-        return (self.low_rps, *(r for r in dict.fromkeys(inner) if self.low_rps < r < self.high_rps), self.high_rps)
+        return _rates(self.low_rps, self.high_rps, self.precision)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,112 +71,118 @@ class MaxRate:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What all probes of one rate say together. `meets`: surely, or where that stays open by what was seen; None
+    without an answer.
+    """
+
+    verdict: Verdict
+    meets: bool | None
+    probes: int
+
+
 def next_probe(goal: RateGoal, seen: Sequence[RateSeen]) -> RateProbe | None:
     """What to measure next; None when nothing more can be learnt. Depends on nothing but its arguments.
 
     From the lowest rate it doubles until one does not meet, then halves the distance between the highest that meets and
     the lowest that does not, on a logarithmic scale.
     """
-    rates = goal.rates()
-    at = _next_rate(goal, rates, seen)
+    rates, answers = goal.rates(), _answers(goal, seen)
+    at = _next_rate(goal, rates, answers)
     if at is None:
         return None
-    probes = sum(1 for one in seen if one.rate_rps == rates[at])
-    return RateProbe(rates[at], probes)
+    answer = answers.get(rates[at])
+    return RateProbe(rates[at], answer.probes if answer else 0)
 
 
 def result(goal: RateGoal, seen: Sequence[RateSeen]) -> MaxRate:
     """What these probes say, also when more could be learnt."""
-    rates = goal.rates()
-    verdicts = [_verdict(goal, rate, seen) for rate in rates]
-    guesses = [_guess(goal, rate, seen) for rate in rates]
-    low, _ = _bracket(guesses)
+    rates, answers = goal.rates(), _answers(goal, seen)
+    low, _ = _bracket(rates, answers)
+    verdicts = [answers[rate].verdict if rate in answers else "open" for rate in rates]
     sure_high = min((i for i, v in enumerate(verdicts) if v == "fails"), default=None)
     sure_low = max((i for i, v in enumerate(verdicts[:sure_high]) if v == "meets"), default=None)
-    verified = sure_low is not None and sure_low + 1 == (len(rates) if sure_high is None else sure_high)
     found = MaxRate(
         rate_rps=None if low is None else rates[low],
         low_rps=0.0 if sure_low is None else rates[sure_low],
         high_rps=None if sure_high is None else rates[sure_high],
-        verified=verified,
+        verified=sure_low is not None and sure_low + 1 == (len(rates) if sure_high is None else sure_high),
         text="",
     )
-    return MaxRate(found.rate_rps, found.low_rps, found.high_rps, verified, _text(goal, found, seen))
+    return replace(found, text=_text(goal, found, answers))
 
 
-def _next_rate(goal: RateGoal, rates: tuple[float, ...], seen: Sequence[RateSeen]) -> int | None:
+@cache
+def _rates(low_rps: float, high_rps: float, precision: float) -> tuple[float, ...]:
+    steps = max(1, math.ceil(math.log(high_rps / low_rps) / math.log1p(precision) - 1e-9))
+    ratio = (high_rps / low_rps) ** (1 / steps)
+    inner = [float(f"{low_rps * ratio**i:.4g}") for i in range(1, steps)]
+    return (low_rps, *(rate for rate in dict.fromkeys(inner) if low_rps < rate < high_rps), high_rps)
+
+
+def _next_rate(goal: RateGoal, rates: tuple[float, ...], answers: Mapping[float, _Answer]) -> int | None:
     """Index of the rate to probe."""
-    unsettled = [i for i, rate in enumerate(rates) if _probed(rate, seen) and _unsettled(goal, rate, seen)]
-    if unsettled:
-        return unsettled[0]
-    low, high = _bracket([_guess(goal, rate, seen) for rate in rates])
-    if any(_guess(goal, rate, seen) is None and _probed(rate, seen) for rate in rates):
+    for i, rate in enumerate(rates):
+        answer = answers.get(rate)
+        if answer is not None and answer.verdict == "open" and answer.probes < goal.most_probes:
+            return i
+    if any(answer.meets is None for answer in answers.values()):
         return None  # a rate that is void each time: nothing can be said beyond
+    low, high = _bracket(rates, answers)
     if low is None:
         return 0 if high is None else None
     if high is None:
-        return None if low == len(rates) - 1 else min(_doubled(rates, low), len(rates) - 1)
+        return None if low == len(rates) - 1 else _doubled(rates, low)
     return None if high - low == 1 else (low + high) // 2
 
 
 def _doubled(rates: tuple[float, ...], at: int) -> int:
     """Index of the last rate that is at most twice as high, at least the next one."""
-    return max(at + 1, *(i for i, rate in enumerate(rates) if rate <= 2 * rates[at]))
+    return max(at + 1, bisect_right(rates, 2 * rates[at]) - 1)
 
 
-def _bracket(guesses: list[bool | None]) -> tuple[int | None, int | None]:
+def _bracket(rates: tuple[float, ...], answers: Mapping[float, _Answer]) -> tuple[int | None, int | None]:
     """(highest rate that meets below the lowest that does not, lowest that does not)."""
-    high = next((i for i, meets in enumerate(guesses) if meets is False), None)
-    low = max((i for i, meets in enumerate(guesses[:high]) if meets), default=None)
+    meets = [answers[rate].meets if rate in answers else None for rate in rates]
+    high = next((i for i, met in enumerate(meets) if met is False), None)
+    low = max((i for i, met in enumerate(meets[:high]) if met), default=None)
     return low, high
 
 
-def _probed(rate: float, seen: Sequence[RateSeen]) -> int:
-    return sum(1 for one in seen if one.rate_rps == rate)
+def _answers(goal: RateGoal, seen: Sequence[RateSeen]) -> dict[float, _Answer]:
+    """By rate; what was seen at other rates than the goal's does not count."""
+    of_rate: dict[float, list[RateSeen]] = {}
+    for one in seen:
+        of_rate.setdefault(one.rate_rps, []).append(one)
+    allowed = set(goal.rates())
+    return {rate: _answer(goal, own) for rate, own in of_rate.items() if rate in allowed}
 
 
-def _unsettled(goal: RateGoal, rate: float, seen: Sequence[RateSeen]) -> bool:
-    return _verdict(goal, rate, seen) == "open" and _probed(rate, seen) < goal.most_probes
-
-
-def _verdict(goal: RateGoal, rate: float, seen: Sequence[RateSeen]) -> Verdict:
-    """What all probes of a rate say together."""
-    if any(one.saturated for one in seen if one.rate_rps == rate):
-        return "fails"
-    pooled = _pooled(rate, seen)
-    if pooled is None:
-        return "open"
-    low, high = wilson(*pooled, goal.level)
-    return "meets" if low >= goal.attainment else "fails" if high < goal.attainment else "open"
-
-
-def _guess(goal: RateGoal, rate: float, seen: Sequence[RateSeen]) -> bool | None:
-    """Whether a rate meets: surely, or where that stays open by what was seen; None without an answer."""
-    verdict = _verdict(goal, rate, seen)
-    if verdict != "open":
-        return verdict == "meets"
-    pooled = _pooled(rate, seen)
-    return None if pooled is None else pooled[0] >= goal.attainment
-
-
-def _pooled(rate: float, seen: Sequence[RateSeen]) -> tuple[float, float] | None:
-    """(share of good ones, independent requests) of all probes of a rate that answered."""
-    own = [(one.good, one.requests) for one in seen if one.rate_rps == rate and one.good is not None and one.requests]
-    requests = math.fsum(n or 0.0 for _, n in own)
+def _answer(goal: RateGoal, seen: Sequence[RateSeen]) -> _Answer:
+    if any(one.saturated for one in seen):
+        return _Answer("fails", False, len(seen))
+    told = [(one.good, one.requests) for one in seen if one.good is not None and one.requests]
+    requests = math.fsum(n for _, n in told)
     if not requests:
-        return None
-    return math.fsum(good * (n or 0.0) for good, n in own if good is not None) / requests, requests
+        return _Answer("open", None, len(seen))
+    good = math.fsum(share * n for share, n in told) / requests
+    low, high = wilson(good, requests, goal.level)
+    verdict: Verdict = "meets" if low >= goal.attainment else "fails" if high < goal.attainment else "open"
+    return _Answer(verdict, good >= goal.attainment, len(seen))
 
 
-def _text(goal: RateGoal, found: MaxRate, seen: Sequence[RateSeen]) -> str:
+def _text(goal: RateGoal, found: MaxRate, answers: Mapping[float, _Answer]) -> str:
     wanted = f"{goal.attainment:.0%} of requests within the slo"
-    probes = f"{len(seen)} probe{'' if len(seen) == 1 else 's'}"
-    if not any(one.saturated or one.good is not None for one in seen):
+    count = sum(answer.probes for answer in answers.values())
+    probes = f"{count} probe{'' if count == 1 else 's'}"
+    if all(answer.meets is None for answer in answers.values()):
         return f"no valid answer from {probes}"
     if found.rate_rps is None:
         return f"not even {goal.low_rps:g} req/s keep {wanted} ({probes})"
-    high = f"up to {goal.high_rps:g} req/s, the highest that was allowed" if found.high_rps is None else (
-        f"below {found.high_rps:g} req/s"
-    )  # fmt: skip
+    if found.high_rps is not None:
+        high = f"below {found.high_rps:g} req/s"
+    else:
+        high = f"up, no rate surely fails; {goal.high_rps:g} req/s is the highest that is tried"
     sure = "" if found.verified else ", not decided beyond noise"
     return f"{found.rate_rps:g} req/s keep {wanted}: from {found.low_rps:g} {high} ({probes}{sure})"

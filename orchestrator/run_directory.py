@@ -162,6 +162,11 @@ class RunDirectory:
         """Whether a point is measured, or is not to be."""
         return point.point_id in self.state.done_points or point.point_id in self.state.of_search.spared
 
+    def is_done(self, trial: Trial) -> bool:
+        """Whether nothing of a trial is left to do."""
+        died = self.state.outcomes.get(trial.trial_id, {}).get("outcome") == "infeasible"
+        return died or all(map(self.is_finished, trial.points))
+
     def whole(self, trial: Trial) -> Trial:
         """The trial with all its points, also those that an earlier start of it measured."""
         return trial_of(self._scenario, trial.config, trial.repaired, trial.repeat, trial.host_class)

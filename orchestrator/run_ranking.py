@@ -10,11 +10,12 @@ from typing import Any
 
 from actors.diagnosis.advice import advice
 from orchestrator import dataset
-from orchestrator.aim import PointValue, trials_of
+from orchestrator.aim import PointValue
 from orchestrator.config_label import run_labels
 from orchestrator.errors import BadInput
 from orchestrator.host_event import host_notes
 from orchestrator.journal import read_events, replay
+from orchestrator.objective_text import cost_note
 from orchestrator.outcome import Diagnosis, Label, Phase
 from orchestrator.pareto import ParetoFront, fronts_json, pareto_front
 from orchestrator.paths import RunPaths, write_whole
@@ -27,8 +28,9 @@ from orchestrator.run_manifest import read_manifest
 from orchestrator.run_notes import damage, open_notes, refused_slots, run_notes
 from orchestrator.run_repairs import RunRepairs, Story, changes_json
 from orchestrator.scenario import Scenario
+from orchestrator.search_account import search_notes, spared_values
 from orchestrator.trial import Repaired
-from orchestrator.trial_facts import with_facts
+from orchestrator.trial_facts import winner_rates, with_facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,8 @@ class RunRanking:
     `changes`: by config id, what its servers run otherwise than asked. `merged`: config id -> the config that stands
     for it in the rankings, since both came to the same server. `repaired`: configs that died as asked and were served
     after a repair; `repairs`: where each repaired config comes from. A run on hosts of several classes has a ranking
-    for each in `parts`, with its `host_class`; `changes`, `merged` and `repairs` are there.
+    for each in `parts`, with its `host_class`; `changes`, `merged` and `repairs` are there. `search`: what a search
+    decided, as the journal has it.
     """
 
     run: str
@@ -91,6 +94,7 @@ class RunRanking:
     host_class: str = ""
     parts: tuple[RunRanking, ...] = ()
     fronts: tuple[ParetoFront, ...] = ()
+    search: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def labels(self) -> dict[str, str]:
@@ -108,6 +112,7 @@ class RunRanking:
             "infeasible": [config.as_json() for config in self.infeasible],
             "failed": [config.as_json() for config in self.failed],
             "notes": list(self.notes),
+            **({"search": list(self.search)} if self.search else {}),
         }
 
     def _objectives_json(self) -> dict[str, Any]:
@@ -166,12 +171,18 @@ def rank_run(root: Path) -> RunRanking:
         rows = (row for row in loads if not host_class or row.get("host_class") == host_class)
         found = measured_points(paths, scenario, configs, rows, state.done_points)
         repairs = RunRepairs(scenario, [e for e in state.ends if e.get("host_class", "") == host_class])
-        parts.append(_assemble(paths.root.resolve().name, scenario, (own, configs, found), repairs, host_class))
+        spared = spared_values(state.of_search.spared.values(), (t["trial_id"] for t in own))
+        parts.append(_assemble(paths.root.resolve().name, scenario, (own, configs, found, spared), repairs, host_class))
         points += found
     store_points(paths, points)
     notes = (*damage(missing_points(state.done_points, points)), *host_notes(state.of_hosts))
     first = parts[0]
+    steps = tuple(state.of_search.steps)
+    asked = set(first.configs) - set(first.repairs)
+    started = asked & {trial["config_id"] for trial in trials}
+    notes = (*notes, *search_notes(scenario.search.method, steps, len(asked), len(started)))
     result = replace(first, notes=(*notes, *first.notes)) if len(parts) == 1 else _together(parts, notes)
+    result = replace(result, search=steps)
     write_whole(paths.ranking, json.dumps(result.as_json(), indent=1).encode() + b"\n")
     return result
 
@@ -198,11 +209,11 @@ def _together(parts: list[RunRanking], notes: tuple[str, ...]) -> RunRanking:
 def _assemble(
     run: str,
     scenario: Scenario,
-    found: tuple[list[dict[str, Any]], dict[str, RunConfig], list[MeasuredPoint]],
+    found: tuple[list[dict[str, Any]], dict[str, RunConfig], list[MeasuredPoint], list[PointValue]],
     repairs: RunRepairs,
     host_class: str,
 ) -> RunRanking:
-    trials, configs, points = found
+    trials, configs, points, spared = found
     settings = {config_id: config.settings for config_id, config in configs.items()}
     standing = same_servers(configs)
     last: dict[str, dict[str, Any]] = {}
@@ -215,7 +226,7 @@ def _assemble(
     ]
     failed = _of_outcome(last, settings, "failed", repairs, served)
     rankable = {c: s for c, s in settings.items() if c in measured}
-    values = with_facts(scenario, trials, [p.value for p in points])
+    values = with_facts(scenario, trials, [*(p.value for p in points), *spared])
     values = [replace(value, config_id=standing[value.config_id]) for value in values]
     labels = run_labels(_named(settings, rankable, repairs), repairs.repaired)
     rankings = rank_objectives(scenario, rankable, values, labels)
@@ -226,7 +237,13 @@ def _assemble(
         rankings=tuple(replace(ranking, host_class=host_class) for ranking in rankings),
         infeasible=tuple(replace(c, host_class=host_class) for c in died if c.served_as is None),
         failed=tuple(replace(c, host_class=host_class) for c in failed),
-        notes=(*refused_slots(trials), *run_notes(scenario, configs, points), *open_notes(configs, repairs)),
+        notes=(
+            *refused_slots(trials),
+            *run_notes(scenario, configs, points),
+            *filter(None, (cost_note(scenario),)),
+            *winner_rates(scenario, rankings, values),
+            *open_notes(configs, repairs),
+        ),
         changes={config_id: changes for config_id in rankable if (changes := configs[config_id].changes)},
         merged={config_id: into for config_id, into in standing.items() if into != config_id},
         repaired=tuple(replace(c, host_class=host_class) for c in died if c.served_as is not None),
@@ -261,8 +278,7 @@ def rank_fronts(
     scenario: Scenario, configs: dict[str, dict[str, Any]], values: list[PointValue]
 ) -> tuple[ParetoFront, ...]:
     """One for each of the scenario's fronts."""
-    trials = trials_of(values)
-    return tuple(pareto_front(front, list(configs), trials, scenario.workloads[0].name) for front in scenario.pareto)
+    return tuple(pareto_front(front, list(configs), values, scenario.workloads[0].name) for front in scenario.pareto)
 
 
 def _of_outcome(

@@ -23,7 +23,7 @@ from orchestrator.host_match import matches
 from orchestrator.planner import Plan
 from orchestrator.progress import Progress
 from orchestrator.ray_connection import Connection, connect, resolve_address
-from orchestrator.run_conductor import run_conductor
+from orchestrator.run_conductor import run_conductor, run_references
 from orchestrator.run_directory import RunDirectory
 from orchestrator.scenario import Scenario
 from orchestrator.server_start import LaunchSpec
@@ -114,8 +114,7 @@ def sweep_on_cluster(
                 return replace(launch_spec(scenario, directory.run_id, trial), phase_budgets=memory.budgets(trial))
 
             sweep = Sweep(plan, list(slots), directory, spec, memory, foresight, source=cluster.source)
-            if conductor is not None:
-                sweep.follow(conductor)
+            sweep.follow(conductor, run_references(scenario, directory, plan))
             lost = partial(_leave_without_head, cluster, directory, console)
             with _orderly_interrupt(sweep), watching_head(cluster.head_address, lost):
                 return sweep.run()

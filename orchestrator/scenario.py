@@ -203,6 +203,11 @@ class Profile(Strict):
     record_shapes: bool = Field(False, description="Tensor shapes in the trace.")
 
 
+def _off(mode: Any) -> Any:
+    """YAML reads a bare `off` as false."""
+    return "off" if mode is False else mode
+
+
 class Measure(Strict):
     """How long each point is loaded. Give `duration_s` or `requests`."""
 
@@ -213,6 +218,13 @@ class Measure(Strict):
     duration_s: Positive | None = Field(None, description="Length of the measured window in seconds.")
     requests: Count | None = Field(None, description="Or: number of measured requests.")
     repeats: Count = Field(1, description="Fresh server starts per config; the trial is the unit of replication.")
+    reference: Annotated[Literal["auto", "off"] | Settings, BeforeValidator(_off)] = Field(
+        "auto",
+        description="One config is measured on every host when its trials begin, and again when they end if that is "
+        "more than 2 h later: it ties hosts together and shows drift (docs/statistics.md). `auto`: the first of the "
+        "sweep, on two or more hosts of a class with four or more trials each. Settings as in `sweep.configs`: that "
+        "config, always.",
+    )
     profile: Profile | None = Field(None, description="Take a profile of the server at every point, after its window.")
 
 
@@ -231,11 +243,6 @@ class Timeouts(Strict):
     request_s: Positive = Field(600.0, description="One request.")
     stop_s: Positive = Field(30.0, description="Grace between SIGTERM and SIGKILL.")
     cluster_s: Positive = Field(60.0, description="For the cluster to grant the slots.")
-
-
-def _off(mode: Any) -> Any:
-    """YAML reads a bare `off` as false."""
-    return "off" if mode is False else mode
 
 
 class Recovery(Strict):

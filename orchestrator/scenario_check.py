@@ -11,9 +11,10 @@ from orchestrator.launch_check import launch_fault
 from orchestrator.objective_check import check_objectives
 from orchestrator.options import SettingsFault, canonical_name
 from orchestrator.scenario import Scenario
+from orchestrator.search_check import check_search
 from orchestrator.span_check import span_fault
 from orchestrator.sweep_check import Fault, check_exclude, check_setting_names, check_zip
-from orchestrator.sweep_space import expand
+from orchestrator.sweep_space import config_of, expand
 from orchestrator.workload_check import check_workloads
 
 
@@ -33,6 +34,7 @@ def check_scenario(scenario: Scenario) -> Fault | None:
         check_workloads,
         _check_measure,
         check_objectives,
+        check_search,
         _check_configs,
     )
     for check in checks:
@@ -95,13 +97,27 @@ def _check_measure(scenario: Scenario) -> Fault | None:
 
 
 def _check_configs(scenario: Scenario) -> Fault | None:
+    if scenario.search.method == "optuna":
+        return _check_reference(scenario)  # a draw that cannot be served is drawn again
     count = 0
     try:
         for _ in expand(scenario):
             count += 1
     except SettingsFault as fault:
         return _place_of(scenario, fault.name), fault.message
-    return None if count else (("sweep", "exclude"), "leaves no config to try")
+    return _check_reference(scenario) if count else (("sweep", "exclude"), "leaves no config to try")
+
+
+def _check_reference(scenario: Scenario) -> Fault | None:
+    reference = scenario.measure.reference
+    if isinstance(reference, str):
+        return None
+    try:
+        config_of(scenario, reference)
+    except SettingsFault as fault:
+        named = [key for key in reference if canonical_name(key) == canonical_name(fault.name)]
+        return ("measure", "reference", *named[:1]), fault.message
+    return None
 
 
 def _place_of(scenario: Scenario, name: str) -> tuple[str | int, ...]:

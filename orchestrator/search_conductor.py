@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 
 from orchestrator.aim import TrialPoints
-from orchestrator.asked_trials import AskedTrial
+from orchestrator.asked_trials import FIRST_REFERENCE, AskedTrial
 from orchestrator.course import PointSpared
 from orchestrator.happening import BestSoFar, SearchStep, TrialAsked
 from orchestrator.planner import is_probed
@@ -157,7 +157,7 @@ class SearchConductor:
     def decides(self, trial: Trial) -> bool:
         """See `course.Course`."""
         race = self._races.get(trial.host_class)
-        return self._is_probed or (race is not None and race.judge is not None)
+        return self._is_probed or (race is not None and race.judge is not None and trial.repeat < FIRST_REFERENCE)
 
     def next_point(self, trial: Trial) -> tuple[Point | None, tuple[PointSpared, ...]]:
         """See `course.Course`: first what the trial has, by need where a judge knows it, then rates."""
@@ -169,7 +169,7 @@ class SearchConductor:
     def _planned_point(self, trial: Trial) -> tuple[Point | None, tuple[PointSpared, ...]]:
         race, asked = self._races.get(trial.host_class), self._asked(trial)
         left = {(p.spec.workload, p.spec.level): p for p in trial.points if not self._run.is_finished(p)}
-        if race is None or race.judge is None or asked is None:
+        if race is None or race.judge is None or asked is None or asked.is_reference:
             return next(iter(left.values()), None), ()
         config_id = asked.config.config_id
         # All points of the trial, also those that an earlier start of it measured.

@@ -46,6 +46,11 @@ class SearchTable:
         """All starts that were asked and not told."""
         return len(self._waiting)
 
+    @property
+    def asked(self) -> int:
+        """All starts that were asked or told."""
+        return sum(map(len, self._asked.values()))
+
     def next_repeat(self, config_id: str) -> int:
         """The first number that no start of this config has; those of reference trials lie far above."""
         numbers = self._asked.get(config_id, set())
@@ -74,10 +79,10 @@ class SearchTable:
         reasons = [t.reason for t in self.told[config_id].values() if isinstance(t, Broken)]
         return f"broke {len(reasons)} times: {reasons[-1]}"
 
-    def done_with(self, config_id: str, starts: int) -> bool:
-        """Whether a config has so many results that say something, or will get no more."""
+    def done_with(self, config_id: str, starts: int, below: int) -> bool:
+        """Whether a config has so many measured starts with numbers `below` that, or will get no more."""
         return (
-            len(self.scored(config_id)) >= starts
+            sum(1 for repeat, _ in self.scored(config_id) if repeat < below) >= starts
             or self.dead(config_id) is not None
             or self.broken(config_id) >= MOST_BROKEN
         )

@@ -7,13 +7,14 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from orchestrator.course import Course, NextPoint
+from orchestrator.asked_trials import FIRST_REFERENCE, AskedTrial
+from orchestrator.conductor import Conductor
+from orchestrator.course import NextPoint
 from orchestrator.foresight import Foresight, PredictedDeath
-from orchestrator.happening import Happening, SlotEnded, TrialEnded, TrialSettled, TrialSpared
+from orchestrator.happening import Happening, ReferenceAsked, SlotEnded, TrialEnded, TrialSettled, TrialSpared
 from orchestrator.host_event import HostChange, HostEvent
 from orchestrator.lineages import Recovery
 from orchestrator.load_spread import LoadSpread
@@ -21,6 +22,7 @@ from orchestrator.outcome import Infeasible, Measured, Outcome
 from orchestrator.planner import Plan
 from orchestrator.provenance import utc_now
 from orchestrator.recovery import Again
+from orchestrator.reference_trials import ReferenceTrials
 from orchestrator.remedies import Kind
 from orchestrator.run_directory import RunDirectory
 from orchestrator.run_record import record
@@ -36,19 +38,6 @@ class Watcher(Protocol):
 
     def saw(self, slot: str, happening: Happening) -> None:
         """Called for every happening, in order, by the one thread that stores them."""
-
-
-class Conductor(Course, Protocol):
-    """Says while a run goes on what it does further; asked on the thread that stores."""
-
-    def begin(self, queue: TrialQueue, deciding: AbstractContextManager[object]) -> Iterable[Happening]:
-        """Offer the first trials. `deciding`: to be held while one looks at what stands for what."""
-
-    def ask(self) -> Iterable[Happening]:
-        """Slots have joined or gone: offer what is wanted of those that are there."""
-
-    def settled(self, trial: Trial) -> Iterable[Happening]:
-        """A trial has come to its end for good: offer what follows. Returns what is to be shown."""
 
 
 @dataclass
@@ -82,6 +71,7 @@ class Sweep:
         self._foresight = foresight
         self._source = source
         self._conductor: Conductor | None = None
+        self._references: ReferenceTrials | None = None
         self._slots: list[SlotPort] = []
         self._spreads: list[LoadSpread] = []
         self._trials = TrialQueue(plan)
@@ -112,9 +102,9 @@ class Sweep:
     def _start(self, i: int) -> None:
         threading.Thread(target=self._work, args=(i,), name=self._slots[i].facts.name, daemon=True).start()
 
-    def follow(self, conductor: Conductor) -> None:
-        """Before `run`: besides the plan do what this asks for, and let it decide the points of trials."""
-        self._conductor = conductor
+    def follow(self, conductor: Conductor | None, references: ReferenceTrials | None = None) -> None:
+        """Before `run`: besides the plan do what these ask for, and let `conductor` decide the points of trials."""
+        self._conductor, self._references = conductor, references
 
     def join(self, slot: SlotPort) -> bool:
         """Another slot takes part from now on; whether the run still needs it. From any thread."""
@@ -196,15 +186,32 @@ class Sweep:
         """One slot's thread: trials until none is left."""
         end = SlotEnded()
         try:
-            trial = self._trials.take(i)
+            trial = self._take(i)
             while trial is not None and not end.lost and not self._cancelled.is_set():
                 end, following = self._run_trial(i, trial)
-                trial = following if following is not None or end.lost else self._trials.take(i)
+                trial = following if following is not None or end.lost else self._take(i)
         except Exception as error:  # noqa: BLE001 - the edge of a thread: told by run(), never swallowed
             self._faults.append(error)
         finally:
             self._trials.leave(i)
             self._happenings.put((i, end))
+
+    def _take(self, i: int) -> Trial | None:
+        """What a slot does next: the reference of its host, what the queue has, the reference at the end of it all."""
+        if self._references is None:
+            return self._trials.take(i)
+        host, host_class = self._slots[i].facts.host, self._class_of(self._slots[i])
+        hosts = [slot.facts.host for slot in list(self._slots) if self._class_of(slot) == host_class]
+        reference = self._references.first(host, host_class, hosts)
+        trial = None if reference is not None else self._trials.take(i)
+        if trial is not None or self.cancelled:
+            return trial
+        reference = reference or self._references.last(host, host_class)
+        if reference is not None:
+            with self._deciding:
+                self._run.lineages_of(host_class).know(reference.config)
+            self._happenings.put((i, ReferenceAsked(reference, host, self._references.number(host))))
+        return reference
 
     def _run_trial(self, i: int, planned: Trial) -> tuple[SlotEnded, Trial | None]:
         """Returns whether the slot can go on, and what it does next without asking the queue."""
@@ -227,6 +234,8 @@ class Sweep:
                     ended = self._decide(happening)
                     self._happenings.put((i, ended))
                     following, again = self._next_step(work, ended)
+                    if trial.repeat >= FIRST_REFERENCE:
+                        again = None  # on another host it would say nothing about this one
                     if following is None and again is None and not self.cancelled:
                         self._happenings.put((i, TrialSettled(trial)))
                 else:
@@ -291,6 +300,9 @@ class Sweep:
         match happening:
             case TrialEnded(trial, _, outcome):
                 self._result.outcomes[trial.trial_id] = outcome
+            case ReferenceAsked(trial, host, number):
+                self._run.asked.begin_block(host, number)
+                self._run.asked.ask(AskedTrial(trial.config, trial.repeat, trial.host_class, f"reference of {host}"))
             case NextPoint(trial, answer) if self._conductor is not None:
                 point, spared = self._conductor.next_point(trial)
                 answer.say(point)
@@ -309,6 +321,8 @@ class Sweep:
     def _end_slot(self, i: int, ended: SlotEnded) -> None:
         with self._joining:
             self._working -= 1
+        if self._faults:  # nothing more is asked for, and nobody waits for it
+            self._trials.close()
         if ended.lost and self._source is not None:
             self._source.ended(self._slots[i], ended.refused)
 

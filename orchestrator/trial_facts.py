@@ -9,9 +9,11 @@ from typing import Any
 
 from orchestrator.aim import PointValue, fact_name
 from orchestrator.command_template import speculation_depth
+from orchestrator.metric_names import WORKLOAD_METRICS
 from orchestrator.options import known_options
 from orchestrator.outcome import Phase
 from orchestrator.rate_search import RateGoal, RateSeen, result
+from orchestrator.ranking_row import Ranking
 from orchestrator.scenario import Scenario, Workload
 from orchestrator.scenario_engine import Engine
 
@@ -95,6 +97,26 @@ def rates_seen(workload: str, values: Iterable[PointValue]) -> list[RateSeen]:
         for value in values
         if value.workload == workload and value.level.kind == "rate"
     ]
+
+
+def winner_rates(scenario: Scenario, rankings: Iterable[Ranking], values: Sequence[PointValue]) -> list[str]:
+    """How each trial of a config that won by its highest rate came to that rate, with bounds, each trial once."""
+    told: dict[tuple[str, str], str] = {}
+    for ranking in rankings:
+        if ranking.winner is None:
+            continue
+        searched = {r.workload or ranking.workload for r in ranking.aim.readings if r.metric in WORKLOAD_METRICS}
+        for workload in scenario.workloads:
+            goal = rate_goal(workload)
+            if goal is None or workload.name not in searched:
+                continue
+            own = [value for value in values if value.config_id == ranking.winner.config_id]
+            for trial_id in dict.fromkeys(value.trial_id for value in own):
+                seen = rates_seen(workload.name, (value for value in own if value.trial_id == trial_id))
+                told[workload.name, trial_id] = (
+                    f"{ranking.objective}, trial {trial_id} of the best: {result(goal, seen).text}"
+                )
+    return list(told.values())
 
 
 def _add_max_rates(

@@ -219,6 +219,11 @@ class TrialQueue:
             self._share(host_class).open = False
             self._changed.notify_all()
 
+    def close(self) -> None:
+        """The same for all classes."""
+        for host_class in list(self._shares):
+            self.close_class(host_class)
+
     def offer(self, host_class: str, trials: Sequence[Trial]) -> None:
         """Further trials for any slot of an open class; after `clear` there is none."""
         with self._changed:

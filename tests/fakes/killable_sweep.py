@@ -1,4 +1,4 @@
-"""A driver to be killed: `main` runs or resumes a sweep on fake slots."""
+"""A driver to be killed: `main` runs or resumes a sweep on fake slots, `search` one that follows a search."""
 
 from __future__ import annotations
 
@@ -7,16 +7,22 @@ from pathlib import Path
 from orchestrator.happening import Happening
 from orchestrator.journal import finished_work
 from orchestrator.outcome import Label
-from orchestrator.planner import make_plan
+from orchestrator.planner import Plan, make_plan
 from orchestrator.run_directory import RunDirectory
+from orchestrator.search_conductor import SearchConductor
 from orchestrator.server_start import LaunchSpec
 from orchestrator.slot_port import SlotPort
 from orchestrator.sweep import Sweep
+from orchestrator.sweep_space import expand
 from orchestrator.trial_launch import launch_spec
+from tests.fakes.playoff import FarBehind, Playoff, deeper_is_faster
 from tests.fakes.slot import FakeSlot
 from tests.orchestrator.scenarios import small_scenario
 
 SCENARIO = small_scenario(sweep={"axes": {"speculative_num_steps": [0, 1, 2, 3, 4, 9]}})
+
+
+SEARCHED = small_scenario(search="halving", sweep={"axes": {"speculative_num_steps": [0, 1, 2, 3, 4, 9]}})
 
 
 class Silent:
@@ -42,3 +48,18 @@ def main(root: Path) -> None:
     plan = make_plan(SCENARIO, 2, finished_work(run.state), run.lineages.stand_ins)
     result = Sweep(plan, slots, run, lambda t: launch_spec(SCENARIO, "run", t), Silent()).run()
     run.close(complete=result.complete)
+
+
+def search(root: Path) -> None:
+    if (root / "manifest.json").exists():
+        run = RunDirectory.reopen(root, SEARCHED)
+    else:
+        run = RunDirectory.create(root, SEARCHED)
+    slots: list[SlotPort] = [
+        FakeSlot(f"{host}/0", script, batches=4, pause_s=0.02, host=host, slowness=deeper_is_faster)
+        for host in ("east", "west")
+    ]
+    conductor = SearchConductor(SEARCHED, run, lambda _: Playoff(list(expand(SEARCHED))), lambda _: FarBehind())
+    sweep = Sweep(Plan((), ()), slots, run, lambda t: launch_spec(SEARCHED, "run", t), Silent())
+    sweep.follow(conductor)
+    run.close(complete=sweep.run().complete)

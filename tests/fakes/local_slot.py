@@ -47,7 +47,9 @@ class LocalSlot:
         yield from self._each(self._host.launch(spec))
 
     def run_point(self, url: str, point: Point, attempt: int, processes: int = 1) -> Iterator[Any]:
-        yield from self._each(self._load.run_point(url, point, attempt))
+        for item in self._each(self._load.run_point(url, point, attempt)):
+            if item is not None:  # only says that it is still there
+                yield item
 
     def died(self, load: LoadSeen) -> ServerDied | None:
         return self._wait(self._host.died(load))

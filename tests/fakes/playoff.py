@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from orchestrator.aim import TrialPoints
+from orchestrator.point_need import Gate, Goal
 from orchestrator.search import Ask, Dead, Scored, Step, Told
-from orchestrator.trial import EngineConfig
+from orchestrator.server_start import LaunchSpec
+from orchestrator.trial import EngineConfig, Point
 
 
 class Playoff:
@@ -52,3 +55,25 @@ class Playoff:
             return ()
         dead = {c: told.label for (c, _), told in self.told.items() if isinstance(told, Dead)}
         return (Step("playoff", f"{len(self._best())} of {len(self._configs)} play off", dead),)
+
+
+class FarBehind:
+    """A judge for whom a config has lost everything as soon as it is below 100 tokens a second."""
+
+    def lost(self, goal: Goal, done: Sequence[TrialPoints], trial: TrialPoints) -> str | None:
+        values = [point.metrics["output_throughput_tok_s"] or 0.0 for point in trial.points.values()]
+        return "had lost by far" if any(value < 100 for value in values) else None
+
+    def fails(self, gate: Gate, trial: TrialPoints) -> str | None:
+        return None
+
+
+def depth_of(spec: LaunchSpec) -> int:
+    """Draft steps of a server."""
+    depth = dict(spec.settings).get("speculative_num_steps", 0)
+    return depth if isinstance(depth, int) else 0
+
+
+def deeper_is_faster(spec: LaunchSpec, point: Point) -> float:
+    """Slowness of a fake slot: 40 tokens a second without speculation, 40 more with each step."""
+    return 1.0 / (1 + depth_of(spec))

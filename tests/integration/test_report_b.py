@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import json
 from contextlib import ExitStack
@@ -10,143 +9,131 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow.dataset as ds
 import pytest
 from rich.console import Console
 
-from actors.loadgen import load_endpoint
 from orchestrator import dataset
-from orchestrator.metrics import PointMetrics, summarise
 from orchestrator.paths import RunPaths
-from orchestrator.planner import make_plan
 from orchestrator.progress import Progress
 from orchestrator.ranking_table import print_rankings
+from orchestrator.run_conductor import run_conductor
 from orchestrator.run_directory import RunDirectory
 from orchestrator.run_ranking import rank_run
 from orchestrator.scenario_file import load_scenario
 from orchestrator.sweep import Sweep
-from orchestrator.trial import LoadLevel, PointSpec
 from orchestrator.trial_launch import launch_spec
-from tests.actors.emulator.running import READY, emulator
 from tests.fakes.local_slot import LocalSlot
 
 SCENARIO = Path(__file__).resolve().parents[2] / "scenarios/deepseek-v4-flash-mtp.yaml"
-# The same question with few and short answers; a speed is not asked here.
+# The same question with short answers, each config once: its servers take a tenth of a second for a token, and more.
 QUICK = (
-    "sweep.axes.speculative_num_steps=[1]", "workloads.0.output_tokens=16", "measure={warmup_s: 0, requests: 2}",
+    "workloads.0.output_tokens=16", "measure={warmup_s: 0, requests: 16}",
+    "search={method: halving, budget_trials: 2, screen: false}",
 )  # fmt: skip
-
-MODEL = "--model-path deepseek-ai/DeepSeek-V4-Flash --tp-size 4 --max-running-requests 256 --enable-metrics"
-MTP = " --speculative-algorithm EAGLE --speculative-num-steps 1 --speculative-eagle-topk 1"
-MTP += " --speculative-num-draft-tokens 2"
-FITS = " --mem-fraction-static 0.60 --cuda-graph-max-bs-decode 16"
-
-
-# The four questions: engine flags, users at once. Each server is asked 64 tokens a user.
-QUESTIONS = {"plain-1": ("", 1), "mtp-1": (MTP, 1), "plain-16": ("", 16), "mtp-16": (MTP, 16)}
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What one server did for its users, and what it had logged."""
-
-    metrics: PointMetrics
-    log: str
-
-
-async def load(port: int, concurrency: int) -> PointMetrics:
-    level = LoadLevel("concurrency", float(concurrency))
-    spec = PointSpec(
-        workload="chat",
-        level=level,
-        api="generate",
-        dataset="random_text",
-        input_tokens=256,
-        output_tokens=64,
-        warmup_s=0,
-        warmup_requests=0,
-        duration_s=None,
-        requests=concurrency,
-        temperature=0,
-        ignore_eos=True,
-        request_timeout_s=200,
-    )
-    records, client = await load_endpoint(f"http://127.0.0.1:{port}", spec)
-    return summarise(records, level=level, client=client)
-
-
-@pytest.fixture(scope="module")
-def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Answer]:
-    """All four at the same time, each on a server of its own: their steps take a tenth of a second and more."""
-    with ExitStack() as stack:
-        servers = {
-            name: stack.enter_context(emulator(tmp_path_factory.mktemp(name), MODEL + FITS + flags, speedup=60))
-            for name, (flags, _) in QUESTIONS.items()
-        }
-        for server in servers.values():
-            server.wait_for(READY, 60)
-
-        async def ask() -> list[PointMetrics]:
-            return await asyncio.gather(*(load(servers[name].port, users) for name, (_, users) in QUESTIONS.items()))
-
-        measured = asyncio.run(ask())
-        return {name: Answer(m, servers[name].log) for name, m in zip(servers, measured, strict=True)}
-
-
-@pytest.mark.parametrize(("kind", "tpot_ms"), [("plain", 88.0), ("mtp", 88 / 1.47)])
-def test_one_user_sees_the_reported_time_per_token(answers: dict[str, Answer], kind: str, tpot_ms: float) -> None:
-    assert answers[f"{kind}-1"].metrics.value("tpot_p50_ms") == pytest.approx(tpot_ms, rel=0.05)
-
-
-@pytest.mark.parametrize("kind", ["plain", "mtp"])
-def test_sixteen_users_share_23_tokens_per_second_with_or_without_speculation(
-    answers: dict[str, Answer], kind: str
-) -> None:
-    answer = answers[f"{kind}-16"]
-
-    assert answer.metrics.output_tokens_total == 16 * 64
-    assert answer.metrics.value("output_throughput_tok_s") == pytest.approx(23, rel=0.05)
-    assert ("from the requested 256 to 8" in answer.log) is (kind == "mtp")
-
-
-@pytest.fixture(scope="module")
-def repaired(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
+class Campaign:
     """The run directory of the shipped scenario in short, what its progress said, and its tables."""
+
+    root: Path
+    said: str
+    printed: str
+
+    def value(self, depth: int, users: int, metric: str) -> float:
+        points = ds.dataset(self.root / "dataset/points").to_table().to_pylist()
+        (found,) = [p[metric] for p in points if (self.depth_of(p["trial_id"]), p["level"]) == (depth, users)]
+        return float(found)
+
+    def running(self, depth: int, users: int) -> int:
+        """Most requests that the server ran at once."""
+        loads = ds.dataset(self.root / "dataset/loads").to_table().to_pylist()
+        (found,) = [r for r in loads if (self.depth_of(r["trial_id"]), r["level"]) == (depth, users)]
+        return int(json.loads(found["client_json"])["server_running_max"])
+
+    def depth_of(self, trial_id: str) -> int:
+        (settings,) = {t["settings_json"] for t in self.trials if t["trial_id"] == trial_id}
+        return int(json.loads(settings).get("speculative_num_steps", 0))
+
+    @property
+    def trials(self) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = dataset.read_rows(RunPaths(self.root), "trials")
+        return sorted(rows, key=lambda t: str(t["began_at"]))
+
+    @property
+    def ranked(self) -> dict[str, Any]:
+        told: dict[str, Any] = json.loads((self.root / "ranking.json").read_text())
+        return told
+
+
+@pytest.fixture(scope="module")
+def campaign(tmp_path_factory: pytest.TempPathFactory) -> Campaign:
     scenario = load_scenario(SCENARIO, QUICK)
     said, printed = (Console(file=io.StringIO(), width=300) for _ in range(2))
     run = RunDirectory.create(tmp_path_factory.mktemp("runs") / "report-b", scenario)
-    plan = make_plan(scenario, 1)
-    with LocalSlot(run.run_id, 5) as slot, Progress(plan, [slot.facts.name], said) as progress:
-        result = Sweep(plan, [slot], run, lambda t: launch_spec(scenario, run.run_id, t), progress).run()
+    plan = run.plan(scenario, ["", ""])
+    with ExitStack() as stack:
+        slots = [stack.enter_context(LocalSlot(run.run_id, 5 + i, (), f"127.0.0.{5 + i}")) for i in range(2)]
+        progress = stack.enter_context(Progress(plan, [slot.facts.name for slot in slots], said))
+        sweep = Sweep(plan, list(slots), run, lambda t: launch_spec(scenario, run.run_id, t), progress)
+        sweep.follow(run_conductor(scenario, run))
+        result = sweep.run()
     run.close(complete=result.complete)
     print_rankings(rank_run(run.paths.root), printed)
-    return run.paths.root, said.file.getvalue(), printed.file.getvalue()  # type: ignore[attr-defined]
+    return Campaign(run.paths.root, said.file.getvalue(), printed.file.getvalue())  # type: ignore[attr-defined]
 
 
-def test_asked_for_070_it_dies_in_the_draft_graphs_is_repaired_and_measured_in_one_run(
-    repaired: tuple[Path, str, str],
+@pytest.mark.parametrize(("depth", "tpot_ms"), [(0, 88.0), (1, 88 / 1.47)])
+def test_one_user_sees_the_reported_time_per_token(campaign: Campaign, depth: int, tpot_ms: float) -> None:
+    assert campaign.value(depth, 1, "tpot_p50_ms") == pytest.approx(tpot_ms, rel=0.05)
+
+
+@pytest.mark.parametrize(("depth", "running"), [(0, 16), (1, 8)])
+def test_sixteen_users_share_what_one_batch_gives_and_speculation_halves_the_running_batch(
+    campaign: Campaign, depth: int, running: int
 ) -> None:
-    root, said, _ = repaired
-    trials: list[dict[str, Any]] = sorted(dataset.read_rows(RunPaths(root), "trials"), key=lambda t: str(t["began_at"]))
+    # Of so short answers the prompts take a part.
+    assert campaign.value(depth, 16, "output_throughput_tok_s") == pytest.approx(23, rel=0.2)
+    assert campaign.running(depth, 16) == running
 
-    asked, served = trials
-    assert [(t["outcome"], t["label"], t["phase"]) for t in trials] == [
+
+def test_for_sixteen_users_speculation_gains_nothing(campaign: Campaign) -> None:
+    plain, speculating = (campaign.value(depth, 16, "output_throughput_tok_s") for depth in (0, 1))
+
+    assert speculating == pytest.approx(plain, rel=0.08)
+
+
+def test_the_search_decides_as_the_operators_did(campaign: Campaign) -> None:
+    best = {name: of["ranking"][0]["settings"] for name, of in campaign.ranked["objectives"].items()}
+
+    # MTP for one user; for sixteen it gains nothing, and what one user sees decides.
+    assert {name: settings.get("speculative_num_steps", 0) for name, settings in best.items()} == {
+        "single-user": 1, "throughput": 1,
+    }  # fmt: skip
+    assert "decided by the tie-breaker tpot_p50_ms at C=1" in campaign.ranked["objectives"]["throughput"]["reason"]
+
+
+def test_asked_for_070_it_dies_in_the_draft_graphs_is_repaired_and_measured_in_one_run(campaign: Campaign) -> None:
+    asked, served = speculating = [t for t in campaign.trials if campaign.depth_of(t["trial_id"])]
+
+    assert [(t["outcome"], t["label"], t["phase"]) for t in speculating] == [
         ("infeasible", "oom_graph_draft", "graph_draft"),
         ("measured", None, None),
     ]
     assert served["repaired_from"] == asked["config_id"]
     # 7.50 GiB wanted, 2.30 free, 2 % of 94.97 GiB as margin, of 94.1 GiB that were free before the weights.
     why = "mem_fraction_static 0.7 -> 0.62 (5.20 GiB short and 1.90 GiB margin of 94.10 GiB)"
-    assert why in said
+    assert why in campaign.said
     assert json.loads(served["repair_json"])["changes"] == [
         {"name": "cuda_graph_max_bs_decode", "asked": None, "now": 16},
         {"name": "mem_fraction_static", "asked": 0.7, "now": 0.62},
     ]
 
 
-def test_the_table_tells_what_was_asked_and_what_served(repaired: tuple[Path, str, str]) -> None:
-    root, _, printed = repaired
-    ranked = json.loads((root / "ranking.json").read_text())
-    (row,) = ranked["objectives"]["single-user"]["ranking"]
+def test_the_table_tells_what_was_asked_and_what_served(campaign: Campaign) -> None:
+    ranked, printed = campaign.ranked, campaign.printed
+    row = ranked["objectives"]["single-user"]["ranking"][0]
     story = "cuda_graph_max_bs_decode 16 (was left open); asked mem_fraction_static 0.7, served at 0.62"
 
     assert ranked["infeasible"] == []

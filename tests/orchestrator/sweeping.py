@@ -11,7 +11,7 @@ from orchestrator.journal import finished_work
 from orchestrator.paths import RunPaths
 from orchestrator.planner import Plan, make_plan
 from orchestrator.point_need import Judge
-from orchestrator.run_conductor import run_conductor
+from orchestrator.run_conductor import run_conductor, run_references
 from orchestrator.run_directory import RunDirectory
 from orchestrator.scenario import Scenario
 from orchestrator.search_conductor import SearchConductor
@@ -76,8 +76,7 @@ def conducted_on(
     conductor = run_conductor(scenario, run)
     plan = run.plan(scenario, [""] * len(slots), finished_work(run.state))
     sweep = Sweep(plan, list(slots), run, lambda t: launch_spec(scenario, "run", t), watcher or Silent())
-    if conductor is not None:
-        sweep.follow(conductor)
+    sweep.follow(conductor, run_references(scenario, run, plan))
     before(sweep)
     return sweep.run()
 

@@ -57,6 +57,8 @@ def test_each_trial_probes_the_rates_that_its_own_answers_call_for(tmp_path: Pat
     assert set(rates_of(run)) <= set(RATES)
     assert max_rates(run) == {1: 2.208, 2: 7.246}
     assert len(rates_of(run)) < 2 * len(RATES)
+    (told,) = [note for note in rank_run(run.paths.root).notes if note.startswith("fast, trial ")]
+    assert "of the best: 7.246 req/s keep 80% of requests within the slo: from 7.246 below 10.77 req/s" in told
 
 
 def test_a_run_killed_between_probes_goes_on_with_the_next_one(tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ import json
 import multiprocessing
 import random
 import time
+from collections import Counter
+from collections.abc import Callable
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
@@ -14,6 +16,7 @@ import pytest
 
 from orchestrator import dataset
 from orchestrator.errors import BadInput
+from orchestrator.journal import read_events, replay
 from orchestrator.paths import RunPaths
 from orchestrator.planner import make_plan
 from orchestrator.run_command import scenario_to_resume
@@ -42,15 +45,15 @@ _DRIVERS = multiprocessing.get_context("forkserver")
 _DRIVERS.set_forkserver_preload(["tests.fakes.killable_sweep"])
 
 
-def started_driver(root: Path) -> ForkServerProcess:
-    driver = _DRIVERS.Process(target=killable_sweep.main, args=(root,))
+def started_driver(root: Path, main: Callable[[Path], None] = killable_sweep.main) -> ForkServerProcess:
+    driver = _DRIVERS.Process(target=main, args=(root,))
     driver.start()
     return driver
 
 
-def killed_driver(root: Path, after_s: float) -> None:
+def killed_driver(root: Path, after_s: float, main: Callable[[Path], None] = killable_sweep.main) -> None:
     """Start the driver, and SIGKILL it some time after it has begun to measure."""
-    driver = started_driver(root)
+    driver = started_driver(root, main)
     deadline = time.monotonic() + 60
     while not (root / "stream").exists() and driver.is_alive() and time.monotonic() < deadline:
         time.sleep(0.002)
@@ -98,6 +101,37 @@ def test_killed_at_any_moment_a_run_is_finished_by_resume_without_lost_or_double
     assert ranked.infeasible == ()
     (story,) = ranked.repaired
     assert ranked.configs[story.served_as or ""]["mem_fraction_static"] == 0.95
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_killed_at_any_moment_a_search_is_finished_by_resume_as_if_nothing_had_happened(
+    tmp_path: Path, seed: int
+) -> None:
+    root = tmp_path / "run"
+    rng = random.Random(seed)
+    for _ in range(2):
+        killed_driver(root, rng.uniform(0, 0.9), killable_sweep.search)
+    finished = started_driver(root, killable_sweep.search)
+    finished.join()
+
+    assert finished.exitcode == 0
+    paths = RunPaths(root)
+    rows = rows_per_point(paths)
+    assert len(rows) == len(dataset.measured_parts(paths))
+    measured = Counter[tuple[int, int]]()
+    for load in dataset.read_rows(paths, "loads"):
+        trial = next(t for t in dataset.read_rows(paths, "trials") if t["trial_id"] == load["trial_id"])
+        measured[json.loads(trial["settings_json"]).get("speculative_num_steps", 0), load["repeat"]] += rows[
+            load["point_id"]
+        ]
+    # 20 requests a point. What has lost at C=1 is not measured at C=4; the best two are measured once more.
+    assert measured == {(0, 0): 20, (1, 0): 20, (2, 0): 40, (3, 0): 40, (4, 0): 40, (4, 1): 40, (9, 0): 40, (9, 1): 40}
+    state = replay(read_events(paths.journal))
+    assert {event["reason"] for event in state.of_search.spared.values()} == {"had lost by far"}
+    assert len(state.of_search.spared) == 2
+    assert [step["text"] for step in state.of_search.steps] == ["2 of 6 play off"]
+    assert not list(paths.stream.iterdir())
+    assert state.ended
 
 
 def test_a_driver_killed_between_the_last_point_and_the_end_of_its_trial_loses_nothing(tmp_path: Path) -> None:

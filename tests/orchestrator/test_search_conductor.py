@@ -12,11 +12,13 @@ from orchestrator.happening import SearchStep, TrialAsked, TrialEnded
 from orchestrator.journal import read_events
 from orchestrator.outcome import Label
 from orchestrator.run_directory import RunDirectory
+from orchestrator.run_ranking import rank_run
 from orchestrator.search import Broken, Dead, Scored
 from orchestrator.server_start import LaunchSpec
 from orchestrator.slot_port import SlotLost
 from orchestrator.sweep import Sweep
 from orchestrator.trial import Point
+from tests.fakes.playoff import FarBehind, deeper_is_faster, depth_of
 from tests.fakes.slot import FakeSlot
 from tests.orchestrator.scenarios import small_scenario
 from tests.orchestrator.sweeping import rows_per_point, search_on
@@ -24,14 +26,6 @@ from tests.orchestrator.sweeping import rows_per_point, search_on
 SCENARIO = small_scenario(
     search="halving", sweep={"axes": {"speculative_num_steps": [0, 1, 2, 3]}}, recovery={"mode": False}
 )
-
-
-def depth_of(spec: LaunchSpec) -> int:
-    return int(dict(spec.settings).get("speculative_num_steps", 0))  # type: ignore[arg-type]
-
-
-def deeper_is_faster(spec: LaunchSpec, point: Point) -> float:
-    return 1.0 / (1 + depth_of(spec))
 
 
 def slot(name: str, host: str = "east", **given: object) -> FakeSlot:
@@ -125,6 +119,18 @@ def test_a_lost_slot_costs_a_search_nothing_but_time(tmp_path: Path) -> None:
                                          (3, 0, "Scored"), (3, 1, "Scored")]  # fmt: skip
 
 
+def test_a_fault_of_ours_in_one_slot_ends_the_search_instead_of_waiting_for_its_result(tmp_path: Path) -> None:
+    run = RunDirectory.create(tmp_path / "run", SCENARIO)
+    slots = [slot("a", pause_s=0.01), slot("b", "west", pause_s=0.01)]
+
+    def fault(point: Point) -> None:
+        raise ValueError("a fault of ours")
+
+    slots[0].on_point = fault
+    with pytest.raises(ValueError, match="a fault of ours"):
+        search_on(run, SCENARIO, slots)
+
+
 def test_a_run_stopped_in_a_round_goes_on_there_and_nothing_is_measured_twice(tmp_path: Path) -> None:
     run = RunDirectory.create(tmp_path / "run", SCENARIO)
     first = slot("a", pause_s=0.01)
@@ -157,21 +163,10 @@ def test_a_run_stopped_in_a_round_goes_on_there_and_nothing_is_measured_twice(tm
     assert idle.launched == []
 
 
-class Strict:
-    """A judge for whom whatever is below 100 tokens a second has lost."""
-
-    def lost(self, goal: object, done: object, trial: object) -> str | None:
-        value = goal.aim.of_trial(trial)  # type: ignore[attr-defined]
-        return "had lost by far" if value is not None and value < 100 else None
-
-    def fails(self, gate: object, trial: object) -> str | None:
-        return None
-
-
 def test_points_that_cannot_matter_are_spared_with_the_reason_and_left_alone_by_resume(tmp_path: Path) -> None:
     run = RunDirectory.create(tmp_path / "run", SCENARIO)
     slots = [slot("a")]
-    done = search_on(run, SCENARIO, slots, Strict())
+    done = search_on(run, SCENARIO, slots, FarBehind())
     run.close(complete=done.result.complete)
 
     spared = {(h.point.spec.level.value, h.reason) for h in done.shown if isinstance(h, PointSpared)}
@@ -182,9 +177,30 @@ def test_points_that_cannot_matter_are_spared_with_the_reason_and_left_alone_by_
 
     again = RunDirectory.reopen(tmp_path / "run", SCENARIO)
     idle = slot("b")
-    assert search_on(again, SCENARIO, [idle], Strict()).result.complete
+    assert search_on(again, SCENARIO, [idle], FarBehind()).result.complete
     assert idle.measured == []
     assert {p["reason"] for p in again.state.of_search.spared.values()} == {"had lost by far"}
+
+
+def test_the_ranking_says_why_a_point_was_not_measured_and_what_the_search_decided(tmp_path: Path) -> None:
+    at_four = small_scenario(
+        search="halving",
+        sweep={"axes": {"speculative_num_steps": [0, 1, 2, 3]}},
+        objectives=[
+            {"name": "fast", "maximize": "output_throughput_tok_s", "at": {"concurrency": 1}},
+            {"name": "busy", "maximize": "output_throughput_tok_s", "at": {"concurrency": 4}},
+        ],
+    )
+    run = RunDirectory.create(tmp_path / "run", at_four)
+    search_on(run, at_four, [slot("a")], FarBehind())
+    run.close(complete=True)
+
+    ranked = rank_run(run.paths.root)
+    fails = {r.settings.get("speculative_num_steps", 0): r.gates_failed for r in ranked.rankings[1].rows}
+    assert fails == {0: ("not measured at C=4: had lost by far",), 1: ("not measured at C=4: had lost by far",),
+                     2: (), 3: ()}  # fmt: skip
+    assert "search: 2 of 4 play off" in ranked.notes
+    assert [step["name"] for step in ranked.as_json()["search"]] == ["playoff"]
 
 
 def test_a_slot_that_is_lost_between_points_leaves_the_rest_of_its_course_to_another(tmp_path: Path) -> None:
@@ -198,7 +214,7 @@ def test_a_slot_that_is_lost_between_points_leaves_the_rest_of_its_course_to_ano
             raise SlotLost("a: host is gone")
 
     slots[0].on_point = lose_second
-    done = search_on(run, SCENARIO, slots, Strict())
+    done = search_on(run, SCENARIO, slots, FarBehind())
 
     assert lost
     assert done.result.complete
