@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from orchestrator.aim import Aim, Observation, PointValue, TrialPoints, observations, trials_of
 from orchestrator.aim_precision import precisions
 from orchestrator.drift_check import Drift, find_drifts, repeats_of
@@ -72,7 +74,7 @@ class Evidence:
         noise = None if found.kind == "single" else found.sigma
         if found.scale == "linear" or len(found.hosts) < 2:
             return Spread(found.kind, noise if found.scale == "log" else None, found.df)
-        hosts = zip(found.hosts, found.host_effects.tolist(), strict=True)
+        hosts = zip(found.hosts, np.expm1(found.host_effects).tolist(), strict=True)
         return Spread(found.kind, noise, found.df, tuple(hosts))
 
 

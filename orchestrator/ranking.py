@@ -49,7 +49,8 @@ def rank(
     breakers = [aim_of(t, workload) for t in objective.tie_breakers]
     limits = [parse_limit(text) for text in objective.limits]
     evidence = Evidence((p for p in points if p.config_id in configs), aim)
-    rows = [_row(config_id, settings, aim, breakers, limits, evidence) for config_id, settings in configs.items()]
+    beside = {name: replace(aim, metric=name) for name in BESIDE}
+    rows = [_row(c, settings, aim, breakers, limits, beside, evidence) for c, settings in configs.items()]
     rows = compared(_with_gaps(rows, aim, objective.near_tie), evidence.main)
     leaders = [row for row in rows if row.eligible and (row.near or row.gap_to_best == 0)]
     leaders = break_ties(leaders, breakers, aim, objective.near_tie)
@@ -75,6 +76,7 @@ def _row(
     aim: Aim,
     breakers: Sequence[Aim],
     limits: Sequence[Limit],
+    beside: Mapping[str, Aim],
     evidence: Evidence,
 ) -> Row:
     value = evidence.value(config_id, aim)
@@ -92,7 +94,7 @@ def _row(
         gates_failed=tuple(failed),
         trials=trials,
         tie_values=tuple(evidence.value(config_id, breaker) for breaker in breakers),
-        beside=tuple((name, evidence.value(config_id, replace(aim, metric=name))) for name in BESIDE),
+        beside=tuple((name, evidence.value(config_id, other)) for name, other in beside.items()),
         hosts=hosts,
         low=low,
         high=high,

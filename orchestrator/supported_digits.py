@@ -13,7 +13,7 @@ def shown(value: float, low: float | None = None, high: float | None = None) -> 
         return f"{value:.{_DIGITS}g}"
     half = (high - low) / 2
     place = math.floor(math.log10(half))
-    if half / 10**place < 2:
+    if half / 10**place < 1.95:
         place -= 1
     place = max(place, math.floor(math.log10(abs(value))) - _DIGITS + 1)
     # A value below its own uncertainty keeps its first digit.

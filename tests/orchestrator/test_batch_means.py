@@ -59,6 +59,10 @@ def test_alike_slices_are_joined_until_they_are_not() -> None:
     assert lag_1(even) == pytest.approx(-0.95)
     assert lag_1(steps) == pytest.approx(0.05)
     slow = np.repeat([1.0, 2.0, 2.0, 1.0, 1.0], 4)
+    by_requests = of_mean(np.repeat(np.arange(20), 3), np.repeat(slow, 3))
+    by_medians = of_median(np.repeat(np.arange(20), 3), np.repeat(slow, 3))
+    assert_is(by_requests, math.sqrt(0.3 / 5) / 1.4, 4)
+    assert_is(by_medians, math.sqrt(0.3 / 5) / 1.4, 4)
     found = of_rate(slow)
     assert_is(found, math.sqrt(0.3 / 5) / 1.4, 4)
 

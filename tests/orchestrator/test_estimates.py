@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -97,6 +97,7 @@ def test_weights_and_hosts_as_a_sample_are_what_the_normal_equations_say() -> No
 effects = st.floats(-0.3, 0.3)
 
 
+@settings(deadline=None, max_examples=40)
 @given(st.lists(effects, min_size=6, max_size=6), st.lists(effects, min_size=3, max_size=3), st.data())
 def test_planted_effects_come_back_exactly_without_noise(
     of_config: list[float], of_host: list[float], data: st.DataObject
@@ -112,6 +113,7 @@ def test_planted_effects_come_back_exactly_without_noise(
         assert found.gap(f"c{c}", "c0").share == pytest.approx(1 - math.exp(of_config[c] - of_config[0]), abs=1e-9)
 
 
+@settings(deadline=None, max_examples=40)
 @given(st.integers(0, 10_000), st.integers(0, HOSTS - 1), st.floats(0.2, 5))
 def test_a_host_that_is_faster_for_all_changes_no_difference(seed: int, host: int, factor: float) -> None:
     trials, _ = campaign(np.random.default_rng(seed), 0.05, 0.015)

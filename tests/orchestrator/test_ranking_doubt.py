@@ -106,7 +106,7 @@ def test_a_host_that_is_faster_does_not_make_its_config_the_winner() -> None:
 
     assert [row.config_id for row in ranking.rows] == ["b", "a"]
     assert ranking.rows[1].gap_to_best == pytest.approx(4 / 104, abs=0.003)
-    assert dict(ranking.spread.hosts)["h1"] == pytest.approx(math.log(1.10 / 0.95) / 2, abs=0.003)
+    assert dict(ranking.spread.hosts)["h1"] == pytest.approx(math.sqrt(1.10 / 0.95) - 1, abs=0.003)
     assert ranking.rows[0].hosts == 2
 
 
