@@ -90,6 +90,8 @@ def _depths(e: Explanation, curve: DepthCurve) -> str:
         end = "speculation gains nothing here"
     elif curve.enough < curve.best:
         end = f"more than {curve.enough} adds less than {e.near_tie:.1%}"
+    elif curve.best < deepest and curve.is_flat_after:
+        end = f"more than {curve.best} adds nothing"
     elif curve.best < deepest:
         end = f"it peaks at {curve.best} and falls after it"
     else:

@@ -171,6 +171,22 @@ def test_times_are_better_when_they_are_shorter_by_the_share_of_speed() -> None:
     assert explanation.rivals[0].better[0][3] == pytest.approx(60 / 88 - 1)
 
 
+@pytest.mark.parametrize(
+    ("speeds", "end"),
+    [
+        ((100, 150, 149), "; more than 3 adds nothing."),
+        ((100, 150, 140), "; it peaks at 3 and falls after it."),
+        ((100, 150, 151), "; more than 3 adds less than 2.0%."),
+        ((100, 150, 170), "; it rises up to 5, the deepest that was measured."),
+    ],
+)
+def test_a_curve_is_told_by_where_it_ends_to_pay(speeds: tuple[int, ...], end: str) -> None:
+    values = [value(f"d{n}", C1, output_throughput_tok_s=v) for n, v in zip((1, 3, 5), speeds, strict=True)]
+    _, lines = told(objective("o", C1), A_SETTINGS, values)
+
+    assert next(line for line in lines if line.startswith("Depth")).endswith(end)
+
+
 def test_void_points_explain_nothing_and_repeats_are_averaged_on_the_log_scale() -> None:
     values = [value("d1", C1, 0, output_throughput_tok_s=100.0), value("d1", C1, 1, output_throughput_tok_s=400.0),
               value("d3", C1, output_throughput_tok_s=100.0),
