@@ -10,13 +10,14 @@ from typing import Any
 
 from actors.diagnosis.advice import advice
 from orchestrator import dataset
-from orchestrator.aim import PointValue, trials_of
+from orchestrator.aim import PointValue
 from orchestrator.config_label import run_labels
 from orchestrator.errors import BadInput
 from orchestrator.explanation import Explanation
 from orchestrator.explanation_text import explanation_json
 from orchestrator.host_event import host_notes
 from orchestrator.journal import read_events, replay
+from orchestrator.objective_text import cost_note
 from orchestrator.outcome import Diagnosis, Label, Phase
 from orchestrator.pareto import ParetoFront, fronts_json, pareto_front
 from orchestrator.paths import RunPaths, write_whole
@@ -241,7 +242,12 @@ def _assemble(
         rankings=rankings,
         infeasible=tuple(replace(c, host_class=host_class) for c in died if c.served_as is None),
         failed=tuple(replace(c, host_class=host_class) for c in failed),
-        notes=(*refused_slots(trials), *run_notes(scenario, configs, points), *open_notes(configs, repairs)),
+        notes=(
+            *refused_slots(trials),
+            *run_notes(scenario, configs, points),
+            *filter(None, (cost_note(scenario),)),
+            *open_notes(configs, repairs),
+        ),
         changes={config_id: changes for config_id in rankable if (changes := configs[config_id].changes)},
         merged={config_id: into for config_id, into in standing.items() if into != config_id},
         repaired=tuple(replace(c, host_class=host_class) for c in died if c.served_as is not None),
@@ -278,8 +284,7 @@ def rank_fronts(
     scenario: Scenario, configs: dict[str, dict[str, Any]], values: list[PointValue]
 ) -> tuple[ParetoFront, ...]:
     """One for each of the scenario's fronts."""
-    trials = trials_of(values)
-    return tuple(pareto_front(front, list(configs), trials, scenario.workloads[0].name) for front in scenario.pareto)
+    return tuple(pareto_front(front, list(configs), values, scenario.workloads[0].name) for front in scenario.pareto)
 
 
 def _of_outcome(
