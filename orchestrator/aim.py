@@ -22,6 +22,7 @@ class PointValue:
     is not by the server's nature. `host` is where its server ran; points of one `trial_id` share a server start, and
     its `facts`: TRIAL_METRICS by name, WORKLOAD_METRICS by `fact_name`. What a trial lacks of them is not in there.
     `within_run`: how sure single metrics are, as far as this run alone can say.
+    `spared`: why the point was not measured; it has no metrics then.
     """
 
     config_id: str
@@ -35,6 +36,7 @@ class PointValue:
     host: str = ""
     facts: Mapping[str, float] = field(default_factory=dict)
     within_run: Mapping[str, WithinRun] = field(default_factory=dict)
+    spared: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +142,9 @@ class Aim:
         points = [p for trial in trials if (p := self._point(reading, trial)) is not None]
         if not points:
             return f"not measured at {level}" + (f" of {workload}" if workload != self.workload else "")
+        spared = sorted({p.spared for p in points if p.spared})
+        if spared:
+            return f"not measured at {level}: {'; '.join(spared)}"
         reasons = sorted({reason for p in points for reason in p.void_reasons})
         if reasons:
             return f"void at {level}: {'; '.join(reasons)}"

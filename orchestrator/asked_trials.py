@@ -89,7 +89,8 @@ class AskedTrials:
     def spare(self, point: Point, reason: str) -> None:
         """A point that is not measured, since what it would show is known or does not matter."""
         told = {"point_id": point.point_id, "trial_id": point.trial_id, "config_id": point.config_id,
-                "workload": point.spec.workload, "level": str(point.spec.level), "reason": reason}  # fmt: skip
+                "repeat": point.repeat, "workload": point.spec.workload, "level_kind": point.spec.level.kind,
+                "level": point.spec.level.value, "reason": reason}  # fmt: skip
         self._state.spared[point.point_id] = told
         self._append("point_spared", **told)
 

@@ -31,6 +31,7 @@ from orchestrator.run_manifest import read_manifest
 from orchestrator.run_notes import damage, open_notes, refused_slots, run_notes
 from orchestrator.run_repairs import RunRepairs, Story, changes_json
 from orchestrator.scenario import Scenario
+from orchestrator.search_account import search_notes, spared_values
 from orchestrator.trial import Repaired
 from orchestrator.trial_facts import with_facts
 
@@ -79,6 +80,7 @@ class RunRanking:
     for it in the rankings, since both came to the same server. `repaired`: configs that died as asked and were served
     after a repair; `repairs`: where each repaired config comes from. A run on hosts of several classes has a ranking
     for each in `parts`, with its `host_class`; `changes`, `merged`, `repairs` and `values` (what was ranked) are there.
+    `search`: what a search decided, as the journal has it.
     """
 
     run: str
@@ -97,6 +99,7 @@ class RunRanking:
     explanations: tuple[Explanation, ...] = ()
     values: tuple[PointValue, ...] = field(default=(), repr=False)
     fronts: tuple[ParetoFront, ...] = ()
+    search: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def labels(self) -> dict[str, str]:
@@ -115,6 +118,7 @@ class RunRanking:
             "infeasible": [config.as_json() for config in self.infeasible],
             "failed": [config.as_json() for config in self.failed],
             "notes": list(self.notes),
+            **({"search": list(self.search)} if self.search else {}),
         }
 
     def _objectives_json(self) -> dict[str, Any]:
@@ -180,12 +184,18 @@ def rank_run(root: Path) -> RunRanking:
         rows = (row for row in loads if not host_class or row.get("host_class") == host_class)
         found = measured_points(paths, scenario, configs, rows, state.done_points)
         repairs = RunRepairs(scenario, [e for e in state.ends if e.get("host_class", "") == host_class])
-        parts.append(_assemble(paths.root.resolve().name, scenario, (own, configs, found), repairs, host_class))
+        spared = spared_values(state.of_search.spared.values(), (t["trial_id"] for t in own))
+        parts.append(_assemble(paths.root.resolve().name, scenario, (own, configs, found, spared), repairs, host_class))
         points += found
     store_points(paths, points)
     notes = (*damage(missing_points(state.done_points, points)), *host_notes(state.of_hosts))
     first = parts[0]
+    steps = tuple(state.of_search.steps)
+    asked = set(first.configs) - set(first.repairs)
+    started = asked & {trial["config_id"] for trial in trials}
+    notes = (*notes, *search_notes(scenario.search.method, steps, len(asked), len(started)))
     result = replace(first, notes=(*notes, *first.notes)) if len(parts) == 1 else _together(parts, notes)
+    result = replace(result, search=steps)
     write_whole(paths.ranking, json.dumps(result.as_json(), indent=1).encode() + b"\n")
     return result
 
@@ -212,11 +222,11 @@ def _together(parts: list[RunRanking], notes: tuple[str, ...]) -> RunRanking:
 def _assemble(
     run: str,
     scenario: Scenario,
-    found: tuple[list[dict[str, Any]], dict[str, RunConfig], list[MeasuredPoint]],
+    found: tuple[list[dict[str, Any]], dict[str, RunConfig], list[MeasuredPoint], list[PointValue]],
     repairs: RunRepairs,
     host_class: str,
 ) -> RunRanking:
-    trials, configs, points = found
+    trials, configs, points, spared = found
     settings = {config_id: config.settings for config_id, config in configs.items()}
     standing = same_servers(configs)
     last: dict[str, dict[str, Any]] = {}
@@ -229,7 +239,7 @@ def _assemble(
     ]
     failed = _of_outcome(last, settings, "failed", repairs, served)
     rankable = {c: s for c, s in settings.items() if c in measured}
-    values = with_facts(scenario, trials, [p.value for p in points])
+    values = with_facts(scenario, trials, [*(p.value for p in points), *spared])
     values = [replace(value, config_id=standing[value.config_id]) for value in values]
     labels = run_labels(_named(settings, rankable, repairs), repairs.repaired)
     rankings = rank_objectives(scenario, rankable, values, labels)

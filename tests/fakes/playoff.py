@@ -58,11 +58,11 @@ class Playoff:
 
 
 class FarBehind:
-    """A judge for whom whatever is below 100 tokens a second has lost."""
+    """A judge for whom a config has lost everything as soon as it is below 100 tokens a second."""
 
     def lost(self, goal: Goal, done: Sequence[TrialPoints], trial: TrialPoints) -> str | None:
-        value = goal.aim.of_trial(trial)
-        return "had lost by far" if value is not None and value < 100 else None
+        values = [point.metrics["output_throughput_tok_s"] or 0.0 for point in trial.points.values()]
+        return "had lost by far" if any(value < 100 for value in values) else None
 
     def fails(self, gate: Gate, trial: TrialPoints) -> str | None:
         return None

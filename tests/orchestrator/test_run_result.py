@@ -108,7 +108,7 @@ def test_a_run_leaves_its_result_however_it_ends(
     none = dict.fromkeys(("measured", "infeasible", "failed", "cancelled", "not_run"), 0)
     assert (result["exit_code"], result["verdict"]) == (exit_code, verdict)
     assert result["trials"] == {**none, **trials}
-    assert result["points"] == points
+    assert result["points"] == {**points, "spared": 0}
     assert result["hosts_quarantined"] == []
     assert result["resume"] == (f"specsweep run --resume {root}" if exit_code else None)
     assert json.loads((root / "result.json").read_text()) == result

@@ -12,6 +12,7 @@ from orchestrator.happening import SearchStep, TrialAsked, TrialEnded
 from orchestrator.journal import read_events
 from orchestrator.outcome import Label
 from orchestrator.run_directory import RunDirectory
+from orchestrator.run_ranking import rank_run
 from orchestrator.search import Broken, Dead, Scored
 from orchestrator.server_start import LaunchSpec
 from orchestrator.slot_port import SlotLost
@@ -167,6 +168,27 @@ def test_points_that_cannot_matter_are_spared_with_the_reason_and_left_alone_by_
     assert search_on(again, SCENARIO, [idle], FarBehind()).result.complete
     assert idle.measured == []
     assert {p["reason"] for p in again.state.of_search.spared.values()} == {"had lost by far"}
+
+
+def test_the_ranking_says_why_a_point_was_not_measured_and_what_the_search_decided(tmp_path: Path) -> None:
+    at_four = small_scenario(
+        search="halving",
+        sweep={"axes": {"speculative_num_steps": [0, 1, 2, 3]}},
+        objectives=[
+            {"name": "fast", "maximize": "output_throughput_tok_s", "at": {"concurrency": 1}},
+            {"name": "busy", "maximize": "output_throughput_tok_s", "at": {"concurrency": 4}},
+        ],
+    )
+    run = RunDirectory.create(tmp_path / "run", at_four)
+    search_on(run, at_four, [slot("a")], FarBehind())
+    run.close(complete=True)
+
+    ranked = rank_run(run.paths.root)
+    fails = {r.settings.get("speculative_num_steps", 0): r.gates_failed for r in ranked.rankings[1].rows}
+    assert fails == {0: ("not measured at C=4: had lost by far",), 1: ("not measured at C=4: had lost by far",),
+                     2: (), 3: ()}  # fmt: skip
+    assert "search: 2 of 4 play off" in ranked.notes
+    assert [step["name"] for step in ranked.as_json()["search"]] == ["playoff"]
 
 
 def test_a_slot_that_is_lost_between_points_leaves_the_rest_of_its_course_to_another(tmp_path: Path) -> None:

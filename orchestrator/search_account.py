@@ -1,0 +1,38 @@
+"""What a ranking says of the search behind it: points that were spared, configs that were not started. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from orchestrator.aim import PointValue
+from orchestrator.trial import LoadLevel
+
+
+def spared_values(spared: Iterable[Mapping[str, Any]], trial_ids: Iterable[str]) -> list[PointValue]:
+    """The points of these trials that were not measured, each with the reason. `spared`: events of the journal."""
+    known = set(trial_ids)
+    return [
+        PointValue(
+            config_id=told["config_id"],
+            workload=told["workload"],
+            level=LoadLevel(told["level_kind"], told["level"]),
+            repeat=told["repeat"],
+            metrics={},
+            trial_id=told["trial_id"],
+            spared=told["reason"],
+        )
+        for told in spared
+        if told["trial_id"] in known
+    ]
+
+
+def search_notes(method: str, steps: Iterable[Mapping[str, Any]], configs: int, started: int) -> tuple[str, ...]:
+    """What the search decided, in order; nothing for a grid. `started` of `configs` had a server."""
+    if method == "grid":
+        return ()
+    left = configs - started
+    told = [f"search, {step['host_class']}: {step['text']}" if step.get("host_class") else f"search: {step['text']}"
+            for step in steps]  # fmt: skip
+    out = f"search: {left} of {configs} configs were not started; ranking.json has why (`search`)"
+    return (*told, *([out] if left else []))
