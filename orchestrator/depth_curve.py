@@ -24,12 +24,15 @@ class DepthPoint:
 
 @dataclass(frozen=True, slots=True)
 class DepthCurve:
-    """At one load level, shallow first. `enough`: the least depth within the margin of the best one."""
+    """At one load level, shallow first. `enough`: the least depth within the margin of the best one. `is_flat_after`:
+    all deeper than the best are within it too.
+    """
 
     level: LoadLevel
     points: tuple[DepthPoint, ...]
     best: int
     enough: int
+    is_flat_after: bool
 
 
 def depth_curves(
@@ -67,7 +70,9 @@ def _curve(level: LoadLevel, known: list[tuple[int, str, float]], table: LevelTa
         points.append(DepthPoint(depth, config_id, value, accepted, gain))
     best = max(points, key=lambda p: p.value if table.maximize else -p.value)
     enough = next(p for p in points if table.better(best.value, p.value) <= margin)
-    return DepthCurve(level, tuple(points), best.depth, enough.depth)
+    deeper = [p.value for p in points if p.depth > best.depth]
+    flat = all(table.better(best.value, value) <= margin for value in deeper)
+    return DepthCurve(level, tuple(points), best.depth, enough.depth, flat)
 
 
 def _depth(settings: Mapping[str, Any], names: tuple[str, ...]) -> int:

@@ -45,7 +45,7 @@ def _print_part(result: RunRanking, console: Console) -> None:
     for ranking in result.rankings:
         console.print(Text(f"\n{ranking.objective}{on}: {ranking.reason}", style="bold"))
         if ranking.objective in explained:
-            _print_lines(explanation_lines(explained[ranking.objective], result.labels), console)
+            _print_lines(explanation_lines(explained[ranking.objective]), console)
 
 
 def _print_lines(lines: Sequence[str], console: Console) -> None:

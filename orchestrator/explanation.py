@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from orchestrator.aim import PointValue
+from orchestrator.config_label import run_labels
 from orchestrator.depth_curve import DepthCurve, depth_curves
 from orchestrator.level_table import LevelTable
 from orchestrator.ranking import Ranking, Row
@@ -24,6 +25,8 @@ MEMORY_LABELS = frozenset(
 )  # fmt: skip
 # Rivals that are told of: the runner-up and whoever is best at a level.
 MOST_RIVALS = 3
+# Letters of a label that can be read several times in one sentence.
+SHORT_LABEL = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +97,9 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Of one winner. `runner_up` is its row; `metric` is what `curve` and `rivals` are about."""
+    """Of one winner. `runner_up` is its row; `metric` is what `curve` and `rivals` are about; `labels` has what the
+    configs are called that it names.
+    """
 
     objective: str
     host_class: str
@@ -113,6 +118,7 @@ class Explanation:
     depths: tuple[DepthCurve, ...]
     alternatives: tuple[Alternative, ...]
     repaired: str
+    labels: Mapping[str, str]
 
 
 def explain(ranking: Ranking, material: Material, others: Sequence[Ranking] = ()) -> Explanation | None:
@@ -128,6 +134,7 @@ def explain(ranking: Ranking, material: Material, others: Sequence[Ranking] = ()
     curve = _curve(winner.config_id, passing, table)
     rivals = _rivals(winner.config_id, second, curve, table)
     shown = [winner.config_id, *(rival.config_id for rival in rivals)]
+    alternatives = tuple(_alternatives(ranking, winner, curve, material, others))
     usages = [u for level in table.levels if (u := table.mean(winner.config_id, level, "server_token_usage_max"))]
     return Explanation(
         objective=ranking.objective,
@@ -146,9 +153,20 @@ def explain(ranking: Ranking, material: Material, others: Sequence[Ranking] = ()
         kv_used=max(usages, default=None),
         depths=depth_curves(winner.config_id, passing, material.settings, material.repairs, table, near_tie,
                             material.depth_names),
-        alternatives=tuple(_alternatives(ranking, winner, curve, material, others)),
+        alternatives=alternatives,
         repaired=material.repairs[winner.config_id].text if winner.config_id in material.repairs else "",
+        labels=_labels([*shown, *(a.config_id for a in alternatives if a.config_id)], material),
     )  # fmt: skip
+
+
+def _labels(named: Sequence[str], material: Material) -> dict[str, str]:
+    """As in the tables; where that is long, only by what tells these configs apart."""
+    labels = {c: material.labels.get(c, c) for c in named}
+    if max(map(len, labels.values())) <= SHORT_LABEL:
+        return labels
+    asked = [material.repairs[c].asked_id for c in named if c in material.repairs]
+    known = {c: dict(material.settings[c]) for c in (*named, *asked) if c in material.settings}
+    return labels | run_labels(known, material.repairs)
 
 
 def runner_up(ranking: Ranking, row: Row) -> Row | None:

@@ -2,49 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from orchestrator.depth_curve import DepthCurve
 from orchestrator.explanation import Alternative, Batch, Explanation, Rival
 from orchestrator.trial import LoadLevel
 
-Labels = Mapping[str, str]
 
-
-def explanation_lines(e: Explanation, labels: Labels) -> list[str]:
-    """One thought a line, most telling first; `labels` has what configs are called."""
-    lines = [_rival(e, rival, labels) for rival in e.rivals if rival.better]
-    lines += _curve(e, labels)
-    lines += _batches(e, labels)
+def explanation_lines(e: Explanation) -> list[str]:
+    """One thought a line, most telling first."""
+    lines = [_rival(e, rival) for rival in e.rivals if rival.better]
+    lines += _curve(e)
+    lines += _batches(e)
     lines += [_depths(e, curve) for curve in e.depths]
     lines += _headroom(e)
     if e.repaired:
         lines.append(f"It died as it was asked and served after a repair: {e.repaired}.")
-    changes = [_alternative(e, alternative, labels) for alternative in e.alternatives]
+    changes = [_alternative(e, alternative) for alternative in e.alternatives]
     lines += [f"What would change the pick: {'; '.join(changes)}."] if changes else []
     return lines
 
 
-def _rival(e: Explanation, rival: Rival, labels: Labels) -> str:
+def _rival(e: Explanation, rival: Rival) -> str:
     """`depth 5 (runner-up) is 1.8% better at C=1 (282 against 277 tok/s), but 29.9% worse at C=16 (...)`"""
     told: list[str] = []
-    before: bool | None = None
+    before, turned = False, False
     for level, value, own, share in rival.better:
         is_better = share > 0
-        link = "" if before is None else ", but " if before != is_better else ", "
+        link = "" if not told else ", but " if not turned and before != is_better else ", "
+        turned = turned or (bool(told) and before != is_better)
         before = is_better
         how = "equal" if abs(share) < 0.0005 else f"{abs(share):.1%} {'better' if is_better else 'worse'}"
         told.append(f"{link}{how} at {level} ({_number(value)} against {_amount(e, own)})")
-    return f"{_called(rival.config_id, labels)} ({rival.why}) is {''.join(told)}."
+    return f"{_called(e, rival.config_id)} ({rival.why}) is {''.join(told)}."
 
 
-def _curve(e: Explanation, labels: Labels) -> list[str]:
+def _curve(e: Explanation) -> list[str]:
     if len(e.curve) < 2:
         return []
     best = [str(gap.level) for gap in e.curve if gap.given_up == 0]
     given = [
         f"{gap.given_up:.1%} at {gap.level} ({_number(gap.value)} against {_amount(e, gap.best)} of "
-        f"{_called(gap.best_id, labels)})"
+        f"{_called(e, gap.best_id)})"
         for gap in e.curve
         if gap.given_up > 0
     ]
@@ -54,23 +51,23 @@ def _curve(e: Explanation, labels: Labels) -> list[str]:
     return [f"{first}; given up elsewhere: {'; '.join(given)}." if given else f"{first}: nothing is given up."]
 
 
-def _batches(e: Explanation, labels: Labels) -> list[str]:
+def _batches(e: Explanation) -> list[str]:
     lines = []
     for level in dict.fromkeys(batch.level for batch in e.batches):
         here = [batch for batch in e.batches if batch.level == level]
         whole = next((batch for batch in here if batch.most >= batch.asked), None)
-        lines += [_capped(e, batch, whole, labels) for batch in here if batch.most < batch.asked]
+        lines += [_capped(e, batch, whole) for batch in here if batch.most < batch.asked]
     return lines
 
 
-def _capped(e: Explanation, batch: Batch, whole: Batch | None, labels: Labels) -> str:
-    text = f"At {batch.level} {_called(batch.config_id, labels)} ran at most {batch.most:g} of {batch.asked} requests"
+def _capped(e: Explanation, batch: Batch, whole: Batch | None) -> str:
+    text = f"At {batch.level} {_called(e, batch.config_id)} ran at most {batch.most:g} of {batch.asked} requests"
     limit = f"its limit is {batch.limit}" if batch.limit is not None and batch.limit < batch.asked else ""
     why = ", ".join(filter(None, (limit, batch.why)))
     text += f" ({why})" if why else ""
     if whole is None:
         return f"{text}; the others waited."
-    text += f", {_called(whole.config_id, labels)} ran {whole.most:g}"
+    text += f", {_called(e, whole.config_id)} ran {whole.most:g}"
     own, other = e.servers.get(batch.config_id), e.servers.get(whole.config_id)
     if own and other and own.kv_tokens and other.kv_tokens and own.kv_tokens < other.kv_tokens:
         tokens = f"{own.kv_tokens:,} tokens against {other.kv_tokens:,}"
@@ -90,6 +87,8 @@ def _depths(e: Explanation, curve: DepthCurve) -> str:
         end = "speculation gains nothing here"
     elif curve.enough < curve.best:
         end = f"more than {curve.enough} adds less than {e.near_tie:.1%}"
+    elif curve.best < deepest and curve.is_flat_after:
+        end = f"more than {curve.best} adds nothing"
     elif curve.best < deepest:
         end = f"it peaks at {curve.best} and falls after it"
     else:
@@ -109,8 +108,8 @@ def _headroom(e: Explanation) -> list[str]:
     return [f"Headroom: {'; '.join(told)}."] if told else []
 
 
-def _alternative(e: Explanation, alternative: Alternative, labels: Labels) -> str:
-    called = _called(alternative.config_id, labels) if alternative.config_id else ""
+def _alternative(e: Explanation, alternative: Alternative) -> str:
+    called = _called(e, alternative.config_id) if alternative.config_id else ""
     share = alternative.share or 0.0
     match alternative.kind:
         case "objective":
@@ -126,8 +125,8 @@ def _alternative(e: Explanation, alternative: Alternative, labels: Labels) -> st
             return f"with more memory {alternative.what}, which {did}"
 
 
-def _called(config_id: str, labels: Labels) -> str:
-    return labels.get(config_id, config_id)
+def _called(e: Explanation, config_id: str) -> str:
+    return e.labels.get(config_id, config_id)
 
 
 def _amount(e: Explanation, value: float) -> str:
@@ -143,7 +142,7 @@ def level_json(level: LoadLevel) -> dict[str, float]:
     return {level.kind: level.value}
 
 
-def explanation_json(e: Explanation, labels: Labels) -> dict[str, object]:
+def explanation_json(e: Explanation) -> dict[str, object]:
     """The documented form for machines (docs/explain.md)."""
     second = e.runner_up
     return {
@@ -171,5 +170,5 @@ def explanation_json(e: Explanation, labels: Labels) -> dict[str, object]:
         "alternatives": [
             {"kind": a.kind, "config_id": a.config_id, "what": a.what, "share": a.share} for a in e.alternatives],
         "repaired": e.repaired,
-        "text": explanation_lines(e, labels),
+        "text": explanation_lines(e),
     }  # fmt: skip

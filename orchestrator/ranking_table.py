@@ -121,7 +121,7 @@ def _spaced(name: str) -> str:
 def explanation_block(objective: str, result: RunRanking) -> RenderableType:
     """Below a table: why its winner won, in sentences; nothing where there is no winner."""
     found = next((e for e in result.explanations if e.objective == objective), None)
-    lines = explanation_lines(found, result.labels) if found else []
+    lines = explanation_lines(found) if found else []
     return Group(*(Text(f"  {line}") for line in lines))
 
 

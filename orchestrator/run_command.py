@@ -41,7 +41,7 @@ _NO_STORAGE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EFBIG}
 
 @dataclass(frozen=True)
 class RunRequest:
-    """The arguments of `run`, parsed."""
+    """The arguments of `run`, parsed. `offers`: earlier measurements of the same are told."""
 
     scenario: Path | None
     address: str | None
@@ -53,6 +53,7 @@ class RunRequest:
     result: Path | None = None
     sealed: str | None = None
     reuse: tuple[Path, ...] = ()
+    offers: bool = True
 
 
 def run(request: RunRequest, console: Console) -> Path:
@@ -73,7 +74,7 @@ def _run(request: RunRequest, console: Console, account: RunAccount, early: Earl
     with _storage_told(directory):
         if taken:
             take_over_all(directory, taken, console)
-        elif request.resume is None:
+        elif request.resume is None and request.offers:
             offer_reuse(scenario, directory, console)
         return _work(request, scenario, directory, console, account, early)
 

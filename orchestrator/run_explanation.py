@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -51,7 +51,7 @@ def explanations_of(rankings: Sequence[Ranking], told: Told) -> tuple[Explanatio
         values=told.values,
         settings=told.settings,
         labels=told.labels,
-        servers=_servers(told, _shown(rankings)),
+        servers=_Servers(told),
         near_ties={objective.name: objective.near_tie for objective in scenario.objectives},
         died=tuple(Died(d.config_id, d.label, d.phase, d.served_as) for d in told.died),
         repairs=told.repairs,
@@ -61,18 +61,23 @@ def explanations_of(rankings: Sequence[Ranking], told: Told) -> tuple[Explanatio
     return tuple(explanation for explanation in found if explanation is not None)
 
 
-def _shown(rankings: Sequence[Ranking]) -> frozenset[str] | None:
-    """Accounts of servers are large to read: those of a few configs are enough where there are many."""
-    few = 200
-    if all(len(ranking.rows) <= few for ranking in rankings):
-        return None
-    return frozenset(row.config_id for ranking in rankings for row in ranking.rows[:few])
+class _Servers(Mapping[str, ServerFacts]):
+    """By config id, read when asked for: accounts of servers are large, and explanations name few configs."""
 
+    def __init__(self, told: Told) -> None:
+        self._found: dict[str, ServerFacts] = {}
+        self._trials: dict[str, list[Mapping[str, Any]]] = {}
+        for trial in told.trials:
+            standing = told.standing.get(trial["config_id"], trial["config_id"])
+            self._trials.setdefault(standing, []).append(trial)
 
-def _servers(told: Told, shown: Collection[str] | None) -> dict[str, ServerFacts]:
-    trials: dict[str, list[Mapping[str, Any]]] = {}
-    for trial in told.trials:
-        standing = told.standing.get(trial["config_id"], trial["config_id"])
-        if shown is None or standing in shown:
-            trials.setdefault(standing, []).append(trial)
-    return {c: server_facts(rows) for c, rows in trials.items()}
+    def __getitem__(self, config_id: str) -> ServerFacts:
+        if config_id not in self._found:
+            self._found[config_id] = server_facts(self._trials[config_id])
+        return self._found[config_id]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._trials)
+
+    def __len__(self) -> int:
+        return len(self._trials)

@@ -136,7 +136,7 @@ class RunRanking:
         if self.parts:
             return {name: told for part in self.parts for name, told in part._explain_json().items()}
         on = f" on {self.host_class}" if self.host_class else ""
-        return {f"{e.objective}{on}": explanation_json(e, self.labels) for e in self.explanations}
+        return {f"{e.objective}{on}": explanation_json(e) for e in self.explanations}
 
     def same_as(self, config_id: str) -> list[str]:
         """Ids of the configs that a config stands for besides itself."""

@@ -142,7 +142,7 @@ def _measure(request: VerifyRequest, contest: Contest, console: Console) -> Path
         yaml.safe_dump(dict(contest.tree), file, sort_keys=False)
     root = request.out or new_run_root(contest.scenario.name, time.strftime("%Y%m%d-%H%M%S"), runs_parent())
     try:
-        run(RunRequest(Path(name), request.address, run_dir=root), console)
+        run(RunRequest(Path(name), request.address, run_dir=root, offers=False), console)
     except TrialsFailed as error:
         console.print(str(error), markup=False, soft_wrap=True)
     finally:

@@ -14,6 +14,7 @@ from orchestrator.deploy_command import DeployRequest, chosen_deployment, deploy
 from orchestrator.errors import BadInput
 from orchestrator.run_directory import RunDirectory
 from orchestrator.scenario import Scenario
+from orchestrator.served_config import ServedConfig, pinned_settings
 from orchestrator.server_start import LaunchSpec
 from tests.fakes.slot import FakeSlot
 from tests.orchestrator.scenarios import small_scenario
@@ -67,6 +68,19 @@ def test_the_winner_is_written_as_it_ran_with_what_sglang_chose(measured: Path) 
     assert any(
         line.startswith("objective fast: highest output_throughput_tok_s at C=1") for line in deployment.provenance
     )
+
+
+def test_only_what_all_servers_chose_alike_and_a_release_can_be_told_is_pinned() -> None:
+    def pinned(*accounts: dict[str, Any], **settings: Any) -> dict[str, Any]:
+        return pinned_settings(ServedConfig("c", settings, accounts, version="0.5.23"))
+
+    assert pinned({"page_size": 64}, {"page_size": 64}) == {"page_size": 64}
+    assert pinned({"page_size": 64}, {"page_size": 1}) == {}
+    assert pinned({"page_size": 64}, {}) == {}
+    assert pinned({"page_size": 64}, page_size=32) == {}
+    assert pinned({"page_size": 64}, page_size="auto") == {"page_size": 64}
+    assert pinned({"attention_backend": "a word of its own", "schedule_policy": "fcfs"}) == {}
+    assert pinned() == {}
 
 
 def test_a_server_without_speculation_is_deployed_without_any_flag_of_it(measured: Path) -> None:

@@ -66,7 +66,7 @@ def told(
     material = Material(values, settings, labels, near_ties={wanted.name: wanted.near_tie}, **more)
     found = explain(ranking(wanted), material, [ranking(o) for o in (wanted, *others)])
     assert found is not None
-    return found, explanation_lines(found, labels)
+    return found, explanation_lines(found)
 
 
 def test_depth_4_is_explained_by_what_5_loses_at_16_users_and_by_where_the_gain_of_a_step_ends() -> None:
@@ -172,6 +172,35 @@ def test_times_are_better_when_they_are_shorter_by_the_share_of_speed() -> None:
     assert explanation.rivals[0].better[0][3] == pytest.approx(60 / 88 - 1)
 
 
+@pytest.mark.parametrize(
+    ("speeds", "end"),
+    [
+        ((100, 150, 149), "; more than 3 adds nothing."),
+        ((100, 150, 140), "; it peaks at 3 and falls after it."),
+        ((100, 150, 151), "; more than 3 adds less than 2.0%."),
+        ((100, 150, 170), "; it rises up to 5, the deepest that was measured."),
+    ],
+)
+def test_a_curve_is_told_by_where_it_ends_to_pay(speeds: tuple[int, ...], end: str) -> None:
+    values = [value(f"d{n}", C1, output_throughput_tok_s=v) for n, v in zip((1, 3, 5), speeds, strict=True)]
+    _, lines = told(objective("o", C1), A_SETTINGS, values)
+
+    assert next(line for line in lines if line.startswith("Depth")).endswith(end)
+
+
+def test_long_names_are_cut_to_what_tells_the_named_configs_apart() -> None:
+    settings = {
+        f"c{steps}-{running}-{graphs}": depth(
+            steps, max_running_requests=running, cuda_graph_max_bs_decode=graphs, mem_fraction_static=0.8 + steps / 100
+        )
+        for steps in (1, 3) for running in (16, 64) for graphs in (8, 32)
+    }  # fmt: skip
+    values = [value(c, C1, output_throughput_tok_s=100.0 + i) for i, c in enumerate(settings)]
+    _, lines = told(objective("o", C1, near_tie=0.0), settings, values)
+
+    assert lines[0].startswith("cuda_graph_max_bs_decode=8 (runner-up) is 0.9% worse at C=1")
+
+
 def test_void_points_explain_nothing_and_repeats_are_averaged_on_the_log_scale() -> None:
     values = [value("d1", C1, 0, output_throughput_tok_s=100.0), value("d1", C1, 1, output_throughput_tok_s=400.0),
               value("d3", C1, output_throughput_tok_s=100.0),
@@ -222,7 +251,7 @@ def test_what_servers_told_is_the_least_of_their_starts() -> None:
 
 def test_machines_get_the_same_as_readers() -> None:
     explanation, lines = told(AGENTIC, A_SETTINGS, A_VALUES)
-    found = explanation_json(explanation, {})
+    found = explanation_json(explanation)
 
     assert found["curve"] == [
         {"at": {"concurrency": 1.0}, "value": 277.0, "best": 282.0, "best_config": "d5",

@@ -15,10 +15,12 @@ from orchestrator.errors import BadInput, SpecsweepError
 from orchestrator.head_to_head import Comparison, Standing, Verdict, compare, paired_logs, standing, verdict_of
 from orchestrator.run_directory import RunDirectory
 from orchestrator.scenario import Scenario
+from orchestrator.scenario_file import scenario_from_tree
 from orchestrator.sweep_space import expand
 from orchestrator.trial import LoadLevel
 from orchestrator.verify_command import Contest, VerifyRequest, contest_of, judge
-from orchestrator.verify_scenario import looked_at, present_settings
+from orchestrator.verify_scenario import looked_at, present_settings, verify_tree
+from orchestrator.yaml_tree import YamlTree
 from tests.orchestrator.paced_slot import Pace, PacedSlot
 from tests.orchestrator.scenarios import small_scenario
 from tests.orchestrator.sweeping import sweep_on
@@ -154,6 +156,21 @@ def test_the_present_config_is_measured_as_it_is_given(measured: Path) -> None:
     present = list(expand(contest.scenario))[2].as_dict()
     assert present["page_size"] == 64
     assert "speculative_num_steps" not in present
+
+
+def test_variables_that_all_configs_share_stay_where_they_may_be_secret_and_swept_ones_go_along(tmp_path: Path) -> None:
+    engine = {
+        "kind": "emulator", "settings": {"speculative_algorithm": "NEXTN"}, "env": {"SGLANG_Y": "1", "HF_TOKEN": "hf_x"}
+    }  # fmt: skip
+    sweep = {"axes": {"speculative_num_steps": [1], "env.SGLANG_X": [0, 1]}}
+    scenario = small_scenario(engine=engine, sweep=sweep)
+    configs = [config.as_dict() for config in expand(scenario)]
+    tree = verify_tree(scenario, scenario.objectives[0], configs, 2)
+
+    shown = [{name: value for name, value in told.items() if "env." in name} for told in tree["sweep"]["include"]]
+    assert shown == [{"env.SGLANG_X": "0"}, {"env.SGLANG_X": "1"}]
+    derived = scenario_from_tree(YamlTree("t", tree))
+    assert [c.config_id for c in expand(derived)] == [c.config_id for c in expand(scenario)]
 
 
 def test_what_looks_at_no_level_needs_none_and_expressions_need_all_of_theirs() -> None:
