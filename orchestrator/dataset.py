@@ -150,10 +150,10 @@ def _wanted(part: Any, columns: Sequence[str] | None) -> list[str] | None:
     return [name for name in columns if name in there]
 
 
-def measured_parts(paths: RunPaths) -> list[tuple[str, int]]:
-    """(point id, attempt) of every part of `requests`."""
+def measured_parts(paths: RunPaths, table: str = "requests") -> list[tuple[str, int]]:
+    """(point id, attempt) of every part of `requests`, or of every row of `loads`."""
     parts = []
-    for file in sorted(paths.table("requests").glob("*.parquet")):
+    for file in sorted(paths.table(table).glob("*.parquet")):
         point_id, _, attempt = file.stem.rpartition("-")
         parts.append((point_id, int(attempt)))
     return parts

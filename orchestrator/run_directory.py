@@ -115,6 +115,10 @@ class RunDirectory:
                 del self.state.done_points[point_id]
                 dataset.set_aside(self.paths, point_id, attempt)
                 self._journal.append("point_lost", point_id=point_id, attempt=attempt)
+        counted = set(self.state.done_points.items())
+        for point_id, attempt in dataset.measured_parts(self.paths, "loads"):
+            if (point_id, attempt) not in counted:  # written, but its part never came: the point is measured again
+                dataset.set_aside(self.paths, point_id, attempt)
         rows = dataset.salvage_streams(self.paths)
         if rows:
             self._journal.append("partial_kept", rows=rows)
