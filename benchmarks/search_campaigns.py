@@ -1,93 +1,242 @@
-"""What a search costs and whether its pick is right, on simulated campaigns with hidden seeds."""
+"""What searches cost and whether their picks are right, on simulated campaigns with hidden seeds.
+
+    python -m benchmarks.search_campaigns [--quick] [--seeds 200] [--out FILE]
+
+The space is that of `joint_space.py` (7 x 4 x 4, truth by the emulator's models). No servers; all but the slots and the
+noise is the product's own code.
+"""
 
 from __future__ import annotations
 
-import heapq
 import math
+import os
 import random
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
 
-from benchmarks.joint_space import LEVELS, POINT_S, Truth
-from orchestrator.search import Ask, Dead, ObjectiveValue, Scored, Search, Told
+import click
+
+from benchmarks.joint_space import LEVELS, POINT_S, Truth, space, truth_of
+from benchmarks.simulated_campaign import SPEED, Campaign, Question, World
+from orchestrator.aim import Observation, observations
+from orchestrator.config_label import config_labels
+from orchestrator.config_places import is_ordered, places_of
+from orchestrator.doubt import Doubt
+from orchestrator.estimates import NotComparable, estimate
+from orchestrator.grid_search import GridSearch
+from orchestrator.halving_decision import HalvingRules
+from orchestrator.halving_search import HalvingSearch
+from orchestrator.optuna_search import OptunaRules, OptunaSearch
+from orchestrator.pooled_fit import Spread
+from orchestrator.race import RaceGoal, RaceRules
+from orchestrator.scenario_objective import Objective
+from orchestrator.search import Search
+from orchestrator.search_space import Listed, Space
 from orchestrator.trial import EngineConfig
 
-HOSTS = 4
-HOST_SPREAD, NOISE, START_EFFECT = 0.05, 0.02, 0.015
+AGENTIC = Question(Objective.model_validate({"name": "agentic", "maximize": SPEED, "at": {"concurrency": 1}}), (1,))
+BALANCED = Question(
+    Objective.model_validate(
+        {"name": "balanced", "maximize": f"geomean({', '.join(f'{SPEED} @ C={level}' for level in LEVELS)})"}
+    ),
+    LEVELS,
+)
+ALL_LEVELS = replace(AGENTIC, levels=LEVELS)
+GOOD = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """An objective of a campaign: the levels it looks at, and what it makes of their speeds."""
+class Run:
+    """One campaign by one method. `losses`: how far each pick is below the true best, as a share."""
 
-    name: str
-    levels: tuple[int, ...]
+    gpu_s: float
+    starts: int
+    losses: tuple[float, ...]
 
-    def of(self, speed: Mapping[int, float]) -> float:
-        return math.exp(sum(math.log(speed[level]) for level in self.levels) / len(self.levels))
-
-
-AGENTIC = Question("agentic", (1,))
-BALANCED = Question("balanced", LEVELS)
+    @property
+    def good(self) -> bool:
+        return max(self.losses) <= GOOD
 
 
-@dataclass
-class World:
-    """The hidden part of a campaign: hosts, noise of starts and points. Draws are by trial, not by order."""
-
-    truth: Callable[[EngineConfig], Truth]
-    seed: int
-    _hosts: list[float] = field(init=False)
-
-    def __post_init__(self) -> None:
-        rng = random.Random(self.seed)
-        self._hosts = [rng.gauss(0, HOST_SPREAD) for _ in range(HOSTS)]
-
-    def measured(self, config: EngineConfig, repeat: int, host: int, speed: float, level: int) -> float:
-        start = random.Random(f"{self.seed}/{config.config_id}/{repeat}").gauss(0, START_EFFECT)
-        noise = random.Random(f"{self.seed}/{config.config_id}/{repeat}/{level}").gauss(0, NOISE)
-        return speed * math.exp(self._hosts[host] + start + noise)
+Picks = Callable[[Campaign], dict[str, str | None]]
 
 
-@dataclass
-class Campaign:
-    """Runs a search on hosts that each take one trial at a time; GPU-hours are those of all hosts together."""
+def smooth(config: EngineConfig) -> Truth:
+    """The emulator's models: settings that do not matter to a load do not move its speed at all."""
+    return truth_of(config)
 
-    world: World
-    questions: Sequence[Question]
-    gpu_s: float = 0.0
-    starts: int = 0
-    results: dict[tuple[str, int], Told] = field(default_factory=dict)
 
-    def run(self, search: Search) -> None:
-        clock, running, free = 0.0, [], list(range(HOSTS))
-        ran: dict[str, list[int]] = {}
-        while True:
-            asks = list(search.ask(HOSTS)) if free else []
-            waiting = [*getattr(self, "_left", []), *asks]
-            while waiting and free:
-                # As the queue does: a config goes to the host on which it ran least.
-                ask = waiting.pop(0)
-                host = min(free, key=lambda h: (ran.get(ask.config.config_id, []).count(h), h))
-                free.remove(host)
-                ran.setdefault(ask.config.config_id, []).append(host)
-                told, seconds = self._trial(ask, host)
-                heapq.heappush(running, (clock + seconds, len(self.results), host, ask, told))
-                self.results[ask.key] = told
-                self.gpu_s += seconds
-                self.starts += 1
-            self._left = waiting
-            if not running:
-                return
-            clock, _, host, ask, told = heapq.heappop(running)
-            free.append(host)
-            search.tell(ask.config, ask.repeat, told)
+@cache
+def rough(config: EngineConfig) -> Truth:
+    """The same with an effect of 5 % (sd) of each config's own, in which no neighbour resembles another."""
+    truth = truth_of(config)
+    if truth.speed is None:
+        return truth
+    own = math.exp(random.Random(f"rough {config.config_id}").gauss(0, 0.05))
+    return Truth({level: speed * own for level, speed in truth.speed.items()}, truth.start_s)
 
-    def _trial(self, ask: Ask, host: int) -> tuple[Told, float]:
-        truth = self.world.truth(ask.config)
-        if truth.speed is None:
-            return Dead("oom_graph_target", "out of memory"), truth.start_s
-        levels = sorted({level for q in self.questions for level in q.levels})
-        seen = {level: self.world.measured(ask.config, ask.repeat, host, truth.speed[level], level) for level in levels}
-        values = {q.name: ObjectiveValue(q.of(seen)) for q in self.questions}
-        return Scored(f"host{host}", values), truth.start_s + POINT_S * len(levels)
+
+CONFIGS = space()
+PLACES = places_of(CONFIGS)
+BY_ID = {config.config_id: config for config in CONFIGS}
+
+
+def halving(questions: Sequence[Question], rules: HalvingRules) -> HalvingSearch:
+    goals = [RaceGoal(q.goal.name, q.goal.aim.maximize, q.goal.near_tie) for q in questions]
+    labels = config_labels({config_id: config.as_dict() for config_id, config in BY_ID.items()})
+    return HalvingSearch(CONFIGS, goals, RaceRules(PLACES, Spread()), rules, labels)
+
+
+def drawn(questions: Sequence[Question], sampler: str, starts: int, seed: int) -> OptunaSearch:
+    """The same space to optuna; nothing is known of who dies."""
+    axes = {}
+    for name in ("speculative_num_steps", "max_running_requests", "mem_fraction_static"):
+        values = sorted({config.as_dict().get(name, 0) for config in CONFIGS})
+        axes[name] = Listed(tuple(values), is_ordered(values))
+    of = {tuple(config.as_dict().get(name, 0) for name in axes): config for config in CONFIGS}
+    goals = [RaceGoal(q.goal.name, q.goal.aim.maximize, q.goal.near_tie) for q in questions]
+    rules = OptunaRules(starts, "random" if sampler == "random" else "tpe", 3, 3, seed)
+    return OptunaSearch(Space(axes, lambda draw: of[tuple(draw.values())]), goals, rules)
+
+
+def by_verdict(search: HalvingSearch | OptunaSearch) -> Picks:
+    return lambda _: {name: verdict.winner for name, verdict in search.verdicts.items()}
+
+
+def by_estimates(among: Callable[[str], Sequence[str]]) -> Picks:
+    """The best estimate as a ranking makes it (two-way least squares), of these configs of each objective; of all where
+    there are none. Hosts that no config connects are compared as they are.
+    """
+
+    def pick(campaign: Campaign) -> dict[str, str | None]:
+        found: dict[str, str | None] = {}
+        for question in campaign.questions:
+            goal = question.goal
+            seen = observations(goal.aim, campaign.trials)
+            allowed = set(among(goal.name)) or {o.config_id for o in seen}
+            value = _values(seen, goal.aim.maximize)
+            found[goal.name] = max((c for c in value if c in allowed), key=lambda c: (value[c], c))
+        return found
+
+    return pick
+
+
+def _values(seen: Sequence[Observation], maximize: bool) -> dict[str, float]:
+    try:
+        estimates = estimate(seen, maximize=maximize)
+        leader = max(estimates.config_ids, key=estimates.value)
+        for config_id in estimates.config_ids:
+            estimates.gap(config_id, leader)
+    except NotComparable:
+        estimates = estimate([replace(o, host="") for o in seen], maximize=maximize)
+    return {config_id: estimates.value(config_id) for config_id in estimates.config_ids}
+
+
+def run(world: World, questions: Sequence[Question], search: Search, picks: Picks, judge: Doubt | None = None) -> Run:
+    campaign = Campaign(world, questions, judge)
+    campaign.run(search)
+    losses = []
+    for question in questions:
+        true = {c: question.of(t.speed) for c, config in BY_ID.items() if (t := world.truth(config)).speed is not None}
+        pick = picks(campaign)[question.goal.name]
+        losses.append(1.0 if pick is None else 1 - true[pick] / max(true.values()))
+    return Run(campaign.gpu_s, campaign.starts, tuple(losses))
+
+
+def halving_run(world: World, questions: Sequence[Question], *, spared: bool = False, rules: HalvingRules) -> Run:
+    search = halving(questions, rules)
+    judge = Doubt(PLACES, Spread()) if spared else None
+    return run(world, questions, search, by_verdict(search), judge)
+
+
+def ranked_run(world: World, questions: Sequence[Question]) -> Run:
+    """Halving, its finalists ranked by the estimates of a ranking."""
+    search = halving(questions, HalvingRules())
+    return run(world, questions, search, by_estimates(lambda name: search.verdicts[name].finalists))
+
+
+def grid_run(world: World, questions: Sequence[Question], repeats: int) -> Run:
+    return run(world, questions, GridSearch(CONFIGS, repeats), by_estimates(lambda _: ()))
+
+
+def drawn_run(world: World, questions: Sequence[Question], sampler: str, budget_s: float) -> Run:
+    """As many starts as cost what halving cost with the same seed."""
+    alive = [t for config in CONFIGS if (t := world.truth(config)).speed is not None]
+    dead = len(CONFIGS) - len(alive)
+    levels = len({level for question in questions for level in question.levels})
+    one_s = sum(t.start_s for t in alive) / len(alive) + POINT_S * levels
+    starts = max(8, round(budget_s / (one_s * (1 - dead / len(CONFIGS) / 2))))
+    search = drawn(questions, sampler, starts, world.seed)
+    return run(world, questions, search, by_verdict(search))
+
+
+def table(title: str, runs: dict[str, list[Run]], grid_s: float) -> str:
+    """One row a method: share of good picks, loss, cost against the replicated grid, starts."""
+    rows = [f"{title} (grid with 3 repeats: {grid_s / 3600:.1f} host-hours)", ""]
+    rows.append("| method | campaigns | pick within 1 % | mean loss | worst loss | GPU-hours of the grid | starts |")
+    rows.append("|---|---|---|---|---|---|---|")
+    for name, of in runs.items():
+        losses, n = [max(r.losses) for r in of], len(of)
+        cost = [r.gpu_s / grid_s for r in of]
+        rows.append(
+            f"| {name} | {n} | {sum(r.good for r in of) / n:.1%} | {sum(losses) / n:.2%} | {max(losses):.1%} "
+            f"| {sum(cost) / n:.1%} (most {max(cost):.1%}) | {sum(r.starts for r in of) / n:.0f} |"
+        )
+    return "\n".join(rows) + "\n"
+
+
+def compare(
+    title: str, questions: Sequence[Question], truth: Callable[[EngineConfig], Truth], seeds: int, few: int
+) -> str:
+    """All methods on the same hidden seeds; those that take long on the first `few` of them."""
+    runs: dict[str, list[Run]] = {}
+    for seed in range(seeds):
+        world = World(truth, seed)
+        ours = halving_run(world, questions, rules=HalvingRules())
+        made = {"halving": ours, "halving, finalists ranked by estimates": ranked_run(world, questions)}
+        made["halving with points spared"] = halving_run(world, questions, spared=True, rules=HalvingRules())
+        made["grid, 3 repeats"] = grid_run(world, questions, 3)
+        made["grid, 1 repeat"] = grid_run(world, questions, 1)
+        if seed < few:
+            made["halving without screen"] = halving_run(world, questions, rules=HalvingRules(screen=False))
+            made["random search, same budget"] = drawn_run(world, questions, "random", ours.gpu_s)
+            made["optuna TPE, same budget"] = drawn_run(world, questions, "tpe", ours.gpu_s)
+        for name, one in made.items():
+            runs.setdefault(name, []).append(one)
+    return table(title, runs, runs["grid, 3 repeats"][0].gpu_s)
+
+
+CASES = {
+    "agentic": ("Agentic: tokens/s at C=1", [AGENTIC], smooth),
+    "agentic-levels": ("Agentic, with C=16 and C=32 measured too", [ALL_LEVELS], smooth),
+    "balanced": ("Balanced: geometric mean over C=1, 16, 32", [BALANCED], smooth),
+    "both": ("Agentic and balanced in one campaign", [AGENTIC, BALANCED], smooth),
+    "rough": ("Balanced, where each config has 5 % of its own", [BALANCED], rough),
+}
+
+
+@click.command()
+@click.option("--quick", is_flag=True, help="A few seeds of one case.")
+@click.option("--seeds", default=200, show_default=True)
+@click.option("--few", default=50, show_default=True, help="Seeds of the methods that take long.")
+@click.option("--case", "cases", multiple=True, type=click.Choice(list(CASES)), help="Default: all.")
+@click.option("--out", type=click.Path(path_type=Path), help="Append tables to a file.")
+def main(quick: bool, seeds: int, few: int, cases: tuple[str, ...], out: Path | None) -> None:
+    """Print one table a case."""
+    if quick:
+        cases, seeds, few = cases or ("balanced",), 4, 1
+    for case in cases or tuple(CASES):
+        title, questions, truth = CASES[case]
+        said = compare(title, questions, truth, seeds, min(few, seeds))
+        click.echo(said)
+        if out is not None:
+            with out.open("a", encoding="utf-8") as file:
+                file.write(said + "\n")
+
+
+if __name__ == "__main__":
+    # Matrices of a hundred rows: more threads only get into each other's way.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    main()

@@ -113,6 +113,10 @@ class CeilingSearch:
                 asks.append(self._ask(state.line, cell, "verify"))
         return asks
 
+    def _waits(self, state: LineState) -> bool:
+        """Whether a verification is under way: its result belongs into what is told."""
+        return any(self._table.pending(state.line.at(cell).config_id) for cell in state.edge)
+
     def _stuck(self, state: LineState) -> bool:
         """Whether a probe broke again and again: the line cannot be told."""
         return not state.closed and any(
@@ -133,7 +137,7 @@ class CeilingSearch:
             self._steps.append(Step("contradiction", said))
         elif self._stuck(state):
             self._steps.append(Step("stuck", f"{where}stopped: a probe broke again and again"))
-        elif state.closed and not self._verifying(state):
+        elif state.closed and not self._verifying(state) and not self._waits(state):
             for row in range(len(line.cells)):
                 self._steps.append(Step("ceiling", _ceiling(state, row).text))
         else:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from orchestrator.pooled_fit import Places
 
 # Follows from the steps where topk is 1, and from whether there are steps at all.
-_FOLLOWING = ("speculative_num_draft_tokens", "speculative_eagle_topk", "speculative_algorithm")
+FOLLOWING = ("speculative_num_draft_tokens", "speculative_eagle_topk", "speculative_algorithm")
 
 
 def varying(configs: Sequence[EngineConfig]) -> dict[str, list[Any]]:
@@ -20,7 +20,7 @@ def varying(configs: Sequence[EngineConfig]) -> dict[str, list[Any]]:
     names = sorted({name for of in settings for name in of})
     found = {name: [_value(of, name) for of in settings] for name in names}
     differing = {name: values for name, values in found.items() if len({repr(v) for v in values}) > 1}
-    for name in _FOLLOWING:
+    for name in FOLLOWING:
         rest = {n: v for n, v in differing.items() if n != name}
         if name in differing and _groups(rest) == _groups(differing):
             differing = rest

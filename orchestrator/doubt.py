@@ -12,6 +12,7 @@ from orchestrator.pooled_fit import Places, Spread, Standing, pooled_fit
 
 # Standard deviations: one wrong word in 700 for a normal error.
 SURE = 3.0
+_MOST_KNOWN = 20
 # A limit is failed beyond doubt by a third: percentiles of one trial vary more than its speed.
 SURE_OF_LIMIT = math.log(4 / 3)
 
@@ -22,6 +23,7 @@ class Doubt:
 
     places: Places
     spread: Spread = field(default_factory=Spread)
+    _last: dict[tuple[Observation, ...], Standing] = field(default_factory=dict)
 
     def standing(self, aim: Aim, trials: Sequence[TrialPoints]) -> Standing | None:
         """The fit of an aim, None where there is nothing to fit or a value is not above 0."""
@@ -32,7 +34,12 @@ class Doubt:
     def standing_of(self, seen: Sequence[Observation], *, maximize: bool) -> Standing | None:
         if not seen or any(o.value <= 0 for o in seen):
             return None
-        return pooled_fit(seen, self.places, maximize=maximize, spread=self.spread)
+        key = tuple(seen)
+        if key not in self._last:  # asked for each objective and each point of a trial in turn
+            if len(self._last) > _MOST_KNOWN:
+                self._last.clear()
+            self._last[key] = pooled_fit(seen, self.places, maximize=maximize, spread=self.spread)
+        return self._last[key]
 
     def lost(self, goal: Goal, done: Sequence[TrialPoints], trial: TrialPoints) -> str | None:
         if goal.aim.of_trial(trial) is None:

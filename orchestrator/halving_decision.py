@@ -11,12 +11,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from orchestrator.race import Heat, RaceGoal, RaceRules, heat
+from orchestrator.asked_trials import FIRST_REFERENCE
+from orchestrator.race import Heat, HeatMemo, RaceGoal, RaceRules
 from orchestrator.search import Scored, Step
 from orchestrator.search_table import SearchTable
 
-# Reference trials of a block carry numbers from here on; they are no rung's starts.
-FIRST_REFERENCE = 1000
 # A winner is measured twice at least, so that it is not its luck that is told.
 _FINAL_STARTS = 2
 
@@ -76,6 +75,7 @@ class Decision:
     rules: HalvingRules
     labels: Mapping[str, str]
     gone: Mapping[str, str]
+    heats: HeatMemo
     _steps: list[Step] = field(default_factory=list)
 
     def plan(self) -> Plan:
@@ -83,7 +83,8 @@ class Decision:
         unstarted = [
             c for c in self.config_ids if c not in self.gone and not table.scored(c) and table.set_aside(c) is None
         ]
-        heats = {g.name: heat(g, self.races, self._results(1), unstarted) for g in self.goals}
+        first = self._results(1)
+        heats = {g.name: self.heats.heat(g, self.races, first, unstarted) for g in self.goals}
         if unstarted and not self._screened(heats, set(unstarted)):
             return Plan({}, (), self._verdicts(heats, {}), tuple(unstarted), heats)
         if any(table.pending(c) for c in unstarted):
@@ -132,7 +133,7 @@ class Decision:
             if lacking:
                 return Plan(lacking, tuple(self._steps), self._verdicts(heats, fields))
             results = self._results(starts)
-            heats = {g.name: heat(g, self.races, results, (), racing=fields[g.name]) for g in self.goals}
+            heats = {g.name: self.heats.heat(g, self.races, results, (), fields[g.name]) for g in self.goals}
             if starts >= _FINAL_STARTS and all(now is None or now.settled for now in heats.values()):
                 break
             if starts >= self.rules.max_repeats:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from orchestrator.asked_trials import FIRST_REFERENCE
 from orchestrator.first_configs import spread_order
-from orchestrator.halving_decision import FIRST_REFERENCE, Decision, HalvingRules, Plan, Verdict, first_count
+from orchestrator.halving_decision import Decision, HalvingRules, Plan, Verdict, first_count
 from orchestrator.memory_order import DIRECTIONS, MEMORY_LABELS, Direction, needs_more
-from orchestrator.race import RaceGoal, RaceRules, most_hopeful
+from orchestrator.race import HeatMemo, RaceGoal, RaceRules, most_hopeful
 from orchestrator.search import Ask, Step, Told
 from orchestrator.search_table import SearchTable
 from orchestrator.trial import EngineConfig
@@ -33,6 +34,7 @@ class HalvingSearch:
         self._table = SearchTable()
         self._needing: dict[str, dict[str, str]] = {}
         self._planned: Plan | None = None
+        self._heats = HeatMemo()
         self._steps: list[Step] = []
 
     def tell(self, config: EngineConfig, repeat: int, told: Told) -> None:
@@ -71,8 +73,9 @@ class HalvingSearch:
     def _plan(self) -> Plan:
         if self._planned is None:
             gone = self._gone()
+            ids = list(self._configs)
             decision = Decision(
-                self._table, list(self._configs), self._goals, self._races, self._rules, self._labels, gone
+                self._table, ids, self._goals, self._races, self._rules, self._labels, gone, self._heats
             )
             self._planned = decision.plan()
             self._steps += [step for step in self._planned.steps if step not in self._steps]

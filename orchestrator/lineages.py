@@ -230,15 +230,16 @@ class Lineages:
         decision = decide(now, Rights(left, starts, lambda s: self._is_refused(config, s), self._swept))
         if not isinstance(decision, Repair):
             return Recovery(decision, failed, is_applied=isinstance(decision, Again))
-        if scenario.engine.kind not in RULED_ENGINES or scenario.recovery.mode == "off":
-            off = scenario.recovery.mode == "off"
+        mode = recovery_mode(scenario)
+        if scenario.engine.kind not in RULED_ENGINES or mode == "off":
+            off = mode == "off"
             why = "recovery.mode is off" if off else f"Specsweep changes no settings of kind `{scenario.engine.kind}`"
             return Recovery(NoMove(why), failed, is_applied=False)
         if config_id in self._served:
             return Recovery(NoMove("another start of it served"), failed, is_applied=False)
         changed = apply_changes(dict(config.settings), decision.changes)
         into = EngineConfig(freeze_settings(changed), config.env).config_id
-        applied = scenario.recovery.mode == "apply"
+        applied = mode == "apply"
         return Recovery(
             decision,
             failed,
@@ -264,6 +265,12 @@ class Lineages:
             return True
         engine, arch = self._scenario.engine, arch_of_products(self._scenario.slots.accelerators)
         return broken_rule(settings, version=engine.version, arch=arch) is not None
+
+
+def recovery_mode(scenario: Scenario) -> str:
+    """What is done about deaths. A ceiling is one of the settings as they were asked: repairs are only suggested."""
+    mode = scenario.recovery.mode
+    return "suggest" if mode == "apply" and scenario.search.method == "ceiling" else mode
 
 
 def needs_of(scenario: Scenario) -> Needs:

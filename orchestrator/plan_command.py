@@ -23,6 +23,7 @@ from orchestrator.planner import Plan, make_plan
 from orchestrator.scenario import Scenario
 from orchestrator.scenario_file import load_scenario
 from orchestrator.scenario_files import check_named_files
+from orchestrator.search_plan import search_plan
 from orchestrator.sglang_adjustments import adjustments
 from orchestrator.sglang_rules import RULED_ENGINES
 from orchestrator.trial_count import plan_precision
@@ -64,6 +65,7 @@ def plan_json(scenario: Scenario, plan: Plan) -> dict[str, Any]:
         "left_on_auto": [{**asdict(choice), "configs": n} for choice, n in left_on_auto(scenario, plan).items()],
         "objectives": objectives_json(scenario),
         "adjustments": [{"note": note, "configs": n} for note, n in adjusted(scenario, plan).items()],
+        "search": None if (search := search_plan(scenario, plan.configs)) is None else search.as_json(),
         "precision": plan_precision(scenario, len(plan.configs), len(plan.slots)).as_json(),
         "warnings": plan_warnings(scenario),
         "memory": memory_json(scenario, plan),
@@ -155,13 +157,18 @@ def _print(scenario: Scenario, plan: Plan, console: Console) -> None:
         f"{len(plan.configs)} configs, {len(plan.trials)} trials (server starts), {plan.points} points on "
         f"{len(plan.slots)} slot(s) of {scenario.slots.size}; seed {scenario.seed}"
     )
-    for line in plan_precision(scenario, len(plan.configs), len(plan.slots)).lines():
+    search = search_plan(scenario, plan.configs)
+    each = plan.server_hours / max(1, len(plan.trials))
+    lines = search.lines(each) if search else plan_precision(scenario, len(plan.configs), len(plan.slots)).lines()
+    for line in lines:
         console.print(escape(line))
     for text in objective_texts(scenario):
         console.print(escape(text))
     _print_choices(scenario, plan, console)
     for warning in plan_warnings(scenario):
         console.print(escape(f"Warning: {warning}"), style="yellow")
+    if search is not None:  # the table has each config once, which is not what is done
+        return
     console.print(
         f"Estimated: {plan.server_hours:.2f} server-hours, done in {plan.makespan_s / 60:.1f} min "
         "(rough: start-up times are guesses until a run has measured them)"

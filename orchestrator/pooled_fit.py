@@ -36,14 +36,16 @@ class Spread:
 class Standing:
     """What is known about each config, in logs; larger is better whatever the metric's direction.
 
-    `index`: config id -> row of `mean` and `sd_to_leader`. `leader`: the best of those that were measured.
+    `index`: config id -> row of `mean`, (n,), around the mean of all trials. `sigma`: of one trial. `hosts`: what each
+    adds.
     """
 
-    def __init__(self, index: Mapping[str, int], mean: Floats, weights: Floats, prior: _Prior, sigma: float) -> None:
+    def __init__(self, index: Mapping[str, int], fit: _Fit, prior: _Prior) -> None:
         self.index = index
-        self.mean = mean
-        self.sigma = sigma
-        self._weights = weights
+        self.mean = fit.mean
+        self.sigma = fit.sigma
+        self.hosts = fit.hosts
+        self._weights = fit.weights
         self._prior = prior
 
     def covariance(self, config_ids: Sequence[str]) -> Floats:
@@ -77,6 +79,16 @@ class Standing:
         drawn = self.mean[rows] + normal @ root.T
         loss: Floats = drawn.max(axis=1) - drawn[:, 0]
         return loss
+
+
+@dataclass(frozen=True, slots=True)
+class _Fit:
+    """`mean` (configs,); `weights` (configs, trials): the prior covariance with the trials, whitened."""
+
+    mean: Floats
+    weights: Floats
+    sigma: float
+    hosts: Mapping[str, float]
 
 
 class _Prior:
@@ -123,13 +135,15 @@ def pooled_fit(observations: Sequence[Observation], places: Places, *, maximize:
     y = y - y.mean()
     data = _Data(y, distances(places.at, places.ordered, rows, rows), host)
     theta = _parameters(data, spread)
-    scale, decay, _, sigma = _unpacked(theta)
+    scale, decay, tau, sigma = _unpacked(theta)
     prior = _Prior(places.at, places.ordered, scale, decay)
     root = np.linalg.cholesky(data.covariance(theta))
     cross = prior.kernel(np.arange(len(index)), rows)  # without the constant, which is no part of f
     weights = np.linalg.solve(root, cross.T).T
-    mean = weights @ np.linalg.solve(root, y)
-    return Standing(index, mean, weights, prior, sigma)
+    white = np.linalg.solve(root, y)
+    alpha = np.linalg.solve(root.T, white)
+    adds = {name: float(tau**2 * alpha[host == i].sum()) for name, i in hosts.items()}
+    return Standing(index, _Fit(weights @ white, weights, sigma, adds), prior)
 
 
 def _unpacked(theta: Floats) -> tuple[float, Floats, float, float]:
@@ -172,8 +186,9 @@ class _Data:
         """(minus the log posterior of the parameters but for a constant, its gradient)."""
         _, decay, tau, sigma = _unpacked(theta)
         kernel = self._kernel(theta)
-        root = np.linalg.cholesky(kernel + tau**2 * self._same_host + _CONSTANT + sigma**2 * np.eye(len(self.y)))
-        inverse = np.linalg.solve(root.T, np.linalg.solve(root, np.eye(len(self.y))))
+        covariance = kernel + tau**2 * self._same_host + _CONSTANT + sigma**2 * np.eye(len(self.y))
+        root = np.linalg.cholesky(covariance)
+        inverse = np.linalg.inv(covariance)
         alpha = inverse @ self.y
         pull = inverse - np.outer(alpha, alpha)
         told = 0.5 * float(self.y @ alpha) + float(np.log(np.diag(root)).sum())

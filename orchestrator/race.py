@@ -20,6 +20,7 @@ _DRAWS_SEED = 20
 _LIKELY = 2.0
 # Contenders beyond so many, in the order of their hopes, cannot change the probability that counts.
 _MOST_DRAWN = 400
+_MOST_KNOWN = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +103,30 @@ def heat(
             break
         now = Heat(nxt.standing, nxt.leader, nxt.field, {**now.out, **nxt.out}, nxt.risk, nxt.settled, breaker)
     return now
+
+
+class HeatMemo:
+    """Heats by what they follow from: each new result leaves most rungs as they were."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[object, ...], Heat | None] = {}
+
+    def heat(
+        self,
+        goal: RaceGoal,
+        rules: RaceRules,
+        results: Mapping[str, Sequence[Scored]],
+        open_ids: Sequence[str],
+        racing: Sequence[str] | None = None,
+    ) -> Heat | None:
+        """As the function of that name, always with the same `rules`."""
+        seen = [tuple(observations_of(goal, results, breaker)) for breaker in (None, *range(len(goal.ties)))]
+        key = (goal.name, *seen, tuple(open_ids), None if racing is None else tuple(racing))
+        if key not in self._known:
+            if len(self._known) > _MOST_KNOWN:
+                self._known.clear()
+            self._known[key] = heat(goal, rules, results, open_ids, racing)
+        return self._known[key]
 
 
 def _heat(

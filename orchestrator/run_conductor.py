@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from orchestrator.ceiling_line import Guess, no_guess
 from orchestrator.journal import finished_work
+from orchestrator.memory_forecast import NoForecast, scenario_forecast
 from orchestrator.planner import Plan, is_probed
 from orchestrator.reference_trials import ReferenceTrials, trials_by_class
 from orchestrator.run_directory import RunDirectory
 from orchestrator.scenario import Scenario
 from orchestrator.search_conductor import SearchConductor
+from orchestrator.search_of import judge_of, search_of
+from orchestrator.sweep_space import expand
+from orchestrator.trial import EngineConfig
 
 
 def run_conductor(scenario: Scenario, run: RunDirectory) -> SearchConductor | None:
@@ -15,9 +22,27 @@ def run_conductor(scenario: Scenario, run: RunDirectory) -> SearchConductor | No
 
     A grid has no search: all of it is known before, slots get their shares of it, and nothing need be scored.
     """
-    if is_probed(scenario):
-        return SearchConductor(scenario, run, lambda _: None)
-    return None
+    if run.is_adaptive:
+        configs = tuple(expand(scenario))
+        guess = ceiling_guess(scenario) if scenario.search.method == "ceiling" else no_guess
+        return SearchConductor(
+            scenario, run, lambda _: search_of(scenario, configs, guess), lambda _: judge_of(scenario, configs)
+        )
+    return SearchConductor(scenario, run, lambda _: None) if is_probed(scenario) else None
+
+
+def ceiling_guess(scenario: Scenario) -> Guess:
+    """The last config of a line that is predicted to fit, where memory can be predicted."""
+    try:
+        forecast = scenario_forecast(scenario)
+    except NoForecast:
+        return no_guess
+
+    def guess(configs: Sequence[EngineConfig]) -> int | None:
+        fits = [forecast.of(config.as_dict()).verdict != "does_not_fit" for config in configs]
+        return max((i for i, is_fit in enumerate(fits) if is_fit), default=None)
+
+    return guess
 
 
 def run_references(scenario: Scenario, run: RunDirectory, plan: Plan) -> ReferenceTrials:
@@ -28,4 +53,7 @@ def run_references(scenario: Scenario, run: RunDirectory, plan: Plan) -> Referen
 
 def missing_work(scenario: Scenario, run: RunDirectory) -> bool:
     """Whether a run has anything left to start."""
+    if run.is_adaptive:
+        conductor = run_conductor(scenario, run)
+        return conductor is not None and not conductor.done
     return bool(run.plan(scenario, (), finished_work(run.state)).trials)

@@ -11,6 +11,7 @@ from orchestrator.launch_check import launch_fault
 from orchestrator.objective_check import check_objectives
 from orchestrator.options import SettingsFault, canonical_name
 from orchestrator.scenario import Scenario
+from orchestrator.search_check import check_search
 from orchestrator.span_check import span_fault
 from orchestrator.sweep_check import Fault, check_exclude, check_setting_names, check_zip
 from orchestrator.sweep_space import config_of, expand
@@ -33,6 +34,7 @@ def check_scenario(scenario: Scenario) -> Fault | None:
         check_workloads,
         _check_measure,
         check_objectives,
+        check_search,
         _check_configs,
     )
     for check in checks:
@@ -97,6 +99,8 @@ def _check_measure(scenario: Scenario) -> Fault | None:
 
 
 def _check_configs(scenario: Scenario) -> Fault | None:
+    if scenario.search.method == "optuna":
+        return _check_reference(scenario)  # a draw that cannot be served is drawn again
     count = 0
     try:
         for _ in expand(scenario):

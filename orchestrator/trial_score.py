@@ -76,7 +76,7 @@ class TrialScores:
         outcome = self._run.state.outcomes.get(ran.trial_id, {}).get("outcome")
         ran, probe = self.probed(ran)
         if probe is None and all(map(self._run.is_finished, ran.points)):
-            return scored(self.goals, self.points_of(config_id, ran))
+            return scored(self.goals, self.points_of(config_id, ran), self._scenario.search.method != "ceiling")
         if outcome == "infeasible":
             return self._dead(asked)
         if outcome == "failed" and not again:
@@ -94,13 +94,16 @@ class TrialScores:
         return Dead("unknown", "another start of it died")
 
 
-def scored(goals: Sequence[Goal], trial: TrialPoints) -> Told:
-    """The value of each objective; Broken with the reasons where not one has any and something was void."""
+def scored(goals: Sequence[Goal], trial: TrialPoints, by_value: bool = True) -> Told:
+    """The value of each objective; Broken with the reasons where not one has any and something was void.
+
+    Not `by_value`: that it served is all that counts.
+    """
     values = {goal.name: _value(goal, trial) for goal in goals}
     if not trial.points:
         return Broken("none of its points can be read")
     void = sorted({reason for point in trial.points.values() for reason in point.void_reasons})
-    if void and goals and all(value.value is None for value in values.values()):
+    if by_value and void and goals and all(value.value is None for value in values.values()):
         return Broken(f"void: {'; '.join(void)}")
     return Scored(trial.host, values)
 

@@ -1,0 +1,277 @@
+"""A search by optuna over spaces that are too large to list: draws, results, and the best once more. Pure.
+
+Its study is made anew from the table whenever something is asked: so a resumed run goes on where it was, values are
+those adjusted for hosts by all that is known by then, and the same table asks for the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, Literal
+
+from orchestrator.config_label import config_labels
+from orchestrator.config_places import places_of
+from orchestrator.errors import BadInput
+from orchestrator.halving_decision import Verdict
+from orchestrator.pooled_fit import Spread, pooled_fit
+from orchestrator.race import RaceGoal, observations_of
+from orchestrator.search import Ask, Dead, Scored, Step, Told
+from orchestrator.search_space import Between, Listed, Space, draw_of
+from orchestrator.search_table import SearchTable
+from orchestrator.trial import EngineConfig
+
+# A draw that was made before, or that has no config, is drawn again so often.
+_MOST_DRAWS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class OptunaRules:
+    """The keys of the search, see scenario_search.SearchKeys."""
+
+    budget_trials: int = 50
+    sampler: Literal["tpe", "random"] = "tpe"
+    best: int = 4
+    best_repeats: int = 3
+    seed: int = 1
+
+    @property
+    def first_starts(self) -> int:
+        """Starts before the best are measured again."""
+        return max(1, self.budget_trials - self.best * (self.best_repeats - 1))
+
+
+class OptunaSearch:
+    """`known_dead`: why a config need not be started. BadInput if optuna is not installed."""
+
+    def __init__(
+        self,
+        space: Space,
+        goals: Sequence[RaceGoal],
+        rules: OptunaRules,
+        known_dead: Callable[[EngineConfig], str | None] | None = None,
+    ) -> None:
+        self._optuna = _optuna()
+        self._space, self._goals, self._rules = space, goals, rules
+        self._known_dead = known_dead or (lambda _: None)
+        self._table = SearchTable()
+        self._configs: dict[str, EngineConfig] = {}
+        self._draws: dict[str, dict[str, Any]] = {}
+        self._refused: list[dict[str, Any]] = []
+        self._exhausted = False
+        self._steps: list[Step] = []
+
+    def tell(self, config: EngineConfig, repeat: int, told: Told) -> None:
+        if config.config_id not in self._configs:
+            draw = draw_of(config, self._space)
+            if draw is None:
+                return
+            self._configs[config.config_id], self._draws[config.config_id] = config, draw
+        self._table.tell(config, repeat, told)
+
+    def ask(self, slots: int) -> tuple[Ask, ...]:
+        room = min(slots - self._table.waiting, self._rules.budget_trials - self._table.asked)
+        if room <= 0:
+            return ()
+        left = self._rules.first_starts - len(self._draws)
+        if left > 0 and not self._exhausted:
+            asks = [Ask(config, 0, "draw") for config in self._drawn(min(room, left))]
+            if asks:
+                return self._table.give(asks)
+        # The best are known when all draws are told.
+        return self._table.give(self._again()[:room]) if not self._open_draws() else ()
+
+    @property
+    def done(self) -> bool:
+        if self._table.waiting:
+            return False
+        if self._table.asked >= self._rules.budget_trials:
+            return True
+        drawn = len(self._draws) >= self._rules.first_starts or self._exhausted
+        return drawn and not self._again()
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        return tuple(self._steps)
+
+    @property
+    def verdicts(self) -> Mapping[str, Verdict]:
+        """Objective -> how it stands by now: by the configs that were started most."""
+        return {goal.name: self._verdict(goal) for goal in self._goals}
+
+    def _open_draws(self) -> bool:
+        return any(self._table.pending(c) and c not in self._table.told for c in self._draws)
+
+    # --- draws ---
+
+    def _drawn(self, count: int) -> list[EngineConfig]:
+        """So many new configs, fewer if the space has no more."""
+        study = self._study()
+        found: list[EngineConfig] = []
+        distributions = {name: _distribution(self._optuna, axis) for name, axis in self._space.axes.items()}
+        for _ in range(_MOST_DRAWS * count):
+            if len(found) == count:
+                break
+            trial = study.ask(distributions)
+            draw = {name: _value(axis, trial.params[name]) for name, axis in self._space.axes.items()}
+            made = self._space.make(draw)
+            config = None if isinstance(made, str) else made
+            why = made if isinstance(made, str) else self._known_dead(made)
+            if config is not None and config.config_id in self._configs:
+                study.tell(trial, state=self._optuna.trial.TrialState.FAIL)
+                continue
+            if config is None or why is not None:
+                self._refuse(draw, why or "")
+                trial.set_constraint("runs", 1.0)
+                study.tell(trial, self._worst({}))
+                continue
+            self._configs[config.config_id], self._draws[config.config_id] = config, draw
+            found.append(config)
+        self._exhausted = len(found) < count
+        return found
+
+    def _refuse(self, draw: dict[str, Any], why: str) -> None:
+        if draw in self._refused:
+            return
+        self._refused.append(draw)
+        said = ", ".join(f"{name}={value}" for name, value in draw.items())
+        self._steps.append(Step("refused", f"{said} is not started: {why}"))
+
+    def _study(self) -> Any:
+        """A study of all that is known: what was measured, what cannot run, what is on its way."""
+        optuna, rules = self._optuna, self._rules
+        seed = rules.seed * 100_003 + len(self._draws)
+        tpe = rules.sampler == "tpe"
+        sampler = optuna.samplers.TPESampler(seed=seed) if tpe else optuna.samplers.RandomSampler(seed=seed)
+        directions = ["maximize"] * len(self._goals)
+        study = optuna.create_study(directions=directions, sampler=sampler)
+        if not tpe:
+            return study
+        values = self._values()
+        worst = self._worst(values)
+        for config_id, draw in self._draws.items():
+            study.add_trial(self._trial(draw, config_id, values.get(config_id), worst))
+        for draw in self._refused:
+            study.add_trial(self._trial(draw, None, None, worst))
+        return study
+
+    def _trial(
+        self, draw: dict[str, Any], config_id: str | None, values: list[float] | None, worst: list[float]
+    ) -> Any:
+        optuna, states = self._optuna, self._optuna.trial.TrialState
+        given: dict[str, Any] = {"values": values or worst, "constraints": {"runs": -1.0 if values else 1.0}}
+        if config_id is not None and values is None and self._undecided(config_id):
+            state = states.RUNNING if self._table.pending(config_id) else states.FAIL
+            given = {"state": state}
+        axes = self._space.axes
+        return optuna.trial.create_trial(
+            params={name: _param(axes[name], value) for name, value in draw.items()},
+            distributions={name: _distribution(optuna, axis) for name, axis in axes.items()},
+            **given,
+        )
+
+    def _undecided(self, config_id: str) -> bool:
+        """Whether nothing says that a config cannot run or fails its limits."""
+        results = self._table.told.get(config_id, {}).values()
+        return not any(isinstance(told, Dead | Scored) for told in results)
+
+    def _values(self) -> dict[str, list[float]]:
+        """Config id -> its value for each objective, in logs, larger is better, adjusted for hosts; only where it has
+        all of them.
+        """
+        by_goal = [self._adjusted(goal) for goal in self._goals]
+        return {c: [of[c] for of in by_goal] for c in self._draws if all(c in of for of in by_goal)}
+
+    def _adjusted(self, goal: RaceGoal) -> dict[str, float]:
+        """Config id -> mean of its values in logs, less what its hosts add."""
+        scored = {c: [s for _, s in self._table.scored(c)] for c in self._draws}
+        seen = observations_of(goal, {c: of for c, of in scored.items() if of})
+        if not seen:
+            return {}
+        configs = [self._configs[c] for c in dict.fromkeys(o.config_id for o in seen)]
+        hosts = pooled_fit(seen, places_of(configs), maximize=goal.maximize, spread=Spread()).hosts
+        sign = 1.0 if goal.maximize else -1.0
+        by_config: dict[str, list[float]] = {}
+        for o in seen:
+            by_config.setdefault(o.config_id, []).append(sign * math.log(o.value) - hosts[o.host])
+        return {c: math.fsum(of) / len(of) for c, of in by_config.items()}
+
+    def _worst(self, values: Mapping[str, list[float]]) -> list[float]:
+        """A value that no measured config falls below."""
+        return [min((of[i] for of in values.values()), default=0.0) - 1.0 for i in range(len(self._goals))]
+
+    # --- the best once more ---
+
+    def _again(self) -> list[Ask]:
+        """Further starts of the best of each objective."""
+        asks = []
+        for config_id in self._finalists():
+            if self._table.done_with(config_id, self._rules.best_repeats, 1 << 30):
+                continue
+            have = len(self._table.scored(config_id)) + self._table.pending(config_id)
+            number = self._table.next_repeat(config_id)
+            lacking = self._rules.best_repeats - have
+            asks += [Ask(self._configs[config_id], number + i, "the best once more") for i in range(lacking)]
+        return sorted(asks, key=lambda ask: ask.repeat)
+
+    def _finalists(self) -> list[str]:
+        """The best by their first starts: which they are must not change when they are measured again."""
+        found: dict[str, None] = {}
+        for goal in self._goals:
+            first = {c: [s for _, s in self._table.scored(c)][:1] for c in self._draws}
+            seen = observations_of(goal, {c: of for c, of in first.items() if of})
+            if not seen:
+                continue
+            configs = [self._configs[o.config_id] for o in seen]
+            standing = pooled_fit(seen, places_of(configs), maximize=goal.maximize, spread=Spread())
+            sign = 1.0 if goal.maximize else -1.0
+            value = {o.config_id: sign * math.log(o.value) - standing.hosts[o.host] for o in seen}
+            found |= dict.fromkeys(sorted(value, key=lambda c: (-value[c], c))[: self._rules.best])
+        return list(found)
+
+    def _verdict(self, goal: RaceGoal) -> Verdict:
+        value = self._adjusted(goal)
+        if not value:
+            return Verdict(goal.name, None, (), False, None, "nothing was measured that passes every limit")
+        finalists = [c for c in self._finalists() if c in value]
+        again = [c for c in finalists if len(self._table.scored(c)) >= self._rules.best_repeats]
+        ranked = sorted(again or list(value), key=lambda c: (-value[c], c))
+        labels = config_labels({c: self._configs[c].as_dict() for c in value})
+        starts = len(self._table.scored(ranked[0]))
+        text = f"{labels[ranked[0]]} is the best of {len(value)} that were drawn, by {starts} starts"
+        return Verdict(goal.name, ranked[0], tuple(ranked[: self._rules.best]), False, None, text)
+
+
+def _optuna() -> ModuleType:
+    try:
+        import optuna
+    except ImportError:
+        raise BadInput(
+            "search.method: optuna needs the package optuna: pip install 'specsweep[optuna]' (>=5,<6) on the driver"
+        ) from None
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    module: ModuleType = optuna
+    return module
+
+
+def _distribution(optuna: ModuleType, axis: Listed | Between) -> Any:
+    of = optuna.distributions
+    if isinstance(axis, Listed):
+        # Values may be lists, and ordered ones need not be evenly spaced: their numbers in the list are drawn.
+        last = len(axis.values) - 1
+        return of.IntDistribution(0, last) if axis.ordered else of.CategoricalDistribution(list(range(last + 1)))
+    if axis.whole:
+        return of.IntDistribution(int(axis.low), int(axis.high), log=axis.log, step=int(axis.step or 1))
+    return of.FloatDistribution(axis.low, axis.high, log=axis.log, step=axis.step)
+
+
+def _value(axis: Listed | Between, param: Any) -> Any:
+    if isinstance(axis, Listed):
+        return axis.values[param]
+    return int(param) if axis.whole else round(float(param), 6)
+
+
+def _param(axis: Listed | Between, value: Any) -> Any:
+    return axis.values.index(value) if isinstance(axis, Listed) else value

@@ -1,0 +1,71 @@
+"""The search that a scenario asks for. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from orchestrator.ceiling_line import Guess, no_guess
+from orchestrator.ceiling_lines import ceiling_lines
+from orchestrator.ceiling_search import CeilingSearch
+from orchestrator.config_label import config_labels
+from orchestrator.config_places import places_of
+from orchestrator.doubt import Doubt
+from orchestrator.grid_search import GridSearch
+from orchestrator.halving_decision import HalvingRules
+from orchestrator.halving_search import HalvingSearch
+from orchestrator.memory_order import directions_with
+from orchestrator.optuna_search import OptunaRules, OptunaSearch
+from orchestrator.point_need import goal_of
+from orchestrator.pooled_fit import Spread
+from orchestrator.race import RaceGoal, RaceRules
+from orchestrator.scenario import Scenario
+from orchestrator.search import Search
+from orchestrator.search_space import search_space
+from orchestrator.sweep_space import expand
+from orchestrator.trial import EngineConfig
+
+
+def search_of(
+    scenario: Scenario,
+    configs: Sequence[EngineConfig] | None = None,
+    guess: Guess = no_guess,
+    known_dead: Callable[[EngineConfig], str | None] | None = None,
+) -> Search:
+    """A search that was told nothing yet. BadInput where it needs what is not installed.
+
+    `configs`: those of the sweep, if they are expanded already; `guess`: of configs in the order of the memory they
+    need, the index of the last that should fit; `known_dead`: why a config need not be started (`optuna` only: the
+    others are given configs without these).
+    """
+    keys = scenario.search
+    if keys.method == "optuna":
+        rules = OptunaRules(keys.budget_trials or 50, keys.sampler, keys.best, keys.best_repeats, scenario.seed)
+        return OptunaSearch(search_space(scenario), race_goals(scenario), rules, known_dead)
+    configs = tuple(expand(scenario)) if configs is None else configs
+    if keys.method == "grid":
+        return GridSearch(configs, scenario.measure.repeats)
+    if keys.method == "ceiling":
+        lines = ceiling_lines(configs, keys.knobs, directions_with(keys.directions))
+        return CeilingSearch(lines, keys.verify, guess)
+    halving = HalvingRules(keys.eta, keys.screen, keys.infer, keys.finalists, keys.max_repeats, keys.budget_trials)
+    races = RaceRules(places_of(configs), Spread(keys.noise, keys.host_spread), keys.confidence)
+    labels = config_labels({config.config_id: config.as_dict() for config in configs})
+    directions = directions_with(keys.directions)
+    return HalvingSearch(configs, race_goals(scenario), races, halving, labels, directions=directions)
+
+
+def race_goals(scenario: Scenario) -> tuple[RaceGoal, ...]:
+    """The objectives as races."""
+    found = []
+    for objective in scenario.objectives:
+        goal = goal_of(objective, objective.workload or scenario.workloads[0].name)
+        ties = tuple(tie.maximize for tie in goal.ties)
+        found.append(RaceGoal(goal.name, goal.aim.maximize, goal.near_tie, ties))
+    return tuple(found)
+
+
+def judge_of(scenario: Scenario, configs: Sequence[EngineConfig]) -> Doubt | None:
+    """Who says which points of a trial cannot matter any more; None where all are measured, as of a grid."""
+    if scenario.search.method != "halving":
+        return None
+    return Doubt(places_of(configs), Spread(scenario.search.noise, scenario.search.host_spread))
