@@ -134,31 +134,37 @@ def _values(seen: Sequence[Observation], maximize: bool) -> dict[str, float]:
     return {config_id: estimates.value(config_id) for config_id in estimates.config_ids}
 
 
-def run(world: World, questions: Sequence[Question], search: Search, picks: Picks, judge: Doubt | None = None) -> Run:
+def run(
+    world: World, questions: Sequence[Question], search: Search, picks: Sequence[Picks], judge: Doubt | None = None
+) -> list[Run]:
+    """One campaign, once for each way to pick from it."""
     campaign = Campaign(world, questions, judge)
     campaign.run(search)
-    losses = []
-    for question in questions:
-        true = {c: question.of(t.speed) for c, config in BY_ID.items() if (t := world.truth(config)).speed is not None}
-        pick = picks(campaign)[question.goal.name]
-        losses.append(1.0 if pick is None else 1 - true[pick] / max(true.values()))
-    return Run(campaign.gpu_s, campaign.starts, tuple(losses))
+    found = []
+    for pick in picks:
+        picked, losses = pick(campaign), []
+        for question in questions:
+            true, chosen = true_values(question, world.truth), picked[question.goal.name]
+            losses.append(1.0 if chosen is None else 1 - true[chosen] / max(true.values()))
+        found.append(Run(campaign.gpu_s, campaign.starts, tuple(losses)))
+    return found
 
 
-def halving_run(world: World, questions: Sequence[Question], *, spared: bool = False, rules: HalvingRules) -> Run:
+@cache
+def true_values(question: Question, truth: Callable[[EngineConfig], Truth]) -> dict[str, float]:
+    """Config id -> what the objective makes of its true speeds, without those that cannot run."""
+    return {c: question.of(t.speed) for c, config in BY_ID.items() if (t := truth(config)).speed is not None}
+
+
+def halving_run(world: World, questions: Sequence[Question], rules: HalvingRules, judge: Doubt | None) -> list[Run]:
+    """By the search's own verdict, and with its finalists ranked by the estimates of a ranking."""
     search = halving(questions, rules)
-    judge = Doubt(PLACES, Spread()) if spared else None
-    return run(world, questions, search, by_verdict(search), judge)
-
-
-def ranked_run(world: World, questions: Sequence[Question]) -> Run:
-    """Halving, its finalists ranked by the estimates of a ranking."""
-    search = halving(questions, HalvingRules())
-    return run(world, questions, search, by_estimates(lambda name: search.verdicts[name].finalists))
+    ranked = by_estimates(lambda name: search.verdicts[name].finalists)
+    return run(world, questions, search, [by_verdict(search), ranked], judge)
 
 
 def grid_run(world: World, questions: Sequence[Question], repeats: int) -> Run:
-    return run(world, questions, GridSearch(CONFIGS, repeats), by_estimates(lambda _: ()))
+    return run(world, questions, GridSearch(CONFIGS, repeats), [by_estimates(lambda _: ())])[0]
 
 
 def drawn_run(world: World, questions: Sequence[Question], sampler: str, budget_s: float) -> Run:
@@ -169,7 +175,7 @@ def drawn_run(world: World, questions: Sequence[Question], sampler: str, budget_
     one_s = sum(t.start_s for t in alive) / len(alive) + POINT_S * levels
     starts = max(8, round(budget_s / (one_s * (1 - dead / len(CONFIGS) / 2))))
     search = drawn(questions, sampler, starts, world.seed)
-    return run(world, questions, search, by_verdict(search))
+    return run(world, questions, search, [by_verdict(search)])[0]
 
 
 def table(title: str, runs: dict[str, list[Run]], grid_s: float) -> str:
@@ -188,19 +194,20 @@ def table(title: str, runs: dict[str, list[Run]], grid_s: float) -> str:
 
 
 def compare(
-    title: str, questions: Sequence[Question], truth: Callable[[EngineConfig], Truth], seeds: int, few: int
+    title: str, questions: Sequence[Question], truth: Callable[[EngineConfig], Truth], seeds: range, few: int
 ) -> str:
     """All methods on the same hidden seeds; those that take long on the first `few` of them."""
     runs: dict[str, list[Run]] = {}
-    for seed in range(seeds):
+    for seed in seeds:
         world = World(truth, seed)
-        ours = halving_run(world, questions, rules=HalvingRules())
-        made = {"halving": ours, "halving, finalists ranked by estimates": ranked_run(world, questions)}
-        made["halving with points spared"] = halving_run(world, questions, spared=True, rules=HalvingRules())
+        # Points can be spared where some decide nothing by themselves.
+        judge = Doubt(PLACES, Spread()) if questions[0].levels != (1,) else None
+        ours, ranked = halving_run(world, questions, HalvingRules(), judge)
+        made = {"halving": ours, "halving, finalists ranked by estimates": ranked}
         made["grid, 3 repeats"] = grid_run(world, questions, 3)
         made["grid, 1 repeat"] = grid_run(world, questions, 1)
-        if seed < few:
-            made["halving without screen"] = halving_run(world, questions, rules=HalvingRules(screen=False))
+        if seed - seeds.start < few:
+            made["halving without screen"] = halving_run(world, questions, HalvingRules(screen=False), judge)[0]
             made["random search, same budget"] = drawn_run(world, questions, "random", ours.gpu_s)
             made["optuna TPE, same budget"] = drawn_run(world, questions, "tpe", ours.gpu_s)
         for name, one in made.items():
@@ -229,7 +236,7 @@ def main(quick: bool, seeds: int, few: int, cases: tuple[str, ...], out: Path | 
         cases, seeds, few = cases or ("balanced",), 4, 1
     for case in cases or tuple(CASES):
         title, questions, truth = CASES[case]
-        said = compare(title, questions, truth, seeds, min(few, seeds))
+        said = compare(title, questions, truth, range(seeds), few)
         click.echo(said)
         if out is not None:
             with out.open("a", encoding="utf-8") as file:

@@ -21,7 +21,7 @@ HOST_SPREAD, NOISE, START_EFFECT = 0.05, 0.02, 0.015
 SPEED = "output_throughput_tok_s"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Question:
     """An objective, and the levels at which its campaign measures."""
 
@@ -70,7 +70,7 @@ class World:
 
 @dataclass
 class Campaign:
-    """`gpu_s`: seconds of all hosts together, of starts, deaths and points. A judge spares points that cannot matter."""
+    """`gpu_s`: seconds of all hosts together: starts, deaths, points. A judge spares points that matter no more."""
 
     world: World
     questions: Sequence[Question]
@@ -80,6 +80,10 @@ class Campaign:
     points: int = 0
     trials: list[TrialPoints] = field(default_factory=list)
     _ran: dict[str, list[int]] = field(default_factory=dict)
+    _goals: list[Goal] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._goals = [question.goal for question in self.questions]
 
     def run(self, search: Search) -> None:
         """To its end."""
@@ -109,7 +113,7 @@ class Campaign:
         truth = self.world.truth(ask.config)
         if truth.speed is None:
             return Dead("oom_graph_target", "out of memory"), truth.start_s
-        goals = [question.goal for question in self.questions]
+        goals = self._goals
         planned: list[Place] = [
             ("chat", LoadLevel("concurrency", float(level)))
             for level in sorted({level for question in self.questions for level in question.levels})

@@ -10,6 +10,7 @@ import click
 
 from orchestrator import __version__
 from orchestrator.cluster_cli import cluster
+from orchestrator.decision_cli import DECISION_COMMANDS
 from orchestrator.job_cli import JOB_COMMANDS
 from orchestrator.terminal import console as _console
 
@@ -44,6 +45,7 @@ def main() -> None:
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key, e.g. measure.repeats=3.")
 @click.option("--run-dir", type=SCENARIO, help="Where the run goes; default runs/<name>-<time>/.")
 @click.option("--resume", type=SCENARIO, metavar="RUN", help="Continue a run: only what is missing is done.")
+@click.option("--reuse", type=SCENARIO, multiple=True, metavar="RUN", help="Take over what this run measured of it.")
 @click.option("--evict", is_flag=True, help="End processes that are not ours and hold the slots' GPUs; asks before.")
 @click.option("--yes", is_flag=True, help="With --evict: do not ask.")
 @click.option("--result", type=SCENARIO, metavar="FILE", help="Write result.json here too, however the run ends.")
@@ -227,5 +229,5 @@ def schema() -> None:
 
 
 main.add_command(cluster)
-for command in JOB_COMMANDS:
+for command in (*DECISION_COMMANDS, *JOB_COMMANDS):
     main.add_command(command)

@@ -3,6 +3,7 @@
 Tie group: multiple comparisons with the best (Hsu 1981). A config is told apart from the leader only if it is behind by
 more than d standard errors of their difference, d the 95 % quantile of the largest of such differences when all configs
 are equal (Dunnett 1955), from draws. The true best is then in the group with 95 %, however many configs there are.
+P(best) knows besides that the best of many estimates is partly luck (config_spread.py).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from orchestrator.config_spread import FEWEST, posterior_draws
 from orchestrator.estimates import Estimates, NotComparable
 from orchestrator.student import quantile_t
 from orchestrator.two_way import Floats, Ints
@@ -62,9 +64,9 @@ def contest(
     behind = means[leader] - means
     hopeless = quantile_t(estimates.df, 1 - _NEVER / max(len(names) - 1, 1))
     drawn = np.flatnonzero(behind <= hopeless * errors + _EXACT)
-    best, critical = _drawn(estimates, which[drawn], means[drawn], errors[drawn], level, draws, seed)
+    critical = _critical(estimates, which[drawn], errors[drawn], level, draws, seed)
     p_best = np.zeros(len(names))
-    p_best[drawn] = best
+    p_best[drawn] = _best(estimates, which[drawn], means[drawn], draws, seed)
     low, high = _ranks(estimates, which, means, draws, seed)
     return Contest(
         names[leader],
@@ -75,27 +77,36 @@ def contest(
     )
 
 
-def _drawn(
-    estimates: Estimates, which: Ints, means: Floats, errors: Floats, level: float, draws: int, seed: int
-) -> tuple[Floats, float]:
-    """(share of draws in which each is the best, Dunnett's d for the leader against the others)."""
+def _best(estimates: Estimates, which: Ints, means: Floats, draws: int, seed: int) -> Floats:
+    """The share of draws in which each is the best; those that are exactly equal share it."""
     rng = np.random.default_rng(seed)
-    leader = int(np.argmax(means))
-    others = np.flatnonzero((np.arange(len(means)) != leader) & (errors > 0))
-    best, largest = np.zeros(len(means)), []
-    left = draws
+    best, left = np.zeros(len(means)), draws
     while left:
         count = min(left, max(1, _CHUNK_NUMBERS // len(means)))
-        error = estimates.errors(rng, count, which)
-        if len(others):
-            difference = (error[:, others] - error[:, [leader]]) / errors[others]
-            largest.append(difference.max(axis=1))
-        error += means
-        top = error >= error.max(axis=1, keepdims=True) - _EXACT
+        if len(means) < FEWEST or not estimates.own[which].all():
+            drawn = estimates.errors(rng, count, which) + means
+        else:
+            scales = np.sqrt(estimates.df / rng.chisquare(estimates.df, count))
+            drawn = posterior_draws(rng, means, estimates.own[which], estimates.shared[which], scales)
+        top = drawn >= drawn.max(axis=1, keepdims=True) - _EXACT
         best += (top / top.sum(axis=1, keepdims=True)).sum(axis=0)
         left -= count
-    critical = float(np.quantile(np.concatenate(largest), level)) if largest else 0.0
-    return best / draws, critical
+    return best / draws
+
+
+def _critical(estimates: Estimates, which: Ints, errors: Floats, level: float, draws: int, seed: int) -> float:
+    """Dunnett's d for the leader, whose error is the one that is 0, against the others."""
+    rng = np.random.default_rng(seed)
+    leader, others = int(np.argmin(errors)), np.flatnonzero(errors > 0)
+    if not len(others):
+        return 0.0
+    largest, left = [], draws
+    while left:
+        count = min(left, max(1, _CHUNK_NUMBERS // len(errors)))
+        error = estimates.errors(rng, count, which)
+        largest.append(((error[:, others] - error[:, [leader]]) / errors[others]).max(axis=1))
+        left -= count
+    return float(np.quantile(np.concatenate(largest), level))
 
 
 def _ranks(estimates: Estimates, which: Ints, means: Floats, draws: int, seed: int) -> tuple[list[int], list[int]]:

@@ -62,6 +62,11 @@ class Evidence:
         return aim.why_absent(self._of.get(config_id, ()))
 
     @property
+    def kept(self) -> list[TrialPoints]:
+        """The trials that count."""
+        return [trial for trial in self._trials if trial.host not in self._left_out]
+
+    @property
     def spread(self) -> Spread:
         found = self.main
         noise = None if found.kind == "single" else found.sigma

@@ -14,41 +14,38 @@ _TURNED: dict[Direction, Direction] = {"max": "min", "min": "max", "none": "none
 def direction(expression: Expression) -> Direction:
     """Which way is better; "none" if it says nothing of good or bad. ValueError where parts pull both ways.
 
-    A divisor and what is subtracted count the other way round. Values are taken to be above 0, as all metrics are.
+    A divisor and what is subtracted count the other way round; a quotient or a difference of two alike (speed at C=16
+    by speed at C=1) says nothing. Values are taken to be above 0, as all metrics are.
     """
-    if isinstance(expression, Number):
+    ways = _ways(expression)
+    up = next((reading for reading, way in ways if way == "max"), None)
+    down = next((reading for reading, way in ways if way == "min"), None)
+    if up is None or down is None:
+        return "max" if up is not None else "min" if down is not None else "none"
+    if isinstance(expression, Arithmetic) and expression.sign in "-/":
         return "none"
-    if isinstance(expression, Reading):
-        return metric_named(expression.metric).direction
-    if isinstance(expression, Fold):
-        ways = [direction(part) for _, part in expression.parts]
-    else:
-        right = direction(expression.right)
-        ways = [direction(expression.left), _TURNED[right] if expression.sign in "-/" else right]
-    if "max" in ways and "min" in ways:
-        up, down = _first(expression, "max"), _first(expression, "min")
-        raise ValueError(
-            f"mixes {up}, which is better when larger, with {down}, which is better when smaller; turn one round, e.g. "
-            f"1 / {down.metric}"
-        )
-    return "max" if "max" in ways else "min" if "min" in ways else "none"
+    raise ValueError(
+        f"mixes {up}, which is better when larger, with {down}, which is better when smaller; turn one round, e.g. "
+        f"1 / {down.metric}"
+    )
 
 
-def _first(expression: Expression, way: Direction) -> Reading:
-    """The first metric that is better in that direction where it stands."""
-    return next(reading for reading, found in _ways(expression, "max") if found == way)
-
-
-def _ways(expression: Expression, sense: Direction) -> list[tuple[Reading, Direction]]:
+def _ways(expression: Expression) -> list[tuple[Reading, Direction]]:
+    """The metrics that say which way the value is better, and which way by each."""
     if isinstance(expression, Number):
         return []
     if isinstance(expression, Reading):
-        own = metric_named(expression.metric).direction
-        return [(expression, own if sense == "max" else _TURNED[own])]
+        return [(expression, metric_named(expression.metric).direction)]
     if isinstance(expression, Fold):
-        return [found for _, part in expression.parts for found in _ways(part, sense)]
-    turned = _TURNED[sense] if expression.sign in "-/" else sense
-    return _ways(expression.left, sense) + _ways(expression.right, turned)
+        return [found for _, part in expression.parts for found in _telling(part)]
+    right = _telling(expression.right)
+    if expression.sign in "-/":
+        right = [(reading, _TURNED[way]) for reading, way in right]
+    return _telling(expression.left) + right
+
+
+def _telling(part: Expression) -> list[tuple[Reading, Direction]]:
+    return _ways(part) if direction(part) != "none" else []
 
 
 def unit(expression: Expression) -> str:

@@ -83,6 +83,9 @@ class Decision:
         unstarted = [
             c for c in self.config_ids if c not in self.gone and not table.scored(c) and table.set_aside(c) is None
         ]
+        if unstarted and not self._may_choose():
+            # Nothing is decided yet, so nothing need be fitted.
+            return Plan({}, (), self._verdicts({g.name: None for g in self.goals}, {}), tuple(unstarted))
         first = self._results(1)
         heats = {g.name: self.heats.heat(g, self.races, first, unstarted) for g in self.goals}
         if unstarted and not self._screened(heats, set(unstarted)):
@@ -107,10 +110,12 @@ class Decision:
 
     # --- first starts ---
 
+    def _may_choose(self) -> bool:
+        """Whether enough was told for the fit to choose what is started."""
+        return self.rules.screen and len(self.table.told) >= first_count(self.races)
+
     def _screened(self, heats: Mapping[str, Heat | None], unstarted: set[str]) -> bool:
         """Whether no config that was not started matters to any race."""
-        if not self.rules.screen or len(self.table.told) < first_count(self.races):
-            return False
         return all(now is not None and (now.settled or not unstarted & set(now.field)) for now in heats.values())
 
     def _why_unstarted(self, config_id: str, heats: Mapping[str, Heat | None]) -> str:

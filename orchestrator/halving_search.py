@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from orchestrator.asked_trials import FIRST_REFERENCE
 from orchestrator.first_configs import spread_order
-from orchestrator.halving_decision import Decision, HalvingRules, Plan, Verdict, first_count
+from orchestrator.halving_decision import Decision, HalvingRules, Plan, Verdict
 from orchestrator.memory_order import DIRECTIONS, MEMORY_LABELS, Direction, needs_more
 from orchestrator.race import HeatMemo, RaceGoal, RaceRules, most_hopeful
 from orchestrator.search import Ask, Step, Told
@@ -86,18 +86,14 @@ class HalvingSearch:
         pending = [c for c in self._configs if self._table.pending(c)]
         fresh = [c for c in plan.open_ids if not self._table.pending(c)]
         chosen: list[str] = []
-        if self._rules.screen and len(self._table.told) >= first_count(self._races):
+        if plan.heats:
             racing = [now for now in plan.heats.values() if now is not None and not now.settled]
             turns = [most_hopeful(now, fresh, pending, room) for now in racing]
             longest = max(map(len, turns), default=0)
             chosen = [turn[i] for i in range(longest) for turn in turns if i < len(turn)]
-        if not chosen and not (pending and self._rules.screen and self._known(plan)):
+        if not chosen and not (pending and plan.heats and None not in plan.heats.values()):
             chosen = sorted(fresh, key=self._first.__getitem__)
         return [Ask(self._configs[c], self._table.next_repeat(c), "first start") for c in dict.fromkeys(chosen)]
-
-    def _known(self, plan: Plan) -> bool:
-        """Whether every race has something measured and enough was told to choose by it."""
-        return len(self._table.told) >= first_count(self._races) and None not in plan.heats.values()
 
     def _next_starts(self, plan: Plan) -> list[Ask]:
         """Second starts of all before third ones of any: blocks stay common."""

@@ -4,13 +4,23 @@
 
 from __future__ import annotations
 
-from orchestrator.metric_names import DISTRIBUTIONS, LOW_STATISTICS, METRICS, SPEED, STATISTICS, Metric, parts
+from orchestrator.metric_names import (
+    DISTRIBUTIONS,
+    LOW_STATISTICS,
+    METRICS,
+    SPEED,
+    STATISTICS,
+    TRIAL_METRICS,
+    WORKLOAD_METRICS,
+    Metric,
+    parts,
+)
 from orchestrator.point_validity import CLIENT_LIMITS
 
 HEAD = """\
 # Metrics
 
-Every metric that an objective, a limit or a tie-breaker may name. This page is generated (`make docs`).
+Every metric that an [objective](objectives.md), a limit or a tie-breaker may name. This page is generated (`make docs`).
 
 All are computed from the request records of one point (one workload at one load level on one server):
 
@@ -70,6 +80,15 @@ the bottleneck:
 |---|---|---|---|---|
 """
 
+OF_TRIALS = """
+## Of a whole trial
+
+One value for each server start, named without a load level; `max_rate_*` are of one workload ([objectives](objectives.md)).
+
+| metric | unit | better | formula | note |
+|---|---|---|---|---|
+"""
+
 
 def metrics_page() -> str:
     """docs/metrics.md."""
@@ -80,7 +99,15 @@ def metrics_page() -> str:
         _row(f"{name}_{{{','.join(STATISTICS)}}}_ms", Metric("ms", "min", formula, note))
         for name, (formula, note) in DISTRIBUTIONS.items()
     ]
-    return HEAD.replace("{limits}", limits).replace("{{...}}", "{...}") + "\n".join(rows) + "\n"
+    of_trials = "\n".join(_row(name, metric) for name, metric in (TRIAL_METRICS | WORKLOAD_METRICS).items())
+    return (
+        HEAD.replace("{limits}", limits).replace("{{...}}", "{...}")
+        + "\n".join(rows)
+        + "\n"
+        + OF_TRIALS
+        + of_trials
+        + "\n"
+    )
 
 
 def _row(name: str, metric: Metric) -> str:

@@ -24,7 +24,23 @@ def objective_texts(scenario: Scenario) -> list[str]:
                 f"{goal.high_rps:g} req/s at which {goal.attainment:.0%} of requests keep the slo is searched in each "
                 f"trial, with at most {goal.most_probes} points a rate"
             )
-    return told
+    note = cost_note(scenario)
+    return told if note is None else [*told, note[:1].upper() + note[1:]]
+
+
+def cost_note(scenario: Scenario) -> str | None:
+    """In what cost is counted, if anything looks at it."""
+    slots = scenario.slots
+    default = scenario.workloads[0].name
+    aims = [
+        aim for o in scenario.objectives for aim in (aim_of(o, default), *(aim_of(t, default) for t in o.tie_breakers))
+    ]
+    aims += [aim for front in scenario.pareto for aim in front_aims(front, default)]
+    if slots.gpu_hour_cost is None or not any("cost" in reading.metric for aim in aims for reading in aim.readings):
+        return None
+    price = f"{slots.gpu_hour_cost:g} {slots.currency}".rstrip()
+    currency = slots.currency or "the unit of slots.gpu_hour_cost"
+    return f"cost is in {currency}: {price} an hour for each of {slots.server_gpus} GPUs"
 
 
 def objectives_json(scenario: Scenario) -> list[dict[str, Any]]:

@@ -13,9 +13,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from orchestrator.aim import Aim, Observation, TrialPoints, front_aims, observations
+from orchestrator.aim import Aim, Observation, PointValue, TrialPoints, front_aims, observations
 from orchestrator.estimates import Estimates, estimate
-from orchestrator.limits import parse_limit
+from orchestrator.evidence import Evidence
+from orchestrator.limits import Limit, parse_limit
 from orchestrator.scenario_objective import Front
 from orchestrator.student import quantile_t
 from orchestrator.two_way import Floats, Ints
@@ -91,32 +92,31 @@ def _times_on_front(drawn: Floats) -> Any:
     return np.sum(~beaten, axis=0)
 
 
-def pareto_front(front: Front, config_ids: Sequence[str], trials: Iterable[TrialPoints], workload: str) -> ParetoFront:
+def pareto_front(front: Front, config_ids: Sequence[str], points: Iterable[PointValue], workload: str) -> ParetoFront:
     """The configs by their place. `workload` is the one that counts where front and axis name none."""
     aims = front_aims(front, workload)
-    of_config: dict[str, list[TrialPoints]] = {config_id: [] for config_id in config_ids}
-    for trial in trials:
-        if trial.config_id in of_config:
-            of_config[trial.config_id].append(trial)
-    rows, passing = [], []
-    for config_id, own in of_config.items():
-        failed = _gates_failed(front, aims[0], front.workload or workload, own)
-        whole = [trial for trial in own if all(aim.of_trial(trial) is not None for aim in aims)]
-        values = tuple(_mean(aim, own) for aim in aims)
-        if not whole:
-            rows.append(FrontRow(config_id, values, "absent", None, _why_absent(aims, own)))
-        elif failed:
+    known = set(config_ids)
+    evidence = Evidence((p for p in points if p.config_id in known), aims[0])
+    whole = [trial for trial in evidence.kept if all(aim.of_trial(trial) is not None for aim in aims)]
+    measured = {trial.config_id for trial in whole}
+    limits = _limits(front, aims[0], front.workload or workload)
+    rows, passing = [], set()
+    for config_id in config_ids:
+        values = tuple(evidence.value(config_id, aim) for aim in aims)
+        if config_id not in measured:
+            rows.append(FrontRow(config_id, values, "absent", None, _why_absent(config_id, aims, evidence)))
+        elif failed := _gates_failed(config_id, limits, evidence):
             rows.append(FrontRow(config_id, values, "gated", None, "; ".join(failed)))
         else:
-            passing += whole
-    found, note = (
-        _placed(aims, passing) if passing else ([], "no config was measured on all axes and passed every gate")
-    )
+            passing.add(config_id)
+    found, note = _placed(aims, [trial for trial in whole if trial.config_id in passing])
     return ParetoFront(front.name, aims, tuple(sorted([*found, *rows], key=lambda row: _order(row, aims[0]))), note)
 
 
 def _placed(aims: tuple[Aim, ...], trials: Sequence[TrialPoints]) -> tuple[list[FrontRow], str]:
     """The configs of these trials, all of which have a value on every axis."""
+    if not trials:
+        return [], "no config was measured on all axes and passed every gate"
     seen = [observations(aim, trials) for aim in aims]
     fits = [estimate(own, maximize=aim.maximize) for aim, own in zip(aims, seen, strict=True)]
     first = fits[0]
@@ -190,31 +190,25 @@ def _square_root(covariance: Floats) -> Floats:
     return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
 
 
-def _mean(aim: Aim, trials: Sequence[TrialPoints]) -> float | None:
-    seen = observations(aim, trials)
-    return (
-        estimate([replace(one, host="") for one in seen], maximize=aim.maximize).value(seen[0].config_id)
-        if seen
-        else None
-    )
+def _limits(front: Front, aim: Aim, workload: str) -> list[tuple[Limit, Aim]]:
+    limits = [parse_limit(text) for text in front.limits]
+    return [(li, replace(aim, metric=li.metric, workload=workload, level=li.level or aim.level)) for li in limits]
 
 
-def _gates_failed(front: Front, aim: Aim, workload: str, trials: Sequence[TrialPoints]) -> list[str]:
+def _gates_failed(config_id: str, limits: Sequence[tuple[Limit, Aim]], evidence: Evidence) -> list[str]:
     failed = []
-    for text in front.limits:
-        limit = parse_limit(text)
-        limited = replace(aim, metric=limit.metric, workload=workload, level=limit.level or aim.level)
-        value = _mean(limited, trials)
+    for limit, aim in limits:
+        value = evidence.value(config_id, aim)
         if value is None:
-            failed.append(f"{limit.text} ({limited.why_absent(trials)})")
+            failed.append(f"{limit.text} ({evidence.why_absent(config_id, aim)})")
         elif not limit.holds(value):
             failed.append(f"{limit.text} (is {value:.4g})")
     return failed
 
 
-def _why_absent(aims: tuple[Aim, ...], trials: Sequence[TrialPoints]) -> str:
-    missing = [aim for aim in aims if all(aim.of_trial(trial) is None for trial in trials)]
-    return missing[0].why_absent(trials) if missing else "no trial has a value on every axis"
+def _why_absent(config_id: str, aims: tuple[Aim, ...], evidence: Evidence) -> str:
+    missing = [aim for aim in aims if evidence.value(config_id, aim) is None]
+    return evidence.why_absent(config_id, missing[0]) if missing else "no trial has a value on every axis"
 
 
 def _order(row: FrontRow, aim: Aim) -> tuple[int, float, str]:

@@ -52,7 +52,7 @@ class MeasuredPoint:
         """The row of the `points` table."""
         names = ("run_id", "trial_id", "point_id", "config_id", "engine", "attempt", "repeat", "workload", "level_kind")
         identity = {name: self.load[name] for name in (*names, "level", "slot", "host", "began_at")}
-        identity["host_class"] = self.load.get("host_class") or ""
+        identity |= {name: self.load.get(name) or "" for name in ("host_class", "reused_from")}
         validity = {
             "valid": self.metrics.valid,
             "void_reasons": list(self.metrics.void_reasons),

@@ -7,6 +7,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from orchestrator.explanation_text import explanation_lines
 from orchestrator.pareto_table import front_table
 from orchestrator.ranking import BESIDE, Ranking, Row
 from orchestrator.ranking_reason import probability
@@ -35,6 +36,7 @@ def _print_part(result: RunRanking, console: Console) -> None:
     labels, on = result.labels, f", on {result.host_class}" if result.host_class else ""
     for ranking in result.rankings:
         console.print(_objective(ranking, result, labels))
+        console.print(explanation_block(ranking.objective, result))
     for front in result.fronts:
         console.print(front_table(front, labels))
     if result.repaired:
@@ -114,6 +116,13 @@ def _gap(row: Row) -> str:
 
 def _spaced(name: str) -> str:
     return name.replace("_", " ")
+
+
+def explanation_block(objective: str, result: RunRanking) -> RenderableType:
+    """Below a table: why its winner won, in sentences; nothing where there is no winner."""
+    found = next((e for e in result.explanations if e.objective == objective), None)
+    lines = explanation_lines(found) if found else []
+    return Group(*(Text(f"  {line}") for line in lines))
 
 
 def _remarks(row: Row, result: RunRanking, labels: dict[str, str]) -> str:

@@ -32,7 +32,7 @@ _NO_MATTER = frozenset(
     }
 )  # fmt: skip
 # Kernels and memory layout; where they are left open, SGLang may choose differently for configs of one sweep.
-_TELLING = (
+TELLING = (
     "attention_backend", "prefill_attention_backend", "decode_attention_backend", "page_size", "kv_cache_dtype",
     "chunked_prefill_size", "cuda_graph_backend_decode", "cuda_graph_backend_prefill", "disable_cuda_graph",
     "disable_overlap_schedule", "disable_radix_cache", "enable_mixed_chunk", "moe_runner_backend", "sampling_backend",
@@ -212,7 +212,7 @@ def _captured(resolved: Mapping[str, Any]) -> list[int]:
 
 def telling_values(resolved: Mapping[str, Any]) -> dict[str, str]:
     """Those of the telling settings that an account mentions, as shown."""
-    found = ((name, _resolved(name, resolved)) for name in _TELLING)
+    found = ((name, _resolved(name, resolved)) for name in TELLING)
     return {name: _shown(value) for name, value in found if value is not _ABSENT}
 
 
@@ -228,10 +228,10 @@ def left_open(
     place = {config_id: i for i, config_id in enumerate(told)}
     alike: dict[tuple[frozenset[str], ...], list[str]] = {}
     for config_id, starts in told.items():
-        values = tuple(frozenset(start[name] for start in starts if name in start) for name in _TELLING)
+        values = tuple(frozenset(start[name] for start in starts if name in start) for name in TELLING)
         alike.setdefault(values, []).append(config_id)
     found = {}
-    for i, name in enumerate(_TELLING):
+    for i, name in enumerate(TELLING):
         ids: dict[str, list[str]] = {}
         for values, config_ids in alike.items():
             for value in values[i]:

@@ -19,6 +19,7 @@ from orchestrator.journal import finished_work
 from orchestrator.options import SettingsFault
 from orchestrator.ranking_table import print_rankings
 from orchestrator.redaction import holds_secrets, storable
+from orchestrator.reuse_command import offer_reuse, runs_to_reuse, take_over_all
 from orchestrator.run_account import RunAccount
 from orchestrator.run_conductor import missing_work
 from orchestrator.run_directory import RunDirectory
@@ -40,7 +41,7 @@ _NO_STORAGE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EFBIG}
 
 @dataclass(frozen=True)
 class RunRequest:
-    """The arguments of `run`, parsed."""
+    """The arguments of `run`, parsed. `offers`: earlier measurements of the same are told."""
 
     scenario: Path | None
     address: str | None
@@ -51,6 +52,8 @@ class RunRequest:
     yes: bool = False
     result: Path | None = None
     sealed: str | None = None
+    reuse: tuple[Path, ...] = ()
+    offers: bool = True
 
 
 def run(request: RunRequest, console: Console) -> Path:
@@ -64,10 +67,15 @@ def run(request: RunRequest, console: Console) -> Path:
 def _run(request: RunRequest, console: Console, account: RunAccount, early: EarlyInterrupt) -> Path:
     scenario = account.scenario = _scenario_of(request)
     check_named_files(scenario, request.scenario)
+    taken = runs_to_reuse(scenario, request.reuse)
     directory = account.directory = _open_run(request, scenario)
     if in_job():
         console.print(RUN_DIRECTORY_LINE + str(directory.paths.root), soft_wrap=True, markup=False, highlight=False)
     with _storage_told(directory):
+        if taken:
+            take_over_all(directory, taken, console)
+        elif request.resume is None and request.offers:
+            offer_reuse(scenario, directory, console)
         return _work(request, scenario, directory, console, account, early)
 
 
@@ -130,6 +138,8 @@ def _scenario_of(request: RunRequest) -> Scenario:
         raise BadInput("give a scenario file, or --resume RUN")
     if request.scenario is None and request.overrides:
         raise BadInput("--set changes a scenario file; a resumed run is continued as it was")
+    if request.resume is not None and request.reuse:
+        raise BadInput("--reuse begins a run; a resumed run is continued as it was")
     given = load_scenario(request.scenario, request.overrides) if request.scenario else None
     if request.sealed is not None:
         given = open_sealed(request.sealed)

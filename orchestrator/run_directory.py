@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import IO, Any
@@ -62,6 +62,7 @@ class RunDirectory:
         self.asked = AskedTrials(scenario, state.of_search, self._journal.append)
         self.versions: dict[str, str | None] = {}
         self._streams: dict[str, dataset.PointStream] = {}
+        self.reused_version = next((str(e["engine_version"]) for e in state.ends if e.get("engine_version")), None)
         self._discarded = False
         dataset.give_memory_back()
 
@@ -115,10 +116,7 @@ class RunDirectory:
                 del self.state.done_points[point_id]
                 dataset.set_aside(self.paths, point_id, attempt)
                 self._journal.append("point_lost", point_id=point_id, attempt=attempt)
-        counted = set(self.state.done_points.items())
-        for point_id, attempt in dataset.measured_parts(self.paths, "loads"):
-            if (point_id, attempt) not in counted:  # written, but its part never came: the point is measured again
-                dataset.set_aside(self.paths, point_id, attempt)
+        dataset.set_aside_torn_loads(self.paths, self.state.done_points)
         rows = dataset.salvage_streams(self.paths)
         if rows:
             self._journal.append("partial_kept", rows=rows)
@@ -250,6 +248,16 @@ class RunDirectory:
         self.state.done_points[point_id] = attempt
         self._journal.append("point_done", point_id=point_id, attempt=attempt, **facts)
 
+    def take_over(self, trial: Trial, points: Mapping[str, int], source: str, version: str | None) -> None:
+        """Count points of another run as done, whose files are in the dataset already: point id -> attempt."""
+        for point_id, attempt in points.items():
+            self._mark_done(point_id, attempt, reused_from=source)
+        self.reused_version = version or self.reused_version
+        attempt, whole = max(points.values()), len(points) == len(trial.points)
+        self.begin_trial(trial, attempt, Place("", "", (), "", trial.host_class))
+        self._note_end(trial, attempt, {"outcome": "measured" if whole else "cancelled"},
+                       reused_from=source, engine_version=version)  # fmt: skip
+
     def abandon_point(self, point: Point, mark: str = "") -> None:
         """The point did not end, or is measured again; what came of it is kept in `partial/`."""
         stream = self._streams.pop(point.point_id, None)
@@ -270,13 +278,16 @@ class RunDirectory:
         measured = sum(p.point_id in self.state.done_points for p in trial.points)
         row = trial_row(self._run_facts, trial, attempt, outcome, server, place, measured) | notes.columns()
         dataset.write_trial(self.paths, row)
-        told = {k: row[k] for k in ("label", "phase", "evidence", "exit_code")}
+        told = {k: row[k] for k in ("outcome", "label", "phase", "evidence", "exit_code")}
+        self._note_end(trial, attempt, told, **({} if recovery is None else {"recovery": recovery.as_json()}))
+
+    def _note_end(self, trial: Trial, attempt: int, told: dict[str, Any], **facts: Any) -> None:
+        config_id = trial.config.config_id
+        on = {"host_class": trial.host_class} if trial.host_class else {}
         self._journal.append(
-            "trial_ended", trial_id=trial.trial_id, config_id=trial.config.config_id, attempt=attempt,
-            outcome=outcome.kind, **told, **({} if recovery is None else {"recovery": recovery.as_json()}),
-            **({"host_class": trial.host_class} if trial.host_class else {}),
-        )  # fmt: skip
-        self.state.outcomes[trial.trial_id] = {"outcome": outcome.kind, "config_id": trial.config.config_id, **told}
+            "trial_ended", trial_id=trial.trial_id, config_id=config_id, attempt=attempt, **told, **facts, **on
+        )
+        self.state.outcomes[trial.trial_id] = {"config_id": config_id, **told}
 
     def keep_log(self, trial: Trial, attempt: int, compressed: bytes) -> None:
         """Store the server's log; earlier attempts keep theirs under their number."""

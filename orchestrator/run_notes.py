@@ -28,6 +28,19 @@ def refused_slots(trials: list[dict[str, Any]]) -> list[str]:
     return [f"slot {slot} was not used any more: {why}" for slot, why in sorted(refused.items())]
 
 
+def reused_notes(points: list[MeasuredPoint]) -> list[str]:
+    """What was not measured in this run."""
+    origins: dict[str, list[str]] = {}
+    for point in points:
+        if point.load.get("reused_from"):
+            origins.setdefault(point.load["reused_from"], []).append(point.load["began_at"])
+    return [
+        f"{len(times)} of {len(points)} points were taken over from run {run} (measured {min(times)[:10]} to "
+        f"{max(times)[:10]})"
+        for run, times in origins.items()
+    ]
+
+
 def run_notes(scenario: Scenario, configs: dict[str, RunConfig], points: list[MeasuredPoint]) -> tuple[str, ...]:
     """What a reader of the numbers must know."""
     notes = []
@@ -46,6 +59,7 @@ def run_notes(scenario: Scenario, configs: dict[str, RunConfig], points: list[Me
     if scenario.engine.allow_faked:
         names = ", ".join(scenario.engine.allow_faked)
         notes.append(f"engine.allow_faked: {names}; servers may have made up what was measured, it is no evidence")
+    notes += reused_notes(points)
     warned = [p for p in points if p.metrics.warnings]
     if warned:
         example = warned[-1].metrics.warnings[0]

@@ -7,22 +7,24 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from actors.diagnosis.advice import advice
-from orchestrator.aim import PointValue, trials_of
+from orchestrator.aim import PointValue
 from orchestrator.config_label import run_labels
 from orchestrator.errors import BadInput
+from orchestrator.explanation import Explanation
+from orchestrator.explanation_text import explanation_json
 from orchestrator.host_event import host_notes
 from orchestrator.journal import read_events, replay
+from orchestrator.objective_text import cost_note
 from orchestrator.outcome import Diagnosis, Label, Phase
 from orchestrator.pareto import ParetoFront, fronts_json, pareto_front
 from orchestrator.paths import RunPaths, write_whole
 from orchestrator.point_table import MeasuredPoint, missing_points
 from orchestrator.ranking import Ranking, rank
-from orchestrator.ranking_json import row_json, spread_json
+from orchestrator.ranking_json import ranking_bytes, row_json, spread_json
 from orchestrator.resolved_settings import SettingChange
 from orchestrator.run_configs import RunConfig, run_configs, same_servers
+from orchestrator.run_explanation import Told, explanations_of
 from orchestrator.run_manifest import read_manifest
 from orchestrator.run_notes import damage, open_notes, refused_slots, run_notes
 from orchestrator.run_repairs import RunRepairs, Story, changes_json
@@ -31,8 +33,6 @@ from orchestrator.scenario import Scenario
 from orchestrator.search_account import search_notes, spared_values
 from orchestrator.trial import Repaired
 from orchestrator.trial_facts import with_facts
-
-_JSON = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +78,8 @@ class RunRanking:
     `changes`: by config id, what its servers run otherwise than asked. `merged`: config id -> the config that stands
     for it in the rankings, since both came to the same server. `repaired`: configs that died as asked and were served
     after a repair; `repairs`: where each repaired config comes from. A run on hosts of several classes has a ranking
-    for each in `parts`, with its `host_class`; `changes`, `merged` and `repairs` are there. `search`: what a search
-    decided, as the journal has it.
+    for each in `parts`, with its `host_class`; `changes`, `merged`, `repairs` and `values` (what was ranked) are there.
+    `search`: what a search decided, as the journal has it.
     """
 
     run: str
@@ -95,6 +95,8 @@ class RunRanking:
     repairs: Mapping[str, Repaired] = field(default_factory=dict)
     host_class: str = ""
     parts: tuple[RunRanking, ...] = ()
+    explanations: tuple[Explanation, ...] = ()
+    values: tuple[PointValue, ...] = field(default=(), repr=False)
     fronts: tuple[ParetoFront, ...] = ()
     search: tuple[Mapping[str, Any], ...] = ()
 
@@ -109,6 +111,7 @@ class RunRanking:
             "run": self.run,
             "engine": self.engine,
             "objectives": self._objectives_json(),
+            "explain": self._explain_json(),
             "pareto": dict(fronts_json(self.fronts)),
             "repaired": [config.as_json() for config in self.repaired],
             "infeasible": [config.as_json() for config in self.infeasible],
@@ -123,6 +126,13 @@ class RunRanking:
             return {name: told for part in self.parts for name, told in part._objectives_json().items()}
         on = f" on {self.host_class}" if self.host_class else ""
         return {f"{ranking.objective}{on}": self._ranking_json(ranking) for ranking in self.rankings}
+
+    def _explain_json(self) -> dict[str, Any]:
+        """Why each winner won, under the names of `objectives`."""
+        if self.parts:
+            return {name: told for part in self.parts for name, told in part._explain_json().items()}
+        on = f" on {self.host_class}" if self.host_class else ""
+        return {f"{e.objective}{on}": explanation_json(e) for e in self.explanations}
 
     def same_as(self, config_id: str) -> list[str]:
         """Ids of the configs that a config stands for besides itself."""
@@ -186,7 +196,7 @@ def rank_run(root: Path, *, anew: bool = False) -> RunRanking:
     notes = (*notes, *search_notes(scenario.search.method, steps, len(asked), len(started)))
     result = replace(first, notes=(*notes, *first.notes)) if len(parts) == 1 else _together(parts, notes)
     result = replace(result, search=steps)
-    write_whole(paths.ranking, orjson.dumps(result.as_json(), option=_JSON))
+    write_whole(paths.ranking, ranking_bytes(result.as_json()))
     return result
 
 
@@ -233,19 +243,28 @@ def _assemble(
     values = [replace(value, config_id=standing[value.config_id]) for value in values]
     labels = run_labels(_named(settings, rankable, repairs), repairs.repaired)
     rankings = rank_objectives(scenario, rankable, values, labels)
+    rankings = tuple(replace(ranking, host_class=host_class) for ranking in rankings)
+    told = Told(scenario, settings, trials, values, standing, repairs.repaired, died, labels)
     return RunRanking(
         run=run,
         engine=scenario.engine.kind,
         configs=settings,
-        rankings=tuple(replace(ranking, host_class=host_class) for ranking in rankings),
+        rankings=rankings,
         infeasible=tuple(replace(c, host_class=host_class) for c in died if c.served_as is None),
         failed=tuple(replace(c, host_class=host_class) for c in failed),
-        notes=(*refused_slots(trials), *run_notes(scenario, configs, points), *open_notes(configs, repairs)),
+        notes=(
+            *refused_slots(trials),
+            *run_notes(scenario, configs, points),
+            *filter(None, (cost_note(scenario),)),
+            *open_notes(configs, repairs),
+        ),
         changes={config_id: changes for config_id in rankable if (changes := configs[config_id].changes)},
         merged={config_id: into for config_id, into in standing.items() if into != config_id},
         repaired=tuple(replace(c, host_class=host_class) for c in died if c.served_as is not None),
         repairs=repairs.repaired,
         host_class=host_class,
+        explanations=explanations_of(rankings, told),
+        values=tuple(values),
         fronts=tuple(replace(f, host_class=host_class) for f in rank_fronts(scenario, rankable, values)),
     )
 
@@ -275,8 +294,7 @@ def rank_fronts(
     scenario: Scenario, configs: dict[str, dict[str, Any]], values: list[PointValue]
 ) -> tuple[ParetoFront, ...]:
     """One for each of the scenario's fronts."""
-    trials = trials_of(values)
-    return tuple(pareto_front(front, list(configs), trials, scenario.workloads[0].name) for front in scenario.pareto)
+    return tuple(pareto_front(front, list(configs), values, scenario.workloads[0].name) for front in scenario.pareto)
 
 
 def _of_outcome(
@@ -305,4 +323,5 @@ def only_objective(ranking: RunRanking, name: str | None) -> RunRanking:
         known = ", ".join(dict.fromkeys([*(r.objective for r in ranking.rankings), *(f.name for f in ranking.fronts)]))
         raise BadInput(f"--objective {name}: the run has {known}")
     parts = tuple(only_objective(part, name) for part in ranking.parts)
-    return replace(ranking, rankings=kept, fronts=fronts, parts=parts)
+    explained = tuple(e for e in ranking.explanations if e.objective == name)
+    return replace(ranking, rankings=kept, fronts=fronts, parts=parts, explanations=explained)

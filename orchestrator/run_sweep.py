@@ -111,7 +111,10 @@ def sweep_on_cluster(
             )
 
             def spec(trial: Trial) -> LaunchSpec:
-                return replace(launch_spec(scenario, directory.run_id, trial), phase_budgets=memory.budgets(trial))
+                asked = launch_spec(scenario, directory.run_id, trial)
+                # Points that were taken over from another run stand beside none of another release.
+                version = asked.version or directory.reused_version
+                return replace(asked, phase_budgets=memory.budgets(trial), version=version)
 
             sweep = Sweep(plan, list(slots), directory, spec, memory, foresight, source=cluster.source)
             sweep.follow(conductor, run_references(scenario, directory, plan))

@@ -78,7 +78,8 @@ def loads_schema() -> Any:
             ("host", text),
             ("began_at", text),
             ("client_json", text),
-            ("host_class", text),  # files of earlier releases lack it
+            ("host_class", text),  # files of earlier releases lack it and the next
+            ("reused_from", text),
         ],
         metadata={"specsweep_schema": str(SCHEMA_VERSION), "table": "loads"},
     )
@@ -125,6 +126,7 @@ def trials_schema() -> Any:
             ("repaired_from", text),
             ("repair_json", text),
             ("host_class", text),
+            ("reused_from", text),
         ],
         metadata={"specsweep_schema": str(SCHEMA_VERSION), "table": "trials"},
     )

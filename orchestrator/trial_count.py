@@ -105,11 +105,11 @@ def _meets(target: float, width: float | None) -> bool:
 
 
 def _design(configs: int, hosts: int, repeats: int, references: int) -> tuple[Ints, Ints, Floats]:
-    """Config c begins on host c and goes on in steps that come to all hosts; steps differ, so that pairs of hosts mix."""
+    """Each config goes round the hosts in an order of its own, from a fixed seed."""
     config = np.repeat(np.arange(configs), repeats)
     turn = np.tile(np.arange(repeats), configs)
-    steps = np.array([step for step in range(1, hosts + 1) if math.gcd(step, hosts) == 1])
-    host = (config + turn * steps[config // hosts % len(steps)]) % hosts
+    orders = np.random.default_rng(1).permuted(np.tile(np.arange(hosts), (configs, 1)), axis=1)
+    host = orders[config, turn % hosts]
     if references:
         config = np.concatenate([config, np.zeros(hosts * references, dtype=np.int64)])
         host = np.concatenate([host, np.tile(np.arange(hosts), references)])

@@ -50,8 +50,10 @@ CORE = {
     "halving_search", "memory_order", "optuna_search", "race", "search_check", "search_of", "search_space",
     "two_way", "student", "outliers", "estimates", "contest", "batch_means", "within_run",
     "aim_precision", "comparison", "drift_check", "evidence", "evidence_notes", "near_tie", "ranking_json",
-    "ranking_reason", "ranking_row", "supported_digits", "trial_count",
-
+    "ranking_reason", "ranking_row", "supported_digits", "trial_count", "deployment", "deploy_text",
+    "deploy_containers", "served_config", "head_to_head", "verify_scenario", "reuse_match", "depth_curve",
+    "explanation", "explanation_text", "kernel_share", "level_table", "run_explanation", "server_facts",
+    "config_spread",
 }  # fmt: skip
 # Decisions about a server on its host; whoever does what they say is elsewhere.
 DECISIONS = {"life_event", "life_state", "life_end", "lifecycle"}

@@ -5,7 +5,9 @@ from __future__ import annotations
 import inspect
 import json
 import re
+import textwrap
 from pathlib import Path
+from typing import Any
 
 import click
 import jsonschema
@@ -23,7 +25,8 @@ from orchestrator.raylet_settings import TUNED
 from orchestrator.recovery_page import recovery_page
 from orchestrator.reference_pages import faults_page, rules_page, scenario_page
 from orchestrator.scenario import json_schema
-from orchestrator.scenario_file import load_scenario
+from orchestrator.scenario_file import load_scenario, scenario_from_tree
+from orchestrator.yaml_tree import YamlTree
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"])
@@ -132,6 +135,35 @@ def test_the_rules_page_is_what_the_rules_say() -> None:
 
 def test_the_metrics_page_is_what_the_code_says() -> None:
     assert (ROOT / "docs/metrics.md").read_text(encoding="utf-8") == metrics_page()
+
+
+def examples_of(page: str) -> list[dict[str, Any]]:
+    """The scenario parts that a page shows, indented by four."""
+    blocks = re.findall(r"(?:^    .*\n|^\n(?=    ))+", page, re.M)
+    return [found for block in blocks if isinstance(found := yaml.safe_load(textwrap.dedent(block)), dict)]
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_scenario_parts_that_the_page_of_objectives_shows_are_valid(number: int) -> None:
+    examples = examples_of((ROOT / "docs/objectives.md").read_text(encoding="utf-8"))
+    assert len(examples) == 6
+    slo = {"ttft_ms": 500}
+    chat = {"name": "chat", "concurrency": [1, 4, 16, 32], "rates": [4.0], "slo": slo}
+    workloads = [chat, {"name": "code", "rates": [1.0], "slo": slo}] if "of code" in str(examples[number]) else [chat]
+    base: dict[str, Any] = {
+        "name": "x",
+        "model": {"path": "m"},
+        "engine": {"kind": "emulator"},
+        "slots": {"gpus": 4},
+        "workloads": workloads,
+        "measure": {"duration_s": 60},
+        "objectives": [{"name": "o", "maximize": "kv_tokens"}],
+    }
+    shown = examples[number]
+    for objective in shown.get("objectives", ()):
+        objective.setdefault("workload", "chat")
+
+    scenario_from_tree(YamlTree("page.yaml", base | shown))
 
 
 def test_the_page_of_recovery_is_what_the_policy_says_and_has_every_label() -> None:

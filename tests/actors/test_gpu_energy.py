@@ -113,3 +113,23 @@ def test_a_constant_power_comes_out_whatever_the_samples_and_the_window(gaps: li
 
     assert counted.mean_w(began, ended) == pytest.approx(320.0, rel=1e-4)
     assert drawn.mean_w(began, ended) == pytest.approx(320.0, rel=1e-4)
+
+
+def test_a_slot_samples_by_itself_while_its_server_runs_and_not_after() -> None:
+    async def run() -> tuple[float | None, bool]:
+        nvml = FakeNvml()
+        slot = power(nvml, ("0",))
+        slot.begin()
+        while not slot._meter._samples:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        nvml.seconds = 8.0
+        mean_w = await slot.mean_w(1000.0, 1008.0)
+        slot.end()
+        await asyncio.sleep(0)
+        assert slot._task is not None
+        return mean_w, slot._task.cancelled()
+
+    mean_w, ended = asyncio.run(run())
+
+    assert mean_w == pytest.approx(100.0)
+    assert ended

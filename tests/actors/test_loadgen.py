@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections import Counter
 from contextlib import aclosing
 from pathlib import Path
@@ -136,6 +137,7 @@ def test_counters_of_the_server_are_differences_over_the_point() -> None:
 
 def test_a_duration_stops_sending_and_lets_those_in_flight_finish() -> None:
     server = ScriptedEndpoint(lambda n, body: native_answer(2, pause_s=0.15))
+    began = time.time()
     records, report, _ = load(server, level=LoadLevel("concurrency", 3), requests=None, duration_s=0.5)
     assert statuses(records) == {RequestStatus.OK: len(records)}
     start = min(r.sent_ns for r in records)
@@ -143,6 +145,8 @@ def test_a_duration_stops_sending_and_lets_those_in_flight_finish() -> None:
     assert max(r.end_ns for r in records) - start >= 500_000_000
     assert report.stopped_by == "duration"
     assert 0.5 <= report.duration_s < 0.7
+    assert report.began_unix_s is not None
+    assert began <= report.began_unix_s <= time.time() - report.duration_s
 
 
 def test_what_does_not_finish_after_the_end_is_cancelled_and_recorded() -> None:

@@ -59,11 +59,17 @@ def test_facts_of_a_trial_need_no_level_and_hold_at_void_points() -> None:
 
 def test_why_there_is_no_value_names_the_metric_that_lacks() -> None:
     half = trials_of([point("a-0", ONE, output_throughput_tok_s=9.0)])
-    void = trials_of([point("a-0", ONE, output_throughput_tok_s=9.0), point("a-0", FOUR, void_reasons=("warm cache",))])
+    void = trials_of(
+        [
+            point("a-0", ONE, output_throughput_tok_s=9.0),
+            point("a-0", FOUR, void_reasons=("warm cache",), output_throughput_tok_s=8.0),
+        ]
+    )
     never = trials_of([point("a-0", ONE, absent={"max_rate_rps of chat": "not even 1 req/s keep it"})])
     zero = trials_of([point("a-0", ONE, output_throughput_tok_s=9.0, failed_share=0.0)])
 
     assert aim(f"min({SPEED}, {SPEED} @ C=4)").why_absent(half) == "not measured at C=4"
+    assert aim(f"min({SPEED}, {SPEED} @ C=4)").of_trial(void[0]) is None
     assert aim(f"min({SPEED}, {SPEED} @ C=4)").why_absent(void) == "void at C=4: warm cache"
     assert aim("free_gib_after_capture").why_absent(half) == (
         "free_gib_after_capture is not known: the server did not tell it"

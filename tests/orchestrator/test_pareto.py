@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from orchestrator.aim import PointValue, TrialPoints, trials_of
+from orchestrator.aim import PointValue
 from orchestrator.pareto import ParetoFront, on_front, pareto_front
 from orchestrator.scenario_objective import Front
 from orchestrator.trial import LoadLevel
@@ -39,9 +39,9 @@ def test_the_front_is_that_of_brute_force(points: list[tuple[int, ...]]) -> None
     assert on_front(np.array(points, dtype=np.float64)).tolist() == brute_force(points)
 
 
-def trial(config: str, repeat: int, host: str = "h", **metrics: float) -> TrialPoints:
-    point = PointValue(config, "chat", ONE, repeat, metrics, trial_id=f"{config}-{repeat}", host=host)
-    return trials_of([point])[0]
+def trial(config: str, repeat: int, host: str = "h", **metrics: float) -> PointValue:
+    """A trial with one point."""
+    return PointValue(config, "chat", ONE, repeat, metrics, trial_id=f"{config}-{repeat}", host=host)
 
 
 def front(**changes: Any) -> Front:
@@ -53,7 +53,7 @@ def places(found: ParetoFront) -> dict[str, str]:
     return {row.config_id: row.place for row in found.rows}
 
 
-def of(wanted: Front, trials: list[TrialPoints]) -> ParetoFront:
+def of(wanted: Front, trials: list[PointValue]) -> ParetoFront:
     return pareto_front(wanted, list(dict.fromkeys(t.config_id for t in trials)), trials, "chat")
 
 
@@ -94,15 +94,14 @@ def test_a_config_that_is_as_good_as_another_is_possible() -> None:
     assert {row.place for rows in chances for row in rows if row.config_id == "bad"} == {"dominated"}
 
 
-def patterned(second: str) -> list[TrialPoints]:
+def patterned(second: str, *, minimised: bool = False) -> list[PointValue]:
     """Two configs, b 1 % worse in both metrics; errors of 1 % in four trials each, with these signs, so that the
-    estimates are exact. The signs of the first metric are ++--.
+    estimates are exact. The signs of the first metric are ++--. `minimised`: the second is better when smaller.
     """
+    name, turned = ("ttft_p50_ms", -1) if minimised else (USER, 1)
     return [
-        trial(
-            config, i, output_throughput_tok_s=100 * math.exp(0.01 * int(one) - gap),
-            tok_s_per_user_p50=20 * math.exp(0.01 * int(two) - gap),
-        )
+        trial(config, i, "h", **{SPEED: 100 * math.exp(0.01 * int(one) - gap),
+                            name: 20 * math.exp(0.01 * int(two) - turned * gap)})
         for config, gap in (("a", 0.0), ("b", 0.01))
         for i, (one, two) in enumerate(zip(("1", "1", "-1", "-1"), second.split(), strict=True))
     ]  # fmt: skip
@@ -127,6 +126,15 @@ def test_membership_counts_the_noise_that_metrics_have_in_common(signs: str, cha
 
     (probability,) = [row.probability for row in found.rows if row.config_id == "b"]
     assert probability == pytest.approx(chance, abs=0.04)  # three standard errors of 1,000 draws
+
+
+def test_noise_that_raises_speed_and_latency_together_is_opposite_noise() -> None:
+    axes = [{"maximize": SPEED}, {"minimize": "ttft_p50_ms"}]
+
+    found = of(front(axes=axes), patterned("1 1 -1 -1", minimised=True))
+
+    (probability,) = [row.probability for row in found.rows if row.config_id == "b"]
+    assert probability == pytest.approx(2 * stats.t.sf(_Z, 6), abs=0.04)
 
 
 def test_with_one_trial_each_the_front_is_that_of_the_values_and_says_so() -> None:

@@ -116,6 +116,15 @@ def test_a_saturated_point_fails_whatever_else_was_seen_there() -> None:
     assert result(GOAL, [RateSeen(1.0, 1.0, 500.0), RateSeen(1.968, None, saturated=True)]).high_rps == 1.968
 
 
+def test_a_rate_that_meets_above_one_that_fails_is_not_trusted() -> None:
+    seen = [RateSeen(1.0, 1.0, 500.0), RateSeen(3.873, 1.0, 500.0), RateSeen(1.968, 0.5, 500.0)]
+
+    found = result(GOAL, seen)
+
+    assert (found.rate_rps, found.low_rps, found.high_rps) == (1.0, 1.0, 1.968)
+    assert next_probe(GOAL, seen) == RateProbe(GOAL.rates()[7], 0)
+
+
 def test_a_void_point_is_no_answer_and_is_not_asked_for_ever() -> None:
     void = RateSeen(1.0, None)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +17,7 @@ from orchestrator.server_start import LoadSeen
 from orchestrator.slot_port import SlotFacts, SlotLost, TrialBroken
 from orchestrator.trial import LoadLevel, Point
 from tests.actors.load_specs import spec
+from tests.orchestrator.literal_records import CLIENT
 
 POINT = Point("p", "t", "c", 0, spec(level=LoadLevel("concurrency", 6), requests=60))
 FACTS = SlotFacts("h1/0", "h1", ("0",), 2)
@@ -127,3 +129,43 @@ def test_a_member_that_was_lost_in_a_cut_is_replaced_and_each_counts_from_one_mo
     assert made.members == [0, 1, 1]
     first, second = (call[4].origin_unix_ns for call in made.run_point.calls)
     assert second - first == 300_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"), [(812.5, 812.5), (ray.exceptions.ActorDiedError(), None)], ids=["known", "slot gone"]
+)
+def test_a_report_comes_with_what_the_gpus_drew_while_the_load_was_sent(
+    made: Made, monkeypatch: pytest.MonkeyPatch, asked: Any, told: float | None
+) -> None:
+    report = replace(CLIENT, began_unix_s=100.0, duration_s=20.0)
+    items = iter([report])
+    power = Call("power")
+
+    def get(call: Any, timeout: float) -> Any:
+        if call == "stay":
+            raise STILL
+        if call == "power":
+            if isinstance(asked, Exception):
+                raise asked
+            return asked
+        return next(items)
+
+    class Once:
+        """A streaming call with one item."""
+
+        done = False
+
+        def __next__(self) -> str:
+            if self.done:
+                raise StopIteration
+            self.done = True
+            return "ref"
+
+    monkeypatch.setattr(ray, "get", get)
+    made.run_point = Call(Once())
+    actor = SimpleNamespace(stay=Call("stay"), died=Call("died"), gpu_power_w=power)
+
+    (found,) = RaySlot(FACTS, actor, made, "run", exposed=False).run_point("http://h1:1", POINT, 1)
+
+    assert found == replace(report, gpu_power_w=told)
+    assert power.calls == [(100.0, 120.0)]

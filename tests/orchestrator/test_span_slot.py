@@ -24,6 +24,8 @@ from orchestrator.server_start import (
 )
 from orchestrator.slot_port import SlotFacts, SlotLost, StopFacts, TrialBroken
 from orchestrator.span_slot import SpanSlot
+from orchestrator.trial import ClientReport
+from tests.orchestrator.literal_records import CLIENT
 
 SPEC = LaunchSpec("run", "t", "emulator", (), "m", (), (), network_key="key")
 
@@ -57,6 +59,7 @@ class Rank:
         self.seen: list[LoadSeen] = []
         self.faults: list[SlotLost | TrialBroken] = []
         self.watched = 0
+        self.report: ClientReport | None = None
         self.powers: dict[tuple[float, float], float] = {}
         self.log = zstandard.compress(f"log of {rank}\n".encode())
 
@@ -83,8 +86,9 @@ class Rank:
 
     def run_point(self, url: str, point: Any, attempt: int, processes: int = 1) -> Iterator[Any]:
         yield "batch"
-        assert self._interrupted.wait(10)
-        yield "report"
+        if self.report is None:
+            assert self._interrupted.wait(10)
+        yield self.report or "report"
 
     def died(self, load: LoadSeen) -> ServerDied | None:
         self.seen.append(load)
@@ -303,3 +307,16 @@ def test_a_rank_that_waits_for_a_slower_one_may_be_silent_for_as_long_as_torch_l
     list(span(*ranks).launch(replace(SPEC, settings=(("dist_timeout", 1200),), phase_budgets=budgets)))
     assert ranks[0].spec is not None
     assert ranks[0].spec.phase_budgets[1].silent_s == 1260.0
+
+
+@pytest.mark.parametrize(("second", "told"), [(900.0, 2000.0), (None, None)])
+def test_the_power_of_a_server_is_that_of_the_gpus_on_all_its_hosts(second: float | None, told: float | None) -> None:
+    ranks = [Rank(0, ready(0)), Rank(1, ready(1))]
+    ranks[0].report = replace(CLIENT, began_unix_s=50.0, duration_s=10.0, gpu_power_w=1100.0)
+    ranks[1].powers = {} if second is None else {(50.0, 60.0): second}
+    slot = span(*ranks)
+    list(slot.launch(SPEC))
+
+    *_, report = slot.run_point("http://10.0.0.0:1", None, 1)
+
+    assert report.gpu_power_w == told

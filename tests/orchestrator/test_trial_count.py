@@ -28,18 +28,18 @@ def test_complete_blocks_on_several_hosts_cost_a_degree_of_freedom_each() -> Non
 def test_it_is_what_the_estimates_of_such_a_run_come_out_with() -> None:
     rng = np.random.default_rng(1)
     widths = []
-    for _ in range(30):
+    for _ in range(120):
         seen = [
-            Observation(f"c{c}", f"{c}{k}", f"h{(c + k * (1, 3)[c // 4 % 2]) % 4}", math.exp(rng.normal(0, 0.02)))
+            Observation(f"c{c}", f"{c}{host}", f"h{host}", math.exp(rng.normal(0, 0.02)))
             for c in range(12)
-            for k in range(2)
+            for host in rng.permutation(4)[:2]
         ]
         found = estimate(seen, maximize=False)
         pairs = [found.gap(f"c{a}", f"c{b}") for a in range(12) for b in range(a)]
         widths.append(np.mean([(g.high - g.low) / 2 for g in pairs if g.high is not None and g.low is not None]))
 
     expected = half_width(12, 4, 2, 0.02)
-    assert expected == pytest.approx(np.mean(widths), rel=0.07)
+    assert expected == pytest.approx(np.mean(widths), rel=0.08)
 
 
 def test_the_repeats_that_a_target_needs_are_the_fewest_that_meet_it() -> None:
@@ -60,8 +60,8 @@ def test_one_trial_each_buys_no_interval_and_references_on_every_host_a_wide_one
 
 def test_the_line_of_a_plan_says_what_is_bought_and_what_more_would_cost() -> None:
     assert precision(12, 4, 3, 0.02).lines() == [
-        "Precision: 3 trials of each config on 4 hosts bound a difference of two to ±3.6% (95%); "
-        "measure.repeats for ±1% 33, ±2% 9, ±3% 4, ±5% 2; assumed: starts differ by 2.0% (sd)"
+        "Precision: 3 trials of each config on 4 hosts bound a difference of two to ±3.5% (95%); "
+        "measure.repeats for ±1% 32, ±2% 9, ±3% 4, ±5% 3; assumed: starts differ by 2.0% (sd)"
     ]
     assert (
         precision(12, 1, 1, 0.02)

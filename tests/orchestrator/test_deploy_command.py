@@ -1,0 +1,197 @@
+"""From a run to what is deployed: which config, with which settings, and what is refused."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from orchestrator.cli import main
+from orchestrator.deploy_command import DeployRequest, chosen_deployment, deploy
+from orchestrator.errors import BadInput
+from orchestrator.run_directory import RunDirectory
+from orchestrator.scenario import Scenario
+from orchestrator.served_config import ServedConfig, pinned_settings
+from orchestrator.server_start import LaunchSpec
+from tests.fakes.slot import FakeSlot
+from tests.orchestrator.scenarios import small_scenario
+from tests.orchestrator.sweeping import sweep_on
+
+
+def account(spec: LaunchSpec) -> dict[str, Any]:
+    """A server that chose its kernels by its GPU."""
+    chosen = {"attention_backend": "flashinfer", "page_size": 1, "chunked_prefill_size": 8192, "kv_cache_dtype": "auto"}
+    algorithm = dict(spec.settings).get("speculative_algorithm")
+    return {"version": "0.5.23", "speculative_algorithm": algorithm, **chosen, **dict(spec.settings)}
+
+
+def run_of(root: Path, scenario: Scenario) -> Path:
+    run = RunDirectory.create(root, scenario)
+    sweep_on(run, scenario, [FakeSlot("a", account=account)])
+    run.close(complete=True)
+    return root
+
+
+def flags_of(text: str) -> dict[str, list[str]]:
+    words = shlex.split(text[text.index("exec ") :].replace("\\\n", " "))
+    places = [i for i, word in enumerate(words) if word.startswith("--")]
+    return {words[a]: words[a + 1 : b] for a, b in zip(places, [*places[1:], len(words)], strict=True)}
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    engine = {
+        "kind": "sglang",
+        "settings": {"speculative_algorithm": "NEXTN"},
+        "env": {"SGLANG_X": "1", "HF_TOKEN": "hf_secret"},
+        "extra_args": ["--api-key", "sk-secret", "--log-level", "warning"],
+    }
+    scenario = small_scenario(engine=engine, slots={"gpus": 1})
+    return run_of(tmp_path_factory.mktemp("deploy") / "run", scenario)
+
+
+def test_the_winner_is_written_as_it_ran_with_what_sglang_chose(measured: Path) -> None:
+    deployment = chosen_deployment(DeployRequest(measured, "command"))
+    flags = flags_of(deploy(DeployRequest(measured, "command"))[0])
+
+    assert flags["--attention-backend"] == ["flashinfer"]
+    assert flags["--chunked-prefill-size"] == ["8192"]
+    assert flags["--page-size"] == ["1"]
+    assert "--kv-cache-dtype" not in flags
+    assert flags["--log-level"] == ["warning"]
+    assert deployment.program == ("python3", "-m", "sglang.launch_server")
+    assert deployment.variables == (("SGLANG_X", "1"),)
+    assert "pinned, since SGLang chose it: page_size: 1" in deployment.provenance
+    assert any(
+        line.startswith("objective fast: highest output_throughput_tok_s at C=1") for line in deployment.provenance
+    )
+
+
+def test_only_what_all_servers_chose_alike_and_a_release_can_be_told_is_pinned() -> None:
+    def pinned(*accounts: dict[str, Any], **settings: Any) -> dict[str, Any]:
+        return pinned_settings(ServedConfig("c", settings, accounts, version="0.5.23"))
+
+    assert pinned({"page_size": 64}, {"page_size": 64}) == {"page_size": 64}
+    assert pinned({"page_size": 64}, {"page_size": 1}) == {}
+    assert pinned({"page_size": 64}, {}) == {}
+    assert pinned({"page_size": 64}, page_size=32) == {}
+    assert pinned({"page_size": 64}, page_size="auto") == {"page_size": 64}
+    assert pinned({"attention_backend": "a word of its own", "schedule_policy": "fcfs"}) == {}
+    assert pinned() == {}
+
+
+def test_a_server_without_speculation_is_deployed_without_any_flag_of_it(measured: Path) -> None:
+    plain = next(
+        row for row in _rows(measured) if "speculative_num_steps" not in row["settings"]
+    )  # fmt: skip
+    text, _ = deploy(DeployRequest(measured, "command", config=plain["config_id"]))
+
+    assert not [name for name in flags_of(text) if name.startswith("--speculative")]
+
+
+def _rows(root: Path) -> list[dict[str, Any]]:
+    import json
+
+    rows: list[dict[str, Any]] = json.loads((root / "ranking.json").read_text())["objectives"]["fast"]["ranking"]
+    return rows
+
+
+@pytest.mark.parametrize("form", ["command", "systemd", "compose", "k8s", "yaml"])
+def test_no_secret_of_the_scenario_reaches_any_form(measured: Path, form: str) -> None:
+    text, _ = deploy(DeployRequest(measured, form))
+
+    assert "hf_secret" not in text
+    assert "sk-secret" not in text
+    assert "***" not in text
+    assert "HF_TOKEN" in text
+
+
+def test_the_dialect_is_that_of_the_release_that_was_measured(tmp_path: Path) -> None:
+    scenario = small_scenario(
+        engine={"kind": "sglang", "version": "0.5.9", "settings": {"cuda_graph_max_bs_decode": 16}},
+        slots={"gpus": 1},
+        sweep={},
+    )
+
+    def old(spec: LaunchSpec) -> dict[str, Any]:
+        return {**account(spec), "version": "0.5.9"}
+
+    run = RunDirectory.create(tmp_path / "run", scenario)
+    sweep_on(run, scenario, [FakeSlot("a", account=old)])
+    run.close(complete=True)
+    deployment = chosen_deployment(DeployRequest(tmp_path / "run", "command"))
+
+    assert ("--cuda-graph-max-bs", "16") in deployment.flags
+    assert deployment.ready_path == "/health"
+    assert deployment.image == "lmsysorg/sglang:v0.5.9"
+
+
+def test_an_emulated_run_is_written_with_a_loud_warning_and_for_the_real_server(tmp_path: Path) -> None:
+    root = run_of(tmp_path / "run", small_scenario())
+    text, warnings = deploy(DeployRequest(root, "command"))
+
+    assert len(warnings) == 1
+    assert "EMULATED: no GPU was measured" in text
+    assert "sglang.launch_server" in text
+    assert "--emulator" not in text
+
+
+def test_a_run_without_a_winner_deploys_nothing_and_says_why(tmp_path: Path) -> None:
+    objective = {"name": "fast", "maximize": "output_throughput_tok_s", "at": {"concurrency": 1},
+                 "limits": ["ttft_p50_ms <= 0.000001"]}  # fmt: skip
+    root = run_of(tmp_path / "run", small_scenario(objectives=[objective]))
+
+    with pytest.raises(BadInput, match="objective fast has no winner: no config was measured at C=1"):
+        deploy(DeployRequest(root, "command"))
+
+
+def test_objectives_that_disagree_must_be_named_and_unknown_ids_are_refused_with_those_there_are(
+    measured: Path,
+) -> None:
+    with pytest.raises(BadInput, match="--objective slow: the run has `fast`"):
+        deploy(DeployRequest(measured, "command", objective="slow"))
+    with pytest.raises(BadInput, match="--config zzz: no measured config has such an id; measured for fast: `"):
+        deploy(DeployRequest(measured, "command", config="zzz"))
+
+
+def test_a_container_of_the_scenario_keeps_its_options_and_gets_a_name_of_its_own(tmp_path: Path) -> None:
+    command = ["docker", "run", "--ipc", "host", "-e", "HF_TOKEN=hf_secret", "my/image:3", "python3", "-m",
+               "sglang.launch_server"]  # fmt: skip
+    scenario = small_scenario(engine={"kind": "sglang", "command": command}, slots={"gpus": 2}, sweep={})
+    deployment = chosen_deployment(DeployRequest(run_of(tmp_path / "run", scenario), "command"))
+
+    assert deployment.container == (
+        "docker", "run", "--ipc", "host", "-e", "HF_TOKEN", "--network", "host", "--gpus", '"device=0,1"', "--rm",
+        "--init", "--name", "small-fast", "my/image:3",
+    )  # fmt: skip
+    assert deployment.image == "my/image:3"
+    assert deployment.program == ("python3", "-m", "sglang.launch_server")
+
+
+def test_any_other_server_is_deployed_by_its_template(tmp_path: Path) -> None:
+    engine = {
+        "kind": "command", "command": ["llama-server", "-m", "{model}", "--port", "{port}", "--host", "{host}"],
+        "flags": {"depth": "--draft-max"}, "depth": "depth",
+    }  # fmt: skip
+    model = {"path": "org/model"}
+    traffic = [{"name": "chat", "concurrency": [1], "api": "completions"}]
+    axes = {"axes": {"depth": [4]}}
+    scenario = small_scenario(engine=engine, slots={"gpus": 0}, sweep=axes, model=model, workloads=traffic)
+    root = run_of(tmp_path / "run", scenario)
+    deployment = chosen_deployment(DeployRequest(root, "command", port=8080))
+
+    assert deployment.argv() == (
+        "llama-server", "-m", "org/model", "--port", "8080", "--host", "0.0.0.0", "--draft-max", "4",
+    )  # fmt: skip
+    with pytest.raises(BadInput, match="is a --config file of SGLang"):
+        deploy(DeployRequest(root, "yaml"))
+
+
+def test_the_command_line_writes_a_file_whole(measured: Path, tmp_path: Path) -> None:
+    said = CliRunner().invoke(main, ["deploy", str(measured), "--as", "systemd", "--out", str(tmp_path / "u.service")])
+
+    assert said.exit_code == 0
+    assert "ExecStart=" in (tmp_path / "u.service").read_text()

@@ -1,0 +1,131 @@
+"""Draws, what cannot run, and the best once more."""
+
+from __future__ import annotations
+
+import math
+import random
+import sys
+from typing import Any
+
+import pytest
+
+from orchestrator.errors import BadInput
+from orchestrator.optuna_search import OptunaSearch
+from orchestrator.search import Ask, Broken, Dead, ObjectiveValue, Scored, Told
+from orchestrator.search_of import search_of
+from tests.orchestrator.scenarios import small_scenario
+
+AXES = {"speculative_num_steps": [0, 1, 2, 3, 4, 5, 10], "max_running_requests": [16, 64, 256]}
+
+
+def made(**keys: Any) -> OptunaSearch:
+    search = search_of(small_scenario(search={"method": "optuna", "budget_trials": 14, **keys}, sweep={"axes": AXES}))
+    assert isinstance(search, OptunaSearch)
+    return search
+
+
+def fate(ask: Ask) -> Told:
+    """Best at depth 4 with 64 requests; depth 10 dies."""
+    depth, running = ask.config.speculation_depth, ask.config.as_dict()["max_running_requests"]
+    if depth == 10:
+        return Dead("oom_graph_target", "out of memory")
+    noise = random.Random(str(ask.key)).gauss(0, 0.02)
+    value = (100 - 8 * (depth - 4) ** 2) * (1.0 if running == 64 else 0.8)
+    return Scored(f"host{len(str(ask.key)) % 2}", {"fast": ObjectiveValue(max(1.0, value) * math.exp(noise))})
+
+
+def run(search: OptunaSearch, slots: int = 3) -> list[Ask]:
+    asked: list[Ask] = []
+    while not search.done:
+        for ask in search.ask(slots):
+            asked.append(ask)
+            search.tell(ask.config, ask.repeat, fate(ask))
+    return asked
+
+
+def test_the_best_is_found_and_measured_again_within_the_budget() -> None:
+    search = made(best=2, best_repeats=3)
+
+    asked = run(search)
+
+    winner = search.verdicts["fast"].winner
+    (config,) = {a.config for a in asked if a.config.config_id == winner}
+    assert config.speculation_depth in {3, 4, 5}
+    assert sum(a.config.config_id == winner for a in asked) == 3
+    assert len(asked) <= 14
+
+
+def test_no_config_is_drawn_twice_and_a_small_space_ends_when_it_is_used_up() -> None:
+    search = made(budget_trials=30, best=1, best_repeats=2)
+
+    asked = run(search)
+
+    first = [a.config for a in asked if a.repeat == 0]
+    assert len(set(first)) == len(first) <= 21
+    assert search.done
+
+
+def test_two_searches_told_the_same_ask_for_the_same() -> None:
+    one, other = made(), made()
+    asked = [ask for _ in range(3) for ask in _told(one, 4)]
+    for ask in asked:
+        other.tell(ask.config, ask.repeat, fate(ask))
+
+    assert one.ask(4) == other.ask(4)
+
+
+def _told(search: OptunaSearch, slots: int) -> tuple[Ask, ...]:
+    asks = search.ask(slots)
+    for ask in asks:
+        search.tell(ask.config, ask.repeat, fate(ask))
+    return asks
+
+
+def test_what_broke_says_nothing_of_the_config() -> None:
+    search = made()
+    (ask,) = search.ask(1)
+    search.tell(ask.config, 0, Broken("host lost"))
+
+    assert search.verdicts["fast"].winner is None
+    assert search.ask(1)[0].config != ask.config
+
+
+def test_combinations_that_sglang_refuses_are_drawn_again_and_told() -> None:
+    search = search_of(
+        small_scenario(
+            search={"method": "optuna", "budget_trials": 12, "sampler": "random"},
+            sweep={"axes": AXES, "exclude": [{"speculative_num_steps": ">= 3"}]},
+        )
+    )
+    asked = search.ask(4)
+
+    assert len(asked) == 4
+    assert all(ask.config.speculation_depth < 3 for ask in asked)
+    assert all(step.text.endswith("is excluded") for step in search.steps)
+
+
+def test_ranges_make_whole_numbers_and_shares() -> None:
+    search = search_of(
+        small_scenario(
+            search={
+                "method": "optuna",
+                "space": {
+                    "mem_fraction_static": {"low": 0.5, "high": 0.9},
+                    "max_running_requests": {"low": 8, "high": 512, "log": True},
+                    "chunked_prefill_size": {"low": 1024, "high": 8192, "step": 1024},
+                },
+            }
+        )
+    )
+    settings = [ask.config.as_dict() for ask in search.ask(5)]
+
+    assert all(isinstance(s["max_running_requests"], int) and 8 <= s["max_running_requests"] <= 512 for s in settings)
+    assert all(isinstance(s["mem_fraction_static"], float) and 0.5 <= s["mem_fraction_static"] <= 0.9 for s in settings)
+    assert all(s["chunked_prefill_size"] % 1024 == 0 for s in settings)
+
+
+def test_without_optuna_the_command_that_installs_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "optuna", None)
+
+    with pytest.raises(BadInput, match=r"pip install 'specsweep\[optuna\]'"):
+        made()
