@@ -11,7 +11,7 @@ A point that is being measured is an Arrow IPC stream in `stream/`; it becomes a
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -150,10 +150,10 @@ def _wanted(part: Any, columns: Sequence[str] | None) -> list[str] | None:
     return [name for name in columns if name in there]
 
 
-def measured_parts(paths: RunPaths) -> list[tuple[str, int]]:
-    """(point id, attempt) of every part of `requests`."""
+def measured_parts(paths: RunPaths, table: str = "requests") -> list[tuple[str, int]]:
+    """(point id, attempt) of every part of `requests`, or of every row of `loads`."""
     parts = []
-    for file in sorted(paths.table("requests").glob("*.parquet")):
+    for file in sorted(paths.table(table).glob("*.parquet")):
         point_id, _, attempt = file.stem.rpartition("-")
         parts.append((point_id, int(attempt)))
     return parts
@@ -200,6 +200,13 @@ def set_aside(paths: RunPaths, point_id: str, attempt: int) -> None:
     for table, aside in (("requests", name), ("loads", f"loads-{name}")):
         with contextlib.suppress(FileNotFoundError):
             (paths.table(table) / name).replace(paths.partial / aside)
+
+
+def set_aside_torn_loads(paths: RunPaths, counted: Mapping[str, int]) -> None:
+    """Rows of `loads` that were written, but whose part of `requests` never came: their points are measured again."""
+    for point_id, attempt in measured_parts(paths, "loads"):
+        if counted.get(point_id) != attempt:
+            set_aside(paths, point_id, attempt)
 
 
 def write_points(paths: RunPaths, rows: Iterable[dict[str, Any]]) -> None:

@@ -103,27 +103,34 @@ class PointMetrics:
 
     def value(self, name: str) -> float | None:
         """A scalar metric by its name in METRICS, e.g. `ttft_p95_ms`; KeyError for other names."""
-        return self._at(*_places()[name])
-
-    def values(self) -> dict[str, float | None]:
-        """All scalar metrics."""
-        return {name: self._at(field, statistic) for name, (field, statistic) in _places().items()}
-
-    def _at(self, field: str, statistic: str | None) -> float | None:
-        value = getattr(self, field)
+        of, statistic = _places()[name]
+        value = getattr(self, of)
         if statistic is not None and value is not None:
             value = getattr(value, statistic)
         return None if value is None else float(value)
 
+    def values(self) -> dict[str, float | None]:
+        """All scalar metrics. A ranking asks every point for them: it looks at each field once."""
+        found: dict[str, float | None] = dict.fromkeys(METRICS)
+        for of, metrics in _by_field().items():
+            whole = getattr(self, of)
+            if whole is None:
+                continue
+            for name, statistic in metrics:
+                value = whole if statistic is None else getattr(whole, statistic)
+                found[name] = None if value is None else float(value)
+        return found
+
     def absent(self) -> dict[str, str]:
         """Why metrics have no value that would have one at a better point: name -> reason with figures."""
         reasons = {}
+        behind = {of: self._values_behind(of) for of in _by_field()}
         for name, of, needed in _needs():
             if self.state == "saturated" and of in UNSTEADY:
                 reasons[name] = self.state_reason
             elif name in OF_POWER and self.gpu_power_w is None:
                 reasons[name] = "the server's GPUs tell no power (servers on CPU, emulated GPUs, no NVML)"
-            elif 0 < (there := self._values_behind(of)) < needed:
+            elif 0 < (there := behind[of]) < needed:
                 what = "gaps between chunks" if of == "chunk_gap_ms" else "requests"
                 reasons[name] = (
                     f"{name} needs {needed} {what}, {there} were there: give at least {needed} requests "
@@ -147,6 +154,15 @@ class PointMetrics:
 def _places() -> dict[str, tuple[str, str | None]]:
     """By metric the field of PointMetrics, and the statistic of it if it is a distribution."""
     return {name: parts(name) or (name, None) for name in METRICS}
+
+
+@cache
+def _by_field() -> dict[str, list[tuple[str, str | None]]]:
+    """By field its metrics, each with the statistic that it is."""
+    found: dict[str, list[tuple[str, str | None]]] = {}
+    for name, (of, statistic) in _places().items():
+        found.setdefault(of, []).append((name, statistic))
+    return found
 
 
 @cache

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
+
 from orchestrator.evidence import Spread
 from orchestrator.ranking_row import Row
 
@@ -11,6 +13,13 @@ _PLAIN = (
     "config_id", "settings", "value", "low", "high", "unit", "gap_to_best", "gap_low", "gap_high", "p_best", "tie",
     "tie_kind", "comparable", "trials", "hosts",
 )  # fmt: skip
+
+_AS_TEXT = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
+
+
+def ranking_bytes(told: dict[str, Any]) -> bytes:
+    """The text of `ranking.json`; a number that is none becomes null."""
+    return orjson.dumps(told, option=_AS_TEXT)
 
 
 def row_json(row: Row) -> dict[str, Any]:

@@ -224,14 +224,18 @@ def left_open(
     `asked` and `told` go by config id; `told` has `telling_values` of each start. Such configs differ in more than what
     was swept.
     """
-    found: dict[str, dict[str, list[str]]] = {}
-    for name in TELLING:
-        if any(not _is_open(settings.get(name)) for settings in asked.values()):
-            continue
-        values: dict[str, list[str]] = {}
-        for config_id, starts in told.items():
-            for value in {start[name] for start in starts if name in start}:
-                values.setdefault(value, []).append(config_id)
-        if len(values) > 1:
-            found[name] = values
+    given = {name for settings in asked.values() for name, value in settings.items() if not _is_open(value)}
+    place = {config_id: i for i, config_id in enumerate(told)}
+    alike: dict[tuple[frozenset[str], ...], list[str]] = {}
+    for config_id, starts in told.items():
+        values = tuple(frozenset(start[name] for start in starts if name in start) for name in TELLING)
+        alike.setdefault(values, []).append(config_id)
+    found = {}
+    for i, name in enumerate(TELLING):
+        ids: dict[str, list[str]] = {}
+        for values, config_ids in alike.items():
+            for value in values[i]:
+                ids.setdefault(value, []).extend(config_ids)
+        if name not in given and len(ids) > 1:
+            found[name] = {value: sorted(those, key=place.__getitem__) for value, those in ids.items()}
     return found

@@ -116,6 +116,7 @@ class RunDirectory:
                 del self.state.done_points[point_id]
                 dataset.set_aside(self.paths, point_id, attempt)
                 self._journal.append("point_lost", point_id=point_id, attempt=attempt)
+        dataset.set_aside_torn_loads(self.paths, self.state.done_points)
         rows = dataset.salvage_streams(self.paths)
         if rows:
             self._journal.append("partial_kept", rows=rows)

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from actors.diagnosis.advice import advice
 from orchestrator.aim import PointValue
 from orchestrator.config_label import run_labels
@@ -23,7 +21,7 @@ from orchestrator.pareto import ParetoFront, fronts_json, pareto_front
 from orchestrator.paths import RunPaths, write_whole
 from orchestrator.point_table import MeasuredPoint, missing_points
 from orchestrator.ranking import Ranking, rank
-from orchestrator.ranking_json import row_json, spread_json
+from orchestrator.ranking_json import ranking_bytes, row_json, spread_json
 from orchestrator.resolved_settings import SettingChange
 from orchestrator.run_configs import RunConfig, run_configs, same_servers
 from orchestrator.run_explanation import Told, explanations_of
@@ -35,8 +33,6 @@ from orchestrator.scenario import Scenario
 from orchestrator.search_account import search_notes, spared_values
 from orchestrator.trial import Repaired
 from orchestrator.trial_facts import winner_rates, with_facts
-
-_JSON = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +196,7 @@ def rank_run(root: Path, *, anew: bool = False) -> RunRanking:
     notes = (*notes, *search_notes(scenario.search.method, steps, len(asked), len(started)))
     result = replace(first, notes=(*notes, *first.notes)) if len(parts) == 1 else _together(parts, notes)
     result = replace(result, search=steps)
-    write_whole(paths.ranking, orjson.dumps(result.as_json(), option=_JSON))
+    write_whole(paths.ranking, ranking_bytes(result.as_json()))
     return result
 
 

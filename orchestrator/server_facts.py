@@ -26,7 +26,7 @@ class ServerFacts:
 
 
 def server_facts(trials: Iterable[Mapping[str, Any]]) -> ServerFacts:
-    """From the rows of `trials` of one config."""
+    """From the rows of `trials` of one config; each is judged by the settings that it was asked for."""
     tokens: list[int] = []
     limits: list[int] = []
     free: list[float] = []

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 
+
+@lru_cache(maxsize=4096)
 def quantile_t(df: float, share: float) -> float:
     """The value below which this share of Student's t with `df` degrees of freedom lies."""
     from scipy.special import stdtrit

@@ -241,8 +241,8 @@ def test_what_servers_told_is_the_least_of_their_starts() -> None:
             "internal_states": [{"effective_max_running_requests_per_dp": running}],
         }  # fmt: skip
         phases = [{"phase": "kv_pool", "free_gib": gib} for gib in free]
-        account_read = ServerAccount.of({"max_running_requests": 256}, account)
-        return {"outcome": "measured", "account": account_read, "phases": phases}
+        told = {"resolved_json": json.dumps(account), "settings_json": '{"max_running_requests": 256}'}
+        return {"outcome": "measured", "phases": phases, **told}
 
     facts = server_facts([trial(100, 50, 30.0, 2.5, None), trial(90, 45, 28.0, 2.9)])
 

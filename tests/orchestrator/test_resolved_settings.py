@@ -187,3 +187,19 @@ def test_what_nobody_set_and_came_out_differently_is_told_with_its_configs() -> 
     }
 
     assert left_open(asked, told) == {"attention_backend": {"trtllm_mha": ["a"], "flashinfer": ["b", "c"]}}
+
+
+def test_configs_of_a_value_are_told_in_the_order_of_the_run_whatever_else_differs() -> None:
+    told = {
+        "a": [{"attention_backend": "triton", "page_size": "1"}],
+        "b": [{"attention_backend": "fa3", "page_size": "64"}],
+        "c": [{"attention_backend": "triton", "page_size": "64"}, {"attention_backend": "fa3", "page_size": "64"}],
+        "d": [{"attention_backend": "triton", "page_size": "1"}],
+    }
+    asked: dict[str, dict[str, Any]] = {name: {} for name in told}
+
+    assert left_open(asked, told) == {
+        "attention_backend": {"triton": ["a", "c", "d"], "fa3": ["b", "c"]},
+        "page_size": {"1": ["a", "d"], "64": ["b", "c"]},
+    }
+    assert left_open({**asked, "b": {"page_size": 64}}, told).keys() == {"attention_backend"}

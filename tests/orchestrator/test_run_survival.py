@@ -186,6 +186,29 @@ def test_a_point_whose_files_are_gone_or_cut_is_told_by_rank_and_measured_again_
     assert not [n for n in rank_run(run.paths.root).notes if "damaged" in n]
 
 
+def test_a_row_of_loads_whose_requests_never_came_is_no_row_of_the_resumed_run(tmp_path: Path) -> None:
+    scenario = small_scenario()
+    run = RunDirectory.create(tmp_path / "run", scenario)
+    sweep_on(run, scenario, [FakeSlot("a")])
+    run.close(complete=True)
+    part = sorted(run.paths.table("requests").iterdir())[0]
+    lines = run.paths.journal.read_text().splitlines(keepends=True)
+    point_id = part.stem.rpartition("-")[0]
+    told = [line for line in lines if point_id not in line or '"point_done"' not in line]
+    run.paths.journal.write_text("".join(told))
+    part.unlink()
+
+    again = RunDirectory.reopen(run.paths.root, scenario)
+    assert point_id not in {row["point_id"] for row in dataset.read_rows(again.paths, "loads")}
+    assert (again.paths.partial / f"loads-{part.name}").exists()
+    sweep_on(again, scenario, [FakeSlot("b")])
+    again.close(complete=True)
+
+    rows = [row["point_id"] for row in dataset.read_rows(again.paths, "loads")]
+    assert sorted(rows) == sorted(set(rows))
+    assert len(rows) == 6
+
+
 def test_secrets_are_not_stored_and_resume_asks_for_the_scenario_that_has_them(tmp_path: Path) -> None:
     engine = {
         "kind": "emulator",
