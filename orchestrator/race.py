@@ -44,7 +44,7 @@ class RaceRules:
 
     places: Places
     spread: Spread
-    confidence: float = 0.95
+    confidence: float = 0.98
 
 
 @dataclass(frozen=True, slots=True)

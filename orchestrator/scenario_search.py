@@ -55,7 +55,7 @@ class SearchKeys(Strict):
     )
     finalists: int = Field(3, ge=2, le=8, description="halving: so many are replicated until they are told apart.")
     confidence: float = Field(
-        0.95, gt=0.5, lt=1, description="halving: how sure it must be that nothing is better by more than near_tie."
+        0.98, gt=0.5, lt=1, description="halving: how sure it must be that nothing is better by more than near_tie."
     )
     max_repeats: Count = Field(8, description="halving: most starts of one config.")
     budget_trials: Count | None = Field(

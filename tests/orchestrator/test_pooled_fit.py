@@ -70,10 +70,10 @@ def test_a_slower_host_does_not_make_a_config_slower() -> None:
 
 
 def test_gaps_are_as_uncertain_as_they_say() -> None:
-    """Of all gaps between measured configs, in spaces with and without structure, about 95 % lie within two errors."""
-    for own, least in ((0.0, 0.93), (0.08, 0.88)):
+    """About 95 % lie within two errors, in spaces with and without structure; gaps of one space move together."""
+    for own, least in ((0.0, 0.9), (0.08, 0.88)):
         inside = []
-        for seed in range(6):
+        for seed in range(12):
             seen = observed(seed, 20, own)
             standing = fitted(seen)
             truth = {
