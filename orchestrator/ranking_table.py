@@ -8,11 +8,12 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.explanation_text import explanation_lines
+from orchestrator.not_measured import NotMeasured
 from orchestrator.pareto_table import front_table
 from orchestrator.ranking import BESIDE, Ranking, Row
 from orchestrator.ranking_reason import probability
 from orchestrator.recovery import repair_text
-from orchestrator.run_ranking import NotMeasured, RunRanking
+from orchestrator.run_ranking import RunRanking
 from orchestrator.supported_digits import percent, shown
 
 # Heads the values of a metric without a unit.

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from actors.diagnosis.advice import advice
 from orchestrator.aim import PointValue
 from orchestrator.config_label import run_labels
 from orchestrator.errors import BadInput
@@ -15,8 +14,8 @@ from orchestrator.explanation import Explanation
 from orchestrator.explanation_text import explanation_json
 from orchestrator.host_event import host_notes
 from orchestrator.journal import read_events, replay
+from orchestrator.not_measured import NotMeasured
 from orchestrator.objective_text import cost_note
-from orchestrator.outcome import Diagnosis, Label, Phase
 from orchestrator.pareto import ParetoFront, fronts_json, pareto_front
 from orchestrator.paths import RunPaths, write_whole
 from orchestrator.point_table import MeasuredPoint, missing_points
@@ -27,48 +26,12 @@ from orchestrator.run_configs import RunConfig, run_configs, same_servers
 from orchestrator.run_explanation import Told, explanations_of
 from orchestrator.run_manifest import read_manifest
 from orchestrator.run_notes import damage, open_notes, refused_slots, run_notes
-from orchestrator.run_repairs import RunRepairs, Story, changes_json
+from orchestrator.run_repairs import RunRepairs, changes_json
 from orchestrator.run_rows import RunRows
 from orchestrator.scenario import Scenario
 from orchestrator.search_account import search_notes, spared_values
 from orchestrator.trial import Repaired
 from orchestrator.trial_facts import winner_rates, with_facts
-
-
-@dataclass(frozen=True, slots=True)
-class NotMeasured:
-    """A config without (all) its points: `label`, `phase` and `evidence` of its last server, and what followed."""
-
-    config_id: str
-    settings: dict[str, Any]
-    label: str
-    phase: str
-    evidence: str
-    story: Story
-    host_class: str = ""
-
-    @property
-    def served_as(self) -> str | None:
-        """The config that was measured in its place after a repair."""
-        return self.story.served_as
-
-    @property
-    def advice(self) -> tuple[str, ...]:
-        """What to change, best first; nothing for a label that this release does not know."""
-        if self.label not in set(Label):
-            return ()
-        return advice(Diagnosis(Label(self.label), Phase.LAUNCH, self.evidence))
-
-    def as_json(self) -> dict[str, Any]:
-        names = ("config_id", "settings", "label", "phase", "evidence")
-        return {name: getattr(self, name) for name in names} | {
-            "served_as": self.served_as,
-            "tries": [attempt.as_json() for attempt in self.story.attempts],
-            "suggestion": [change.as_json() for change in self.story.suggestion],
-            "recovery": self.story.reason,
-            "advice": list(self.advice),
-            **({"host_class": self.host_class} if self.host_class else {}),
-        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from orchestrator.command_template import speculation_depth
 from orchestrator.metric_names import WORKLOAD_METRICS
 from orchestrator.options import known_options
 from orchestrator.outcome import Phase
-from orchestrator.rate_search import RateGoal, RateSeen, result
 from orchestrator.ranking_row import Ranking
+from orchestrator.rate_search import RateGoal, RateSeen, result
 from orchestrator.scenario import Scenario, Workload
 from orchestrator.scenario_engine import Engine
 from orchestrator.server_account import account_of

@@ -41,7 +41,7 @@ CORE = {
     "workload_check", "workload_traffic", "yaml_tree",
     "offered_trials", "search_state", "asked_trials", "search_account", "search_plan",
     "line_allowance", "trial_estimate",
-    "job_log", "run_result", "server_account",
+    "job_log", "not_measured", "run_result", "server_account",
     "attainment", "expression", "expression_sense", "objective_presets", "rate_search", "cost", "pareto",
     "objective_text", "trial_facts",
     "aim", "objective_check", "scenario_objective",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +14,6 @@ from orchestrator.explanation import Died, Explanation, Material, explain
 from orchestrator.explanation_text import explanation_json, explanation_lines
 from orchestrator.ranking import Ranking, rank
 from orchestrator.scenario_objective import Objective
-from orchestrator.server_account import ServerAccount
 from orchestrator.server_facts import ServerFacts, server_facts
 from orchestrator.trial import LoadLevel, Repaired
 

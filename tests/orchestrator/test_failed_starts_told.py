@@ -8,11 +8,12 @@ from collections.abc import Callable
 from rich.console import Console
 
 from orchestrator.happening import TrialBegan, TrialEnded
+from orchestrator.not_measured import NotMeasured
 from orchestrator.outcome import Cancelled, Diagnosis, Failed, Infeasible, Label, Outcome, Phase
 from orchestrator.planner import make_plan
 from orchestrator.progress import Progress
 from orchestrator.ranking_table import print_rankings
-from orchestrator.run_ranking import NotMeasured, RunRanking
+from orchestrator.run_ranking import RunRanking
 from orchestrator.run_repairs import Story
 from tests.orchestrator.scenarios import small_scenario
 
