@@ -96,7 +96,10 @@ class AskedTrials:
 
     def step(self, step: Step, host_class: str) -> None:
         """A decision of a search."""
-        told = {"name": step.name, "text": step.text, "dropped": dict(step.dropped), "host_class": host_class}
+        told = {
+            "name": step.name, "text": step.text, "objective": step.objective, "dropped": dict(step.dropped),
+            "host_class": host_class,
+        }  # fmt: skip
         if told not in self._state.steps:  # a resumed search decides the same again
             self._state.steps.append(told)
             self._append("search_step", **told)

@@ -22,8 +22,8 @@ def compared(rows: Sequence[Row], estimates: Estimates) -> list[Row]:
     return [_compared(row, best, estimates, game, row.config_id in together) for row in rows]
 
 
-def _behind(row: Row) -> tuple[float, str]:
-    return (math.inf if row.gap_to_best is None else row.gap_to_best, row.config_id)
+def _behind(row: Row) -> tuple[bool, float, str]:
+    return (bool(row.out), math.inf if row.gap_to_best is None else row.gap_to_best, row.config_id)
 
 
 def _compared(row: Row, best: Row, estimates: Estimates, game: Contest | None, together: bool) -> Row:

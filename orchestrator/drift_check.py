@@ -14,10 +14,10 @@ from typing import Literal
 import numpy as np
 
 from orchestrator.aim import Observation, TrialPoints
+from orchestrator.asked_trials import FIRST_REFERENCE
 from orchestrator.estimates import estimate
 from orchestrator.student import quantile_t
 
-REFERENCE_REPEAT = 1000
 # Standard deviation of one trial where the run itself says nothing of it: what two starts of a server differ by.
 ASSUMED_NOISE = 0.02
 # Noise floors that a reference may move by chance.
@@ -77,7 +77,7 @@ def repeats_of(trials: Sequence[TrialPoints]) -> dict[tuple[str, str], int]:
 
 def find_drifts(observations: Sequence[Observation], repeats: Mapping[tuple[str, str], int]) -> tuple[Drift, ...]:
     """The hosts whose reference moved by more than noise, in the order of their first trials."""
-    plain = [seen for seen in observations if _repeat(seen, repeats) < REFERENCE_REPEAT]
+    plain = [seen for seen in observations if _repeat(seen, repeats) < FIRST_REFERENCE]
     floor = noise_floor(plain)
     limit = floor.share * max(_MOST_FLOORS, quantile_t(floor.df, 0.975) if floor.df else 0.0)
     moved: dict[str, Drift] = {}
@@ -119,7 +119,7 @@ def _references(
     ends: dict[str, Observation] = {}
     for seen in observations:
         repeat = _repeat(seen, repeats)
-        if repeat >= REFERENCE_REPEAT:
+        if repeat >= FIRST_REFERENCE:
             (ends if repeat % 2 else begins)[seen.host] = seen
     both = [host for host in begins if host in ends]
     return {host: (begins[host], ends[host]) for host in both if begins[host].config_id == ends[host].config_id}

@@ -171,7 +171,7 @@ class Decision:
         dropped = {c: self._why_dropped(now, c, c in may_win) for c in of if c not in kept}
         if dropped:
             said = f"{name}: {len(kept)} of {len(of)} go on after {starts} start{'s' if starts > 1 else ''}"
-            self._steps.append(Step("rung", said, dropped))
+            self._steps.append(Step("rung", said, dropped, objective=name))
         return kept
 
     def _why_dropped(self, now: Heat, config_id: str, may_win: bool) -> str:

@@ -12,11 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from orchestrator.aim import Observation
+
+if TYPE_CHECKING:
+    from threadpoolctl import ThreadpoolController
 
 Floats = NDArray[np.float64]
 
@@ -127,6 +132,20 @@ class Places:
 
 def pooled_fit(observations: Sequence[Observation], places: Places, *, maximize: bool, spread: Spread) -> Standing:
     """What these observations (at least one, values above 0) say about every config of the space."""
+    with _blas().limit(limits=1, user_api="blas"):
+        return _fitted(observations, places, maximize=maximize, spread=spread)
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    """Matrices here are small: several threads only wait for each other, for seconds on busy cores."""
+    import scipy.optimize  # noqa: F401 - its BLAS has to be there to be found
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
+
+def _fitted(observations: Sequence[Observation], places: Places, *, maximize: bool, spread: Spread) -> Standing:
     index = {config_id: i for i, config_id in enumerate(places.config_ids)}
     rows = np.array([index[o.config_id] for o in observations])
     hosts = {host: i for i, host in enumerate(dict.fromkeys(o.host for o in observations))}

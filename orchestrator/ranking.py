@@ -38,12 +38,14 @@ def rank(
     *,
     workload: str,
     labels: dict[str, str] | None = None,
+    out: Mapping[str, str] | None = None,
 ) -> Ranking:
     """Order the configs for one objective.
 
     Eligible configs (measured, all gates passed) come first, by value; those within `near_tie` of the best are
     ordered by the tie-breakers in turn. Then configs that failed a gate, then those without a value. `workload` is the
-    objective's workload; `configs` maps config id to settings, `labels` to what the reason calls it.
+    objective's workload; `configs` maps config id to settings, `labels` to what the reason calls it. `out`: why a
+    search left a config behind; the best is one that it kept, if there is any.
     """
     aim = aim_of(objective, workload)
     breakers = [aim_of(t, workload) for t in objective.tie_breakers]
@@ -51,9 +53,10 @@ def rank(
     evidence = Evidence((p for p in points if p.config_id in configs), aim)
     beside = {name: replace(aim, metric=name) for name in BESIDE}
     rows = [_row(c, settings, aim, breakers, limits, beside, evidence) for c, settings in configs.items()]
+    rows = _left_behind(rows, out or {})
     rows = compared(_with_gaps(rows, aim, objective.near_tie), evidence.main)
     leaders = [row for row in rows if row.eligible and (row.near or row.gap_to_best == 0)]
-    leaders = break_ties(leaders, breakers, aim, objective.near_tie)
+    leaders = sorted(break_ties(leaders, breakers, aim, objective.near_tie), key=lambda row: bool(row.out))
     led = {row.config_id for row in leaders}
     ordered = (*leaders, *sorted((r for r in rows if r.config_id not in led), key=lambda r: order(r, aim)))
     names = labels or config_labels(configs)
@@ -102,6 +105,12 @@ def _row(
     )
 
 
+def _left_behind(rows: Sequence[Row], out: Mapping[str, str]) -> list[Row]:
+    """Marks what a search left behind, if anything that passes is left besides."""
+    kept = any(row.eligible and row.config_id not in out for row in rows)
+    return [replace(row, out=out.get(row.config_id, "")) for row in rows] if kept else list(rows)
+
+
 def _limited(limit: Limit, aim: Aim) -> Aim:
     return replace(aim, metric=limit.metric, level=limit.level or aim.level)
 
@@ -125,11 +134,12 @@ def _doubtful(config_id: str, limit: Limit, aim: Aim, evidence: Evidence) -> str
 
 
 def _with_gaps(rows: Sequence[Row], aim: Aim, near_tie: float) -> list[Row]:
-    values = [row.value for row in rows if row.eligible and row.value is not None]
+    passed = [row for row in rows if row.eligible]
+    values = [row.value for row in passed if row.value is not None and not row.out]
     if not values:
         return list(rows)
     best = max(values) if aim.maximize else min(values)
-    close = sum(gap(v, best, aim.maximize) <= near_tie for v in values)
+    close = sum(gap(row.value, best, aim.maximize) <= near_tie for row in passed if row.value is not None)
     result = []
     for row in rows:
         behind = None if row.value is None else gap(row.value, best, aim.maximize)

@@ -11,7 +11,7 @@ from orchestrator.ranking_row import Row
 
 _PLAIN = (
     "config_id", "settings", "value", "low", "high", "unit", "gap_to_best", "gap_low", "gap_high", "p_best", "tie",
-    "tie_kind", "comparable", "trials", "hosts",
+    "tie_kind", "comparable", "trials", "hosts", "out",
 )  # fmt: skip
 
 _AS_TEXT = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS

@@ -86,6 +86,7 @@ def _near_ties(case: Case, winner: Row, rivals: Sequence[Row]) -> str:
 
 
 def _what_decided(winner: Row, rival: Row, breakers: Sequence[Aim], near_tie: float) -> str:
+    """The first tie-breaker that tells them apart, else that the search went on without the rival."""
     for i, breaker in enumerate(breakers):
         own, other = winner.tie_values[i], rival.tie_values[i]
         if own is None:
@@ -93,7 +94,13 @@ def _what_decided(winner: Row, rival: Row, breakers: Sequence[Aim], near_tie: fl
         if other is None or gap(other, own, breaker.maximize) > near_tie:
             seen = "not measured" if other is None else _with_unit(other, breaker)
             return f"decided by the tie-breaker {breaker}: {_with_unit(own, breaker)} against {seen}"
+    if rival.out and not winner.out:
+        return f"left behind by the search after {_trials(rival.trials)} ({rival.out})"
     return "which no tie-breaker decides: the better value is first"
+
+
+def _trials(count: int) -> str:
+    return f"{count} trial" if count == 1 else f"{count} trials"
 
 
 def _difference(row: Row, winner: Row, aim: Aim) -> str:

@@ -22,7 +22,8 @@ class Row:
     is known of the spread, or the config shares no host with the best (`comparable`). `near`: within the objective's
     near_tie of the best; `told_apart`: the data say that it is worse than the best, however many were compared; False
     of the best too where there are others like it; None where they cannot tell, and of a best that is alone.
-    `doubtful`: limits that it keeps or fails within noise. `beside` has other metrics at the same load level, for the
+    `doubtful`: limits that it keeps or fails within noise. `out`: why a search left it behind; it comes after all that
+    the search kept, whatever luck its few trials had. `beside` has other metrics at the same load level, for the
     reader; they do not decide.
     """
 
@@ -47,6 +48,7 @@ class Row:
     told_apart: bool | None = None
     comparable: bool = True
     doubtful: tuple[str, ...] = ()
+    out: str = ""
 
     @property
     def eligible(self) -> bool:
@@ -103,7 +105,9 @@ def gap(value: float, best: float, maximize: bool) -> float:
 
 
 def order(row: Row, aim: Aim) -> tuple[int, float, str]:
-    """Sorts rows: those that pass by value, then those that fail a gate, then those without a value."""
-    group = 0 if row.eligible else 1 if row.value is not None else 2
+    """Sorts rows: those that pass by value, then such that a search left behind, then those that fail a gate, then
+    those without a value.
+    """
+    group = (1 if row.out else 0) if row.eligible else 2 if row.value is not None else 3
     value = row.value if row.value is not None else 0.0
     return (group, -value if aim.maximize else value, row.config_id)

@@ -133,6 +133,8 @@ def _remarks(row: Row, result: RunRanking, labels: dict[str, str]) -> str:
     if not row.comparable:
         remarks.append("ran on other hosts than the best: not comparable")
     remarks += row.doubtful
+    if row.out:
+        remarks.append(f"left behind by the search: {row.out}")
     if row.config_id in result.repairs:
         remarks.append(result.repairs[row.config_id].text)
     for died in result.stands_for(row.config_id):

@@ -29,7 +29,8 @@ from orchestrator.run_notes import damage, open_notes, refused_slots, run_notes
 from orchestrator.run_repairs import RunRepairs, changes_json
 from orchestrator.run_rows import RunRows
 from orchestrator.scenario import Scenario
-from orchestrator.search_account import search_notes, spared_values
+from orchestrator.scenario_objective import Objective
+from orchestrator.search_account import left_behind, search_notes, spared_values
 from orchestrator.trial import Repaired
 from orchestrator.trial_facts import winner_rates, with_facts
 
@@ -148,7 +149,7 @@ def rank_run(root: Path, *, anew: bool = False) -> RunRanking:
             found = read.points(scenario, configs, rows, state.done_points)
             repairs = RunRepairs(scenario, [e for e in state.ends if e.get("host_class", "") == host_class])
             spared = spared_values(state.of_search.spared.values(), (t["trial_id"] for t in own))
-            made = (own, configs, found, spared)
+            made = (own, configs, found, spared, state.of_search.steps)
             parts.append(_assemble(paths.root.resolve().name, scenario, made, repairs, host_class))
             points += found
     notes = (*damage(missing_points(state.done_points, points)), *host_notes(state.of_hosts))
@@ -185,11 +186,13 @@ def _together(parts: list[RunRanking], notes: tuple[str, ...]) -> RunRanking:
 def _assemble(
     run: str,
     scenario: Scenario,
-    found: tuple[list[dict[str, Any]], dict[str, RunConfig], list[MeasuredPoint], list[PointValue]],
+    found: tuple[
+        list[dict[str, Any]], dict[str, RunConfig], list[MeasuredPoint], list[PointValue], list[dict[str, Any]]
+    ],
     repairs: RunRepairs,
     host_class: str,
 ) -> RunRanking:
-    trials, configs, points, spared = found
+    trials, configs, points, spared, steps = found
     settings = {config_id: config.settings for config_id, config in configs.items()}
     standing = same_servers(configs)
     last: dict[str, dict[str, Any]] = {}
@@ -205,7 +208,9 @@ def _assemble(
     values = with_facts(scenario, trials, [*(p.value for p in points), *spared])
     values = [replace(value, config_id=standing[value.config_id]) for value in values]
     labels = run_labels(_named(settings, rankable, repairs), repairs.repaired)
-    rankings = rank_objectives(scenario, rankable, values, labels)
+    asked_as = _asked_as(standing, repairs, rankable)
+    out = {o.name: left_behind(steps, o.name, host_class, asked_as) for o in scenario.objectives}
+    rankings = rank_objectives(scenario, rankable, values, labels, out)
     rankings = tuple(replace(ranking, host_class=host_class) for ranking in rankings)
     told = Told(scenario, settings, trials, values, standing, repairs.repaired, died, labels)
     return RunRanking(
@@ -241,17 +246,31 @@ def _named(
     return {c: given for c, given in settings.items() if c in rankable or c in asked}
 
 
+def _asked_as(standing: Mapping[str, str], repairs: RunRepairs, rankable: Collection[str]) -> dict[str, list[str]]:
+    """By the id of each row, the configs of the sweep that it stands for."""
+    found: dict[str, list[str]] = {c: [] for c in rankable}
+    for config_id, into in standing.items():
+        if into in found:
+            repair = repairs.repaired.get(config_id)
+            found[into].append(repair.asked_id if repair else config_id)
+    return found
+
+
 def rank_objectives(
     scenario: Scenario,
     configs: dict[str, dict[str, Any]],
     values: list[PointValue],
     labels: dict[str, str] | None = None,
+    out: Mapping[str, Mapping[str, str]] | None = None,
 ) -> tuple[Ranking, ...]:
-    """One ranking per objective of the scenario."""
-    return tuple(
-        rank(objective, configs, values, workload=objective.workload or scenario.workloads[0].name, labels=labels)
-        for objective in scenario.objectives
-    )
+    """One ranking per objective of the scenario. `out`: by objective, what a search left behind and why."""
+
+    def ranked(objective: Objective) -> Ranking:
+        workload = objective.workload or scenario.workloads[0].name
+        left = (out or {}).get(objective.name)
+        return rank(objective, configs, values, workload=workload, labels=labels, out=left)
+
+    return tuple(ranked(objective) for objective in scenario.objectives)
 
 
 def rank_fronts(

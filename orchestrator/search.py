@@ -68,11 +68,14 @@ Told = Scored | Dead | Broken
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One decision of a search, for the journal, progress and report. `dropped`: config id -> why it is out."""
+    """One decision of a search, for the journal, progress and report. `dropped`: config id -> why it is out; of the
+    race for one `objective`, if it is named.
+    """
 
     name: str
     text: str
     dropped: Mapping[str, str] = field(default_factory=dict)
+    objective: str = ""
 
 
 class Search(Protocol):

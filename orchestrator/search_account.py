@@ -27,6 +27,24 @@ def spared_values(spared: Iterable[Mapping[str, Any]], trial_ids: Iterable[str])
     ]
 
 
+def left_behind(
+    steps: Iterable[Mapping[str, Any]], objective: str, host_class: str, asked_as: Mapping[str, Iterable[str]]
+) -> dict[str, str]:
+    """Config id -> why the search went on without it, for one objective. `asked_as`: by the id of what served, all that
+    it stands for; it is out if all of these are.
+    """
+    dropped: dict[str, str] = {}
+    for step in steps:
+        if step.get("host_class", "") == host_class and step.get("objective") == objective:
+            dropped |= step["dropped"]
+    found = {}
+    for config_id, asked in asked_as.items():
+        why = [dropped.get(one) for one in asked]
+        if why and None not in why:
+            found[config_id] = str(why[0])
+    return found
+
+
 def search_notes(method: str, steps: Iterable[Mapping[str, Any]], configs: int, started: int) -> tuple[str, ...]:
     """What the search decided, in order; nothing for a grid. `started` of `configs` had a server."""
     if method == "grid":

@@ -180,3 +180,27 @@ def test_a_best_value_of_zero_has_no_relative_gap_and_valid_json() -> None:
     assert "(0, equal)" in ranking.reason
     without_c = rank(wanted, {"a": {}, "b": {"page_size": 1}}, points, workload="chat")
     assert without_c.reason == "page_size=-: 0 at C=1, ahead of the runner-up page_size=1 (3)"
+
+
+def test_a_config_that_a_search_left_behind_is_no_winner_however_lucky_its_one_trial_was() -> None:
+    points = [point("kept", 1, repeat, output_throughput_tok_s=value) for repeat, value in enumerate((100.0, 101.0))]
+    points += [point("lucky", 1, output_throughput_tok_s=103.0), point("slow", 1, output_throughput_tok_s=70.0)]
+    configs = {"kept": {"page_size": 1}, "lucky": {"page_size": 16}, "slow": {"page_size": 32}}
+    out = {"lucky": "4.0% behind page_size=1: not among the faster", "slow": "30% behind"}
+
+    ranking = rank(objective(near_tie=0.03), configs, points, workload="chat", out=out)
+
+    assert [row.config_id for row in ranking.rows] == ["kept", "lucky", "slow"]
+    assert [row.out for row in ranking.rows] == ["", *out.values()]
+    assert ranking.rows[0].gap_to_best == 0.0
+    assert ranking.rows[1].gap_to_best == pytest.approx(-0.0249, abs=1e-3)
+    assert "left behind by the search after 1 trial (4.0% behind page_size=1: not among the faster)" in ranking.reason
+
+
+def test_where_a_search_left_all_behind_that_pass_the_best_of_them_is_first() -> None:
+    points = [point("a", 1, output_throughput_tok_s=100.0), point("b", 1, output_throughput_tok_s=90.0)]
+    configs = {"a": {"page_size": 1}, "b": {"page_size": 16}}
+
+    ranking = rank(objective(), configs, points, workload="chat", out={"a": "x", "b": "y"})
+
+    assert [(row.config_id, row.out) for row in ranking.rows] == [("a", ""), ("b", "")]
