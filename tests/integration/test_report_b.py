@@ -27,9 +27,10 @@ from tests.fakes.local_slot import LocalSlot
 
 SCENARIO = Path(__file__).resolve().parents[2] / "scenarios/deepseek-v4-flash-mtp.yaml"
 # The same question with short answers, each config once: its servers take a tenth of a second for a token, and more.
+# Of so short answers the prompts are a larger part, so the margin is wider.
 QUICK = (
     "workloads.0.output_tokens=16", "measure={warmup_s: 0, requests: 16}",
-    "search={method: halving, budget_trials: 2, screen: false}",
+    "search={method: halving, budget_trials: 2, screen: false}", "objectives.1.near_tie=0.1",
 )  # fmt: skip
 
 
@@ -140,4 +141,5 @@ def test_the_table_tells_what_was_asked_and_what_served(campaign: Campaign) -> N
     assert [(c["label"], c["served_as"]) for c in ranked["repaired"]] == [("oom_graph_draft", row["config_id"])]
     assert row["repaired_from"] == ranked["repaired"][0]["config_id"]
     assert "Died as asked, served after repair" in printed
-    assert printed.count(story) == 3  # a row of each objective, and the table of what died
+    # A row and the explanation of each objective, and the table of what died.
+    assert printed.count(story) == 5
