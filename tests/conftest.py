@@ -1,4 +1,4 @@
-"""For all tests: no example of a property test fails for being slow, since a busy machine says nothing about the code."""
+"""For all tests: no example of a property test fails for being slow; a busy machine says nothing about the code."""
 
 from __future__ import annotations
 
