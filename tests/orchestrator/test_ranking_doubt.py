@@ -163,6 +163,21 @@ def test_a_limit_that_is_kept_within_noise_is_told() -> None:
     assert "kept within noise" in table(ranking)
 
 
+def test_a_limit_on_another_metric_that_single_trials_keep_within_their_noise_is_told() -> None:
+    points = [
+        trial(
+            c,
+            v,
+            metrics={"tpot_p50_ms": 9.9},
+            within_run={SPEED: WithinRun(0.01, 19), "tpot_p50_ms": WithinRun(0.01, 19)},
+        )
+        for c, v in (("a", 100), ("b", 80))
+    ]
+    ranking = ranked(points, limits=["tpot_p50_ms <= 10"])
+
+    assert ranking.rows[0].doubtful == ("tpot_p50_ms <= 10 kept within noise (95%: 9.695 to 10.11)",)
+
+
 def test_an_outlier_counts_and_is_told_with_what_it_does() -> None:
     points = [
         p
