@@ -145,7 +145,7 @@ class Decision:
             if starts >= self.rules.max_repeats:
                 break
             fields = {name: self._kept(name, heats[name], of, starts, lost[name]) for name, of in fields.items()}
-            lost = dict.fromkeys(fields, [])
+            lost = {name: [] for name in fields}
             final = all(len(of) <= self.rules.finalists for of in fields.values())
             starts = min(starts + 1 if final else 2 * starts, self.rules.max_repeats)
         if not self.table.waiting:
@@ -154,8 +154,8 @@ class Decision:
         return Plan({}, tuple(self._steps), self._verdicts(heats, fields))
 
     def _end(self, name: str, now: Heat | None, of: Sequence[str]) -> None:
-        """Who is left behind when a race is over. The leader of a settled one is it alone: only of it the verdict holds,
-        and the best of several finalists by their few trials is worse (a tie-breaker's near-ties are told by rankings).
+        """Who is left behind when a race is over: all but the leader of a settled one, since the verdict holds of it,
+        and the best of several finalists by their few trials is worse. Near-ties that a tie-breaker decides stay.
         """
         if now is None:
             return
@@ -215,7 +215,7 @@ class Decision:
             return Verdict(goal.name, None, (), False, None, "nothing was measured that passes every limit")
         ranked = [c for c in now.field if c in set(of)] or [now.leader]
         text = (
-            f"{self.labels[now.leader]} leads; probability {now.risk:.2f} that another one is better by more than "
+            f"{self.labels[now.leader]} leads; probability {now.risk:.2f} that another finalist is better by more than "
             f"{-math.expm1(-goal.margin):.1%}"
         )
         if len(ranked) > 1 and now.settled:
