@@ -195,6 +195,28 @@ def test_an_outlier_counts_and_is_told_with_what_it_does() -> None:
     assert ranking.rows[0].value == pytest.approx((100 * 101 * 70 * 100.5) ** 0.25)
 
 
+def test_two_trials_that_lie_far_apart_are_told_together_since_nothing_says_which_is_odd() -> None:
+    many = [p for i, c in enumerate("abcdef") for p in repeated(c, 100 - i, 100.4 - i)]
+    ranking = ranked([*many, *repeated("z", 60, 90)])
+
+    (note,) = [note for note in ranking.notes if note.startswith("outlier")]
+    assert note == (
+        "outlier: z-h1-0 on h1 and z-h1-1 on h1, the two trials of page_size=z, are further apart than the others say "
+        "two are; which of them is odd only a third one tells (measure.repeats); both count"
+    )
+
+
+def test_the_winner_of_a_search_is_said_to_be_flattered_by_the_trials_that_chose_it() -> None:
+    objective = Objective.model_validate({"name": "o", "maximize": SPEED, "at": {"concurrency": 1}})
+    points = [*repeated("a", 100, 101, 99), *repeated("b", 90)]
+    ranking = rank(objective, {c: {"page_size": c} for c in "ab"}, points, workload="chat", out={"b": "10% behind"})
+
+    assert ranking.notes == (
+        "the search chose the winner by the trials that its value is made of, so they flatter it (specsweep verify "
+        "measures it anew)",
+    )
+
+
 def test_the_value_of_the_best_of_several_that_tie_is_said_to_be_lucky() -> None:
     many = [p for i, c in enumerate("abcdef") for p in repeated(c, 100 + 0.2 * i, 102 - 0.1 * i)]
     again = [*many, *(trial(c, 101, repeat=9 + k) for c in "abcdef" for k in range(3) if c in "ab")]
