@@ -81,6 +81,7 @@ class Campaign:
     trials: list[TrialPoints] = field(default_factory=list)
     _ran: dict[str, list[int]] = field(default_factory=dict)
     _goals: list[Goal] = field(default_factory=list)
+    _dead: dict[str, Dead] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._goals = [question.goal for question in self.questions]
@@ -93,6 +94,10 @@ class Campaign:
             waiting += search.ask(HOSTS)
             while waiting and free:
                 ask, host = waiting.pop(0), 0
+                if (death := self._dead.get(ask.config.config_id)) is not None:
+                    # As a run does: what died by its nature is not started again.
+                    search.tell(ask.config, ask.repeat, death)
+                    continue
                 # As the queue does: a config goes to the host on which it ran least.
                 ran = self._ran.setdefault(ask.config.config_id, [])
                 host = min(free, key=lambda h: (ran.count(h), h))
@@ -107,6 +112,8 @@ class Campaign:
                 return
             clock, _, host, ask, told = heapq.heappop(running)
             free.append(host)
+            if isinstance(told, Dead):
+                self._dead[ask.config.config_id] = told
             search.tell(ask.config, ask.repeat, told)
 
     def _trial(self, ask: Ask, host: int) -> tuple[Told, float]:

@@ -64,7 +64,8 @@ def contest(
     behind = means[leader] - means
     hopeless = quantile_t(estimates.df, 1 - _NEVER / max(len(names) - 1, 1))
     drawn = np.flatnonzero(behind <= hopeless * errors + _EXACT)
-    critical = _critical(estimates, which[drawn], errors[drawn], level, draws, seed)
+    critical = _critical(estimates, which[drawn], leader=int(np.flatnonzero(drawn == leader)[0]), level=level,
+                         draws=draws, seed=seed)  # fmt: skip
     p_best = np.zeros(len(names))
     p_best[drawn] = _best(estimates, which[drawn], means[drawn], draws, seed)
     low, high = _ranks(estimates, which, means, draws, seed)
@@ -94,17 +95,31 @@ def _best(estimates: Estimates, which: Ints, means: Floats, draws: int, seed: in
     return best / draws
 
 
-def _critical(estimates: Estimates, which: Ints, errors: Floats, level: float, draws: int, seed: int) -> float:
-    """Dunnett's d for the leader, whose error is the one that is 0, against the others."""
+def _critical(estimates: Estimates, which: Ints, *, leader: int, level: float, draws: int, seed: int) -> float:
+    """Dunnett's d of the leader against the others, or of the best known of them, if that is more.
+
+    The true best may be any of them, and it is the control of the test that decides about it: one that is known well
+    has differences that are less alike, and so a larger d.
+    """
+    variance = estimates.own[which] + (estimates.shared[which] ** 2).sum(axis=1)
+    return max(
+        _dunnett(estimates, which, control, level, draws, seed) for control in {leader, int(np.argmin(variance))}
+    )
+
+
+def _dunnett(estimates: Estimates, which: Ints, control: int, level: float, draws: int, seed: int) -> float:
     rng = np.random.default_rng(seed)
-    leader, others = int(np.argmin(errors)), np.flatnonzero(errors > 0)
+    own, shared = estimates.own[which], estimates.shared[which]
+    errors = np.sqrt(own + own[control] + ((shared - shared[control]) ** 2).sum(axis=1))
+    errors[control] = 0.0
+    others = np.flatnonzero(errors > 0)
     if not len(others):
         return 0.0
     largest, left = [], draws
     while left:
         count = min(left, max(1, _CHUNK_NUMBERS // len(errors)))
         error = estimates.errors(rng, count, which)
-        largest.append(((error[:, others] - error[:, [leader]]) / errors[others]).max(axis=1))
+        largest.append(((error[:, others] - error[:, [control]]) / errors[others]).max(axis=1))
         left -= count
     return float(np.quantile(np.concatenate(largest), level))
 

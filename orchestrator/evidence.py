@@ -37,18 +37,18 @@ class Evidence:
         self._of: dict[str, list[TrialPoints]] = {}
         for trial in self._trials:
             self._of.setdefault(trial.config_id, []).append(trial)
-        self._estimates: dict[Aim, Estimates] = {}
+        self._estimates: dict[tuple[Aim, bool], Estimates] = {}
         self.drifts: tuple[Drift, ...] = find_drifts(observations(aim, self._trials), repeats_of(self._trials))
         self._left_out = {drift.host for drift in self.drifts if drift.left_out}
         self.main = self.estimates(aim, within_run=True)
 
     def estimates(self, aim: Aim, *, within_run: bool = False) -> Estimates:
         """The estimates of an aim, computed once. `within_run`: slices of single runs count where there is no more."""
-        if aim not in self._estimates:
+        if (aim, within_run) not in self._estimates:
             seen = [s for s in observations(aim, self._trials) if s.host not in self._left_out]
             within = precisions(aim, self._trials) if within_run and _single(seen) else None
-            self._estimates[aim] = estimate(seen, maximize=aim.maximize, within=within)
-        return self._estimates[aim]
+            self._estimates[aim, within_run] = estimate(seen, maximize=aim.maximize, within=within)
+        return self._estimates[aim, within_run]
 
     def value(self, config_id: str, aim: Aim) -> float | None:
         """The config's estimate, None if nothing valid was measured."""

@@ -18,7 +18,7 @@ def evidence_notes(evidence: Evidence, aim: Aim, labels: Mapping[str, str]) -> l
         *_single_note(found),
         *(_drift_note(drift, labels) for drift in evidence.drifts),
         *_parts_notes(found, labels),
-        *(_outlier_note(outlier, found, aim, labels) for outlier in found.outliers),
+        *_outlier_notes(found, aim, labels),
     ]
 
 
@@ -28,6 +28,24 @@ def _single_note(found: Estimates) -> list[str]:
     if found.kind == "single":
         return ["one trial each: nothing is known of how far two starts of one server differ (measure.repeats)"]
     return ["one trial each: intervals hold what changes within a run, not that starts differ (measure.repeats)"]
+
+
+def _outlier_notes(found: Estimates, aim: Aim, labels: Mapping[str, str]) -> list[str]:
+    """One for each outlier; of two trials that are all that a config has, one for both."""
+    of: dict[str, list[Outlier]] = {}
+    for outlier in found.outliers:
+        of.setdefault(outlier.config_id, []).append(outlier)
+    notes = []
+    for config_id, odd in of.items():
+        if len(odd) == 2 == int(found.trials[found.index[config_id]]):
+            trials = " and ".join(f"{o.trial_id}{f' on {o.host}' if o.host else ''}" for o in odd)
+            notes.append(
+                f"outlier: {trials}, the two trials of {_name(config_id, labels)}, are further apart than the others "
+                "say two are; which of them is odd only a third one tells (measure.repeats); both count"
+            )
+        else:
+            notes += [_outlier_note(outlier, found, aim, labels) for outlier in odd]
+    return notes
 
 
 def _outlier_note(outlier: Outlier, found: Estimates, aim: Aim, labels: Mapping[str, str]) -> str:

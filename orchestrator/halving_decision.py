@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from orchestrator.asked_trials import FIRST_REFERENCE
 from orchestrator.race import Heat, HeatMemo, RaceGoal, RaceRules
-from orchestrator.search import Scored, Step
+from orchestrator.search import RACE_OVER, Scored, Step
 from orchestrator.search_table import SearchTable
 
 # A winner is measured twice at least, so that it is not its luck that is told.
@@ -132,6 +132,7 @@ class Decision:
 
     def _rungs(self, heats: Mapping[str, Heat | None]) -> Plan:
         fields = {name: self._measured(now) for name, now in heats.items()}
+        lost = {name: self._lost(now) for name, now in heats.items()}
         starts = 1
         while True:
             lacking = self._lacking({c for of in fields.values() for c in of}, starts)
@@ -143,10 +144,30 @@ class Decision:
                 break
             if starts >= self.rules.max_repeats:
                 break
-            fields = {name: self._kept(name, heats[name], of, starts) for name, of in fields.items()}
+            fields = {name: self._kept(name, heats[name], of, starts, lost[name]) for name, of in fields.items()}
+            lost = {name: [] for name in fields}
             final = all(len(of) <= self.rules.finalists for of in fields.values())
             starts = min(starts + 1 if final else 2 * starts, self.rules.max_repeats)
+        if not self.table.waiting:
+            for name, now in heats.items():
+                self._end(name, now, [*fields[name], *lost[name]])
         return Plan({}, tuple(self._steps), self._verdicts(heats, fields))
+
+    def _end(self, name: str, now: Heat | None, of: Sequence[str]) -> None:
+        """Who is left behind when a race is over: all but the leader of a settled one, since the verdict holds of it,
+        and the best of several finalists by their few trials is worse. Near-ties that a tie-breaker decides stay.
+        """
+        if now is None:
+            return
+        alone = now.settled and now.breaker is None
+        kept = {now.leader} if alone else set(now.field)
+        dropped = {c: self._why_dropped(now, c, c in now.field) for c in of if c not in kept}
+        if dropped:
+            self._steps.append(Step(RACE_OVER, f"{name}: {self.labels[now.leader]} leads", dropped, objective=name))
+
+    def _lost(self, now: Heat | None) -> list[str]:
+        """Those that were started once and are beyond doubt behind already."""
+        return [] if now is None else [c for c in now.out if self.table.scored(c)]
 
     def _measured(self, now: Heat | None) -> list[str]:
         return [] if now is None else [c for c in now.field if self.table.scored(c)]
@@ -155,8 +176,9 @@ class Decision:
         """Of these configs, in the order of the space, those that have fewer starts and may get more."""
         return {c: starts for c in self.config_ids if c in ids and not self.table.done_with(c, starts, FIRST_REFERENCE)}
 
-    def _kept(self, name: str, now: Heat | None, of: list[str], starts: int) -> list[str]:
-        """Who goes on to the next rung: one in eta of those that may be best, and the finalists at least.
+    def _kept(self, name: str, now: Heat | None, of: list[str], starts: int, lost: Sequence[str]) -> list[str]:
+        """Who goes on to the next rung: one in eta of those that may be best, and the finalists at least; `lost` are
+        told with those that do not.
 
         In the first rung nobody that is known by its own start alone goes for being in the slower part: one bad start
         must not do it. What its neighbours tell as well as another start would may.
@@ -168,9 +190,9 @@ class Decision:
         kept = may_win[:most]
         if starts == 1 and not now.settled:
             kept += [c for c in may_win[most:] if now.gap(c)[1] > now.standing.sigma]
-        dropped = {c: self._why_dropped(now, c, c in may_win) for c in of if c not in kept}
+        dropped = {c: self._why_dropped(now, c, c in may_win) for c in (*of, *lost) if c not in kept}
         if dropped:
-            said = f"{name}: {len(kept)} of {len(of)} go on after {starts} start{'s' if starts > 1 else ''}"
+            said = f"{name}: {len(kept)} of {len(of) + len(lost)} go on after {starts} start{'s' if starts > 1 else ''}"
             self._steps.append(Step("rung", said, dropped, objective=name))
         return kept
 
@@ -193,7 +215,7 @@ class Decision:
             return Verdict(goal.name, None, (), False, None, "nothing was measured that passes every limit")
         ranked = [c for c in now.field if c in set(of)] or [now.leader]
         text = (
-            f"{self.labels[now.leader]} leads; probability {now.risk:.2f} that another one is better by more than "
+            f"{self.labels[now.leader]} leads; probability {now.risk:.2f} that another finalist is better by more than "
             f"{-math.expm1(-goal.margin):.1%}"
         )
         if len(ranked) > 1 and now.settled:

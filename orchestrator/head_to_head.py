@@ -34,7 +34,9 @@ class Standing(StrEnum):
 
 
 class Verdict(StrEnum):
-    """confirmed: ahead of every rival or level with it; refuted: behind one; open: not told apart from one."""
+    """confirmed: ahead of every rival or level with it; refuted: behind one; open: not told apart from one, or
+    something that must be known is not.
+    """
 
     CONFIRMED = "confirmed"
     OPEN = "not_told_apart"
@@ -114,12 +116,16 @@ def standing(low: float, high: float, near_tie: float) -> Standing:
     return Standing.LEVEL if low >= margin else Standing.OPEN
 
 
-def verdict_of(comparisons: Sequence[Comparison], gates_failed: Sequence[str] = ()) -> Verdict:
-    """Over all rivals; a winner that fails a limit of its objective is refuted whatever the rivals do."""
+def verdict_of(
+    comparisons: Sequence[Comparison], gates_failed: Sequence[str] = (), unknown: Sequence[str] = ()
+) -> Verdict:
+    """Over all rivals; a winner that fails a limit of its objective is refuted whatever the rivals do. With something
+    `unknown` (a rival that was hardly measured, a limit that noise decides) none is confirmed.
+    """
     standings = {comparison.standing for comparison in comparisons}
     if gates_failed or Standing.BEHIND in standings:
         return Verdict.REFUTED
-    return Verdict.OPEN if Standing.OPEN in standings else Verdict.CONFIRMED
+    return Verdict.OPEN if unknown or Standing.OPEN in standings else Verdict.CONFIRMED
 
 
 def comparison_line(comparison: Comparison, labels: Mapping[str, str], near_tie: float) -> str:

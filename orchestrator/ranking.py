@@ -152,6 +152,11 @@ def _with_gaps(rows: Sequence[Row], aim: Aim, near_tie: float) -> list[Row]:
 def _luck(rows: Sequence[Row]) -> tuple[str, ...]:
     """The value of the best of many is partly luck, unless it was measured more often than those it was picked from."""
     passed = [row for row in rows if row.eligible]
+    if any(row.out for row in passed):
+        return (
+            "the search chose the winner by the trials that its value is made of, so they flatter it "
+            "(specsweep verify measures it anew)",
+        )
     group = [row for row in passed if row.told_apart is False]
     if len(passed) < 3 or not group or max(r.trials for r in group) > median_low(r.trials for r in passed):
         return ()

@@ -66,6 +66,10 @@ class Broken:
 Told = Scored | Dead | Broken
 
 
+# The name of the last step of a race; what a later one says holds.
+RACE_OVER = "race"
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """One decision of a search, for the journal, progress and report. `dropped`: config id -> why it is out; of the

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from orchestrator.aim import PointValue
+from orchestrator.search import RACE_OVER
 from orchestrator.trial import LoadLevel
 
 
@@ -34,9 +35,14 @@ def left_behind(
     it stands for; it is out if all of these are.
     """
     dropped: dict[str, str] = {}
+    at_end: dict[str, str] = {}
     for step in steps:
         if step.get("host_class", "") == host_class and step.get("objective") == objective:
-            dropped |= step["dropped"]
+            if step["name"] == RACE_OVER:  # a result that came late may have changed the end
+                at_end = step["dropped"]
+            else:
+                dropped |= step["dropped"]
+    dropped |= at_end
     found = {}
     for config_id, asked in asked_as.items():
         why = [dropped.get(one) for one in asked]

@@ -163,7 +163,7 @@ def judge(root: Path, contest: Contest, of_run: str) -> dict[str, Any]:
     merged = part.merged
     own = [o for o in seen if o.config_id == merged.get(winner_id, winner_id)]
     found: list[Comparison] = []
-    missing = []
+    missing, unknown = [], _winner_deaths(result, winner_id, contest.roles[winner_id])
     for rival in rivals:
         others = [o for o in seen if o.config_id == merged.get(rival, rival)]
         if merged.get(rival, rival) == merged.get(winner_id, winner_id):
@@ -171,17 +171,19 @@ def judge(root: Path, contest: Contest, of_run: str) -> dict[str, Any]:
             continue
         compared = compare(rival, own, others, contest.roles[rival], maximize=aim.maximize, near_tie=objective.near_tie)
         if compared is None:
-            missing.append(_why_missing(result, rival, contest.roles[rival]))
+            died, why = _why_missing(result, rival, contest.roles[rival])
+            (missing if died else unknown).append(why)
         else:
             found.append(compared)
-    failed = _failed_limits(ranking, merged.get(winner_id, winner_id))
+    failed, doubtful = _failed_limits(ranking, merged.get(winner_id, winner_id))
+    unknown += doubtful
     if not found and not failed:
         raise SpecsweepError(
-            f"{root}: nothing can be judged: {'; '.join(missing) or 'no start was paired'}.\n"
+            f"{root}: nothing can be judged: {'; '.join((*missing, *unknown)) or 'no start was paired'}.\n"
             f"Make what is missing: specsweep run --resume {root}\nThen: specsweep verify RUN --judge {root}"
         )
-    verdict = verdict_of(found, failed)
-    lines = _lines(contest, verdict, found, (*failed, *missing), labels)
+    verdict = verdict_of(found, failed, unknown)
+    lines = _lines(contest, verdict, found, (*failed, *unknown, *missing), labels)
     return {
         "run": root.resolve().name,
         "of_run": of_run,
@@ -193,6 +195,7 @@ def judge(root: Path, contest: Contest, of_run: str) -> dict[str, Any]:
         "limits_failed": failed,
         "comparisons": [comparison.as_json() for comparison in found],
         "not_compared": missing,
+        "not_known": unknown,
         "text": lines,
     }
 
@@ -210,16 +213,26 @@ def _lines(
     return [head, *(f"  {comparison_line(c, labels, near_tie)}" for c in found), *(f"  {line}" for line in besides)]
 
 
-def _failed_limits(ranking: Ranking | None, winner_id: str) -> list[str]:
+def _failed_limits(ranking: Ranking | None, winner_id: str) -> tuple[list[str], list[str]]:
+    """(limits that the winner fails, those that it fails within noise)."""
     row = next((r for r in ranking.rows if r.config_id == winner_id), None) if ranking else None
-    return [f"the winner fails a limit: {text}" for text in row.gates_failed] if row and row.value is not None else []
+    if row is None or row.value is None:
+        return [], []
+    doubtful = [text for text in row.doubtful if " failed within noise " in text]
+    failed = [t for t in row.gates_failed if not any(d.startswith(f"{t.split(' (is ')[0]} failed ") for d in doubtful)]
+    return [f"the winner fails a limit: {t}" for t in failed], [f"the winner's limit {t}" for t in doubtful]
 
 
-def _why_missing(result: RunRanking, config_id: str, role: str) -> str:
-    died = [*result.infeasible, *result.repaired, *result.failed]
-    for config in died:
+def _winner_deaths(result: RunRanking, config_id: str, role: str) -> list[str]:
+    """A winner that died in a start is not what one wants to deploy, however fast its other starts were."""
+    died = [c for c in (*result.infeasible, *result.repaired) if c.config_id == config_id]
+    return [f"the {role} {result.labels.get(config_id, config_id)} died in a start ({c.label})" for c in died[:1]]
+
+
+def _why_missing(result: RunRanking, config_id: str, role: str) -> tuple[bool, str]:
+    """(whether it died, so that it is no rival any more; the sentence)."""
+    what = f"{role} {result.labels.get(config_id, config_id)} could not be compared"
+    for config in (*result.infeasible, *result.repaired, *result.failed):
         if config.config_id == config_id:
-            return f"{role} {result.labels.get(config_id, config_id)} could not be compared: it died ({config.label})"
-    return (
-        f"{role} {result.labels.get(config_id, config_id)} could not be compared: too few of its starts were measured"
-    )
+            return config not in result.failed, f"{what}: it died ({config.label})"
+    return False, f"{what}: too few of its starts were measured"

@@ -106,3 +106,17 @@ def test_steady_hosts_are_seldom_accused() -> None:
         accused += len(drifts(points))
 
     assert accused / 600 <= 0.06
+
+
+def test_with_many_steady_hosts_hardly_a_run_loses_one() -> None:
+    rng = np.random.default_rng(3)
+    runs_with_one = 0
+    for _ in range(60):
+        points = []
+        for number in range(16):
+            names = {f"c{i}": float(v) for i, v in enumerate(np.exp(5 + rng.normal(0, 0.015, 4)))}
+            begin, end = np.exp(5 + rng.normal(0, 0.015, 2))
+            points += block(f"h{number}", number, float(begin), float(end), **names)
+        runs_with_one += bool(drifts(points))
+
+    assert runs_with_one <= 8

@@ -94,6 +94,20 @@ def test_what_is_not_started_is_told_with_the_reason() -> None:
     assert all(why.startswith("not started, predicted by its neighbours: agentic: ") for why in screen.dropped.values())
 
 
+def test_of_all_that_was_measured_a_settled_race_leaves_only_its_leader() -> None:
+    # Whoever is not told to be left behind may win the ranking by the luck of one start.
+    search = made(WIDE)
+    asked = run(search, measured())
+
+    told = {c: why for step in search.steps if step.objective == "agentic" for c, why in step.dropped.items()}
+    started = {ask.config.config_id for ask in asked if measured()(ask, 0) is not OOM}
+    verdict = search.verdicts["agentic"]
+    assert verdict.settled
+    assert started - told.keys() == {verdict.winner}
+    assert any(why.endswith("beyond doubt") for why in told.values())
+    assert [step.text for step in search.steps][-1].startswith("agentic: ")
+
+
 def test_without_a_screen_all_are_started_but_what_needs_more_than_what_died() -> None:
     search = made(WIDE, screen=False)
     search.tell(config(5, 512, 0.85), 0, OOM)

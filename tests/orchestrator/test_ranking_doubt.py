@@ -163,6 +163,21 @@ def test_a_limit_that_is_kept_within_noise_is_told() -> None:
     assert "kept within noise" in table(ranking)
 
 
+def test_a_limit_on_another_metric_that_single_trials_keep_within_their_noise_is_told() -> None:
+    points = [
+        trial(
+            c,
+            v,
+            metrics={"tpot_p50_ms": 9.9},
+            within_run={SPEED: WithinRun(0.01, 19), "tpot_p50_ms": WithinRun(0.01, 19)},
+        )
+        for c, v in (("a", 100), ("b", 80))
+    ]
+    ranking = ranked(points, limits=["tpot_p50_ms <= 10"])
+
+    assert ranking.rows[0].doubtful == ("tpot_p50_ms <= 10 kept within noise (95%: 9.695 to 10.11)",)
+
+
 def test_an_outlier_counts_and_is_told_with_what_it_does() -> None:
     points = [
         p
@@ -178,6 +193,28 @@ def test_an_outlier_counts_and_is_told_with_what_it_does() -> None:
         "below what the others say; it counts, and page_size=a has 91.81; weighing less (Huber) 99.95 tok/s"
     )
     assert ranking.rows[0].value == pytest.approx((100 * 101 * 70 * 100.5) ** 0.25)
+
+
+def test_two_trials_that_lie_far_apart_are_told_together_since_nothing_says_which_is_odd() -> None:
+    many = [p for i, c in enumerate("abcdef") for p in repeated(c, 100 - i, 100.4 - i)]
+    ranking = ranked([*many, *repeated("z", 60, 90)])
+
+    (note,) = [note for note in ranking.notes if note.startswith("outlier")]
+    assert note == (
+        "outlier: z-h1-0 on h1 and z-h1-1 on h1, the two trials of page_size=z, are further apart than the others say "
+        "two are; which of them is odd only a third one tells (measure.repeats); both count"
+    )
+
+
+def test_the_winner_of_a_search_is_said_to_be_flattered_by_the_trials_that_chose_it() -> None:
+    objective = Objective.model_validate({"name": "o", "maximize": SPEED, "at": {"concurrency": 1}})
+    points = [*repeated("a", 100, 101, 99), *repeated("b", 90)]
+    ranking = rank(objective, {c: {"page_size": c} for c in "ab"}, points, workload="chat", out={"b": "10% behind"})
+
+    assert ranking.notes == (
+        "the search chose the winner by the trials that its value is made of, so they flatter it (specsweep verify "
+        "measures it anew)",
+    )
 
 
 def test_the_value_of_the_best_of_several_that_tie_is_said_to_be_lucky() -> None:

@@ -14,6 +14,7 @@ from orchestrator.aim import Observation
 from orchestrator.errors import BadInput, SpecsweepError
 from orchestrator.head_to_head import Comparison, Standing, Verdict, compare, paired_logs, standing, verdict_of
 from orchestrator.run_directory import RunDirectory
+from orchestrator.run_ranking import rank_run
 from orchestrator.scenario import Scenario
 from orchestrator.scenario_file import scenario_from_tree
 from orchestrator.sweep_space import expand
@@ -82,6 +83,8 @@ def test_one_rival_that_is_ahead_refutes_and_one_that_is_open_leaves_open() -> N
     assert verdict_of(of(Standing.AHEAD, Standing.OPEN)) is Verdict.OPEN
     assert verdict_of(of(Standing.OPEN, Standing.BEHIND)) is Verdict.REFUTED
     assert verdict_of(of(Standing.AHEAD), ["ttft_p95_ms <= 5 (is 9)"]) is Verdict.REFUTED
+    assert verdict_of(of(Standing.AHEAD), [], ["present could not be compared"]) is Verdict.OPEN
+    assert verdict_of(of(Standing.BEHIND), [], ["present could not be compared"]) is Verdict.REFUTED
 
 
 def test_of_a_thousand_verifications_of_equals_hardly_one_is_refuted_and_nearly_all_real_steps_are_found() -> None:
@@ -235,6 +238,27 @@ def test_a_winner_that_noise_hides_is_not_told_apart(measured: Path, tmp_path: P
     _, told = verified(tmp_path, measured, noisy)
     assert told["verdict"] == "not_told_apart"
     assert told["text"][0].startswith("Not told apart within near_tie (2.0%)")
+
+
+def test_a_winner_that_fails_a_limit_by_less_than_noise_is_neither_confirmed_nor_refuted(
+    measured: Path, tmp_path: Path
+) -> None:
+    rows = {p.config_id: p for p in rank_run(measured).values if p.workload == "chat" and p.level.value == 16}
+    tpot = rows[rank_run(measured).rankings[0].rows[0].config_id].metrics["tpot_p50_ms"] or 0.0
+    objectives = [RUN["objectives"][0] | {"limits": [f"tpot_p50_ms <= {tpot * 1.001:.6g} @ C=16"]}]
+    run = run_of(tmp_path / "run", small_scenario(**{**RUN, "objectives": objectives}), by_depth)
+
+    def slower(by: float) -> Pace:
+        return lambda settings, repeat: by_depth(settings, repeat) * by * (1.01 if repeat % 2 else 0.99)
+
+    present = "speculative_num_steps=0 tp_size=1 page_size=64"
+    _, noisy = verified(tmp_path / "noisy", run, slower(0.995), present=present)
+    _, slow = verified(tmp_path / "slow", run, slower(0.9), present=present)
+
+    assert (noisy["verdict"], noisy["limits_failed"]) == ("not_told_apart", [])
+    assert noisy["not_known"][0].startswith("the winner's limit tpot_p50_ms <= ")
+    assert " failed within noise (95%: " in noisy["not_known"][0]
+    assert (slow["verdict"], slow["not_known"]) == ("refuted", [])
 
 
 def test_a_verification_without_pairs_is_no_verdict_and_says_what_to_do(measured: Path, tmp_path: Path) -> None:
