@@ -1,11 +1,14 @@
 """What the trials so far say about every config of a space, also about those that never ran. Pure.
 
-    log y = c + f(config) + h(host) + e,   f ~ N(0, s^2 prod_a rho_a^d_a),  h ~ N(0, tau^2),  e ~ N(0, sigma^2)
+    log y = c + f(config) + g(config) + h(host) + e
+    f ~ N(0, s^2 prod_a rho_a^d_a),  g ~ N(0, nu^2),  h ~ N(0, tau^2),  e ~ N(0, sigma^2)
 
 `d_a` is the distance of two configs on axis a. rho_a = 1: the axis does not matter, its settings pool; 0: each of its
-settings stands for itself. So a setting without effect costs no repeats, and hosts need no config in common. s, rho,
-tau and sigma are those of the highest posterior density (Rasmussen & Williams 2006, chapter 5), with wide priors around
-what a trial and a host usually vary. The fit decides what is measured; rankings are made without it.
+settings stands for itself. So a setting without effect costs no repeats, and hosts need no config in common. g is what
+a config has for itself, which only its own repeats tell: without it a truth that is less regular than f would count as
+noise, and the fit would be surer than it may be. s, rho, nu, tau and sigma are those of the highest posterior density
+(Rasmussen & Williams 2006, chapter 5), with wide priors around what a trial and a host usually vary. The fit decides
+what is measured; rankings are made without it.
 """
 
 from __future__ import annotations
@@ -27,6 +30,8 @@ Floats = NDArray[np.float64]
 
 # Seen at most for the parameters; the fit itself takes all.
 _MOST_FOR_PARAMETERS = 250
+# What a config has for itself, of which no neighbour tells, before anything is known; and how unsure that is, in logs.
+_OWN, _OWN_WIDTH = 0.003, 1.2
 _CONSTANT = 4.0  # variance of c: as good as unknown once the mean is taken off
 
 
@@ -97,21 +102,19 @@ class _Fit:
 
 
 class _Prior:
-    """The covariance of f between rows of `distances`, (axes, configs, ...) of coordinates."""
+    """The covariance of f + g between configs, by their rows in `places`."""
 
-    def __init__(self, places: Floats, ordered: NDArray[np.bool_], scale: float, decay: Floats) -> None:
+    def __init__(self, places: Places, theta: _Theta) -> None:
         self._places = places
-        self._ordered = ordered
-        self._scale = scale
-        self._decay = decay
+        self._theta = theta
 
     def kernel(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> Floats:
-        far = distances(self._places, self._ordered, rows, columns)
-        correlated: Floats = np.exp(-np.tensordot(self._decay, far, axes=1))
-        return self._scale**2 * correlated
+        far = distances(self._places.at, self._places.ordered, rows, columns)
+        own: Floats = self._theta.own**2 * (rows[:, None] == columns[None, :])
+        return self._theta.shared(far) + own
 
     def variance(self, rows: NDArray[np.intp]) -> Floats:
-        return np.full(len(rows), self._scale**2)
+        return np.full(len(rows), self._theta.scale**2 + self._theta.own**2)
 
 
 def distances(places: Floats, ordered: NDArray[np.bool_], rows: NDArray[np.intp], columns: NDArray[np.intp]) -> Floats:
@@ -152,32 +155,47 @@ def _fitted(observations: Sequence[Observation], places: Places, *, maximize: bo
     host = np.array([hosts[o.host] for o in observations])
     y: Floats = np.log([o.value for o in observations]) * (1.0 if maximize else -1.0)
     y = y - y.mean()
-    data = _Data(y, distances(places.at, places.ordered, rows, rows), host)
-    theta = _parameters(data, spread)
-    scale, decay, tau, sigma = _unpacked(theta)
-    prior = _Prior(places.at, places.ordered, scale, decay)
+    data = _Data(y, distances(places.at, places.ordered, rows, rows), rows, host)
+    theta = _Theta.of(_parameters(data, spread))
+    prior = _Prior(places, theta)
     root = np.linalg.cholesky(data.covariance(theta))
     cross = prior.kernel(np.arange(len(index)), rows)  # without the constant, which is no part of f
     weights = np.linalg.solve(root, cross.T).T
     white = np.linalg.solve(root, y)
     alpha = np.linalg.solve(root.T, white)
-    adds = {name: float(tau**2 * alpha[host == i].sum()) for name, i in hosts.items()}
-    return Standing(index, _Fit(weights @ white, weights, sigma, adds), prior)
+    adds = {name: float(theta.tau**2 * alpha[host == i].sum()) for name, i in hosts.items()}
+    return Standing(index, _Fit(weights @ white, weights, theta.sigma, adds), prior)
 
 
-def _unpacked(theta: Floats) -> tuple[float, Floats, float, float]:
-    """(scale, decay by axis, tau, sigma)."""
-    e = np.exp(theta)
-    return float(e[0]), e[1:-2], float(e[-2]), float(e[-1])
+@dataclass(frozen=True, slots=True)
+class _Theta:
+    """The parameters: standard deviations in logs, `decay` per step on each axis."""
+
+    scale: float
+    decay: Floats
+    own: float
+    tau: float
+    sigma: float
+
+    @classmethod
+    def of(cls, logs: Floats) -> _Theta:
+        e = np.exp(logs)
+        return cls(float(e[0]), e[1:-3], float(e[-3]), float(e[-2]), float(e[-1]))
+
+    def shared(self, far: Floats) -> Floats:
+        """The covariance of f over these distances, (axes, rows, columns)."""
+        correlated: Floats = np.exp(-np.tensordot(self.decay, far, axes=1))
+        return self.scale**2 * correlated
 
 
 class _Data:
-    """Values in logs around their mean, distances (axes, n, n), hosts by number."""
+    """Values in logs around their mean, distances (axes, n, n), configs and hosts by number."""
 
-    def __init__(self, y: Floats, far: Floats, host: NDArray[np.intp]) -> None:
+    def __init__(self, y: Floats, far: Floats, config: NDArray[np.intp], host: NDArray[np.intp]) -> None:
         self.y = y
         self._far = far
-        self._host = host
+        self._config, self._host = config, host
+        self._same_config: Floats = (config[:, None] == config[None, :]).astype(np.float64)
         self._same_host: Floats = (host[:, None] == host[None, :]).astype(np.float64)
 
     def part(self, most: int) -> _Data:
@@ -186,47 +204,47 @@ class _Data:
         if n <= most:
             return self
         kept = np.linspace(0, n - 1, most).astype(np.intp)
-        return _Data(self.y[kept], self._far[:, kept][:, :, kept], self._host[kept])
+        return _Data(self.y[kept], self._far[:, kept][:, :, kept], self._config[kept], self._host[kept])
 
     @property
     def axes(self) -> int:
         return len(self._far)
 
-    def _kernel(self, theta: Floats) -> Floats:
-        scale, decay, _, _ = _unpacked(theta)
-        correlated: Floats = np.exp(-np.tensordot(decay, self._far, axes=1))
-        return scale**2 * correlated
+    def covariance(self, theta: _Theta) -> Floats:
+        return self._around(theta, theta.shared(self._far))
 
-    def covariance(self, theta: Floats) -> Floats:
-        _, _, tau, sigma = _unpacked(theta)
-        return self._kernel(theta) + tau**2 * self._same_host + _CONSTANT + sigma**2 * np.eye(len(self.y))
+    def _around(self, theta: _Theta, shared: Floats) -> Floats:
+        of_both = theta.own**2 * self._same_config + theta.tau**2 * self._same_host
+        around: Floats = shared + of_both + _CONSTANT + theta.sigma**2 * np.eye(len(self.y))
+        return around
 
-    def misfit(self, theta: Floats, centre: Floats, width: Floats) -> tuple[float, Floats]:
-        """(minus the log posterior of the parameters but for a constant, its gradient)."""
-        _, decay, tau, sigma = _unpacked(theta)
-        kernel = self._kernel(theta)
-        covariance = kernel + tau**2 * self._same_host + _CONSTANT + sigma**2 * np.eye(len(self.y))
+    def misfit(self, logs: Floats, centre: Floats, width: Floats) -> tuple[float, Floats]:
+        """(minus the log posterior of the logs of the parameters but for a constant, its gradient)."""
+        theta = _Theta.of(logs)
+        kernel = theta.shared(self._far)
+        covariance = self._around(theta, kernel)
         root = np.linalg.cholesky(covariance)
         inverse = np.linalg.inv(covariance)
         alpha = inverse @ self.y
         pull = inverse - np.outer(alpha, alpha)
         told = 0.5 * float(self.y @ alpha) + float(np.log(np.diag(root)).sum())
-        slope = np.empty_like(theta)
+        slope = np.empty_like(logs)
         bent = pull * kernel
         slope[0] = bent.sum()
-        slope[1:-2] = [-0.5 * d * float((bent * far).sum()) for d, far in zip(decay, self._far, strict=True)]
-        slope[-2] = tau**2 * float((pull * self._same_host).sum())
-        slope[-1] = sigma**2 * float(np.trace(pull))
-        off = (theta - centre) / width
+        slope[1:-3] = [-0.5 * d * float((bent * far).sum()) for d, far in zip(theta.decay, self._far, strict=True)]
+        slope[-3] = theta.own**2 * float((pull * self._same_config).sum())
+        slope[-2] = theta.tau**2 * float((pull * self._same_host).sum())
+        slope[-1] = theta.sigma**2 * float(np.trace(pull))
+        off = (logs - centre) / width
         return told + 0.5 * float(off @ off), slope + off / width
 
 
 def _parameters(data: _Data, spread: Spread) -> Floats:
-    """Logs of scale, decay of each axis, tau and sigma."""
+    """Logs of scale, decay of each axis, own, tau and sigma."""
     from scipy.optimize import minimize
 
-    centre = np.array([np.log(0.3), *([-4.0] * data.axes), np.log(spread.hosts), np.log(spread.trial)])
-    width = np.array([1.0, *([3.0] * data.axes), 0.5, 0.3])
+    centre = np.array([np.log(0.3), *([-4.0] * data.axes), np.log(_OWN), np.log(spread.hosts), np.log(spread.trial)])
+    width = np.array([1.0, *([3.0] * data.axes), _OWN_WIDTH, 0.5, 0.3])
     part = data.part(_MOST_FOR_PARAMETERS)
     bounds = [(c - 4 * w, c + 3 * w) for c, w in zip(centre, width, strict=True)]
     found = minimize(

@@ -101,12 +101,12 @@ def test_the_gradient_of_the_fit_is_that_of_its_misfit() -> None:
     seen = observed(3, 10)
     rows = np.array([PLACES.config_ids.index(o.config_id) for o in seen])
     y = np.log([o.value for o in seen])
-    data = _Data(y - y.mean(), distances(PLACES.at, PLACES.ordered, rows, rows), np.arange(10) % 4)
-    theta, centre, width = np.array([-1.0, -2.0, -3.0, -3.0, -3.5]), np.zeros(5), np.ones(5)
+    data = _Data(y - y.mean(), distances(PLACES.at, PLACES.ordered, rows, rows), rows % 7, np.arange(10) % 4)
+    theta, centre, width = np.array([-1.0, -2.0, -3.0, -4.0, -3.0, -3.5]), np.zeros(6), np.ones(6)
     _, slope = data.misfit(theta, centre, width)
 
-    for i in range(5):
-        step = np.eye(5)[i] * 1e-6
+    for i in range(6):
+        step = np.eye(6)[i] * 1e-6
         up, down = data.misfit(theta + step, centre, width)[0], data.misfit(theta - step, centre, width)[0]
         assert slope[i] == pytest.approx((up - down) / 2e-6, rel=1e-4, abs=1e-6)
 
