@@ -109,7 +109,7 @@ class Sweep:
     def join(self, slot: SlotPort) -> bool:
         """Another slot takes part from now on; whether the run still needs it. From any thread."""
         with self._joining:
-            if self._closed or self.cancelled or not self._trials.left_for(self._class_of(slot)):
+            if self._closed or self.cancelled or not self._trials.needs(self._class_of(slot)):
                 return False
             i = self._add(slot)
         self._start(i)
@@ -153,8 +153,10 @@ class Sweep:
         return self._closed
 
     def needs_slots(self) -> bool:
-        """Whether there are trials that nobody has taken. From any thread."""
-        return bool(self._trials.left) and not self.cancelled and not self._faults
+        """Whether there are trials that nobody has taken, or may be: a search asks for as many as there are slots. From
+        any thread.
+        """
+        return bool(self._trials.left or self._trials.is_open) and not self.cancelled and not self._faults
 
     def _may_go_on(self, source: SlotSource) -> bool:
         return self.needs_slots() and source.may_give()

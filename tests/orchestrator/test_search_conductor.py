@@ -119,6 +119,24 @@ def test_a_lost_slot_costs_a_search_nothing_but_time(tmp_path: Path) -> None:
                                          (3, 0, "Scored"), (3, 1, "Scored")]  # fmt: skip
 
 
+def test_a_slot_that_joins_while_all_that_a_search_asked_for_runs_takes_part_in_it(tmp_path: Path) -> None:
+    run = RunDirectory.create(tmp_path / "run", SCENARIO)
+    first, late = slot("a", pause_s=0.01), slot("b", "west", pause_s=0.01)
+    sweeps: list[Sweep] = []
+    joined: list[bool] = []
+
+    def join_once(point: Point) -> None:
+        if not joined and sweeps[0]._trials.left == 0:
+            joined.append(sweeps[0].needs_slots() and sweeps[0].join(late))
+
+    first.on_point = join_once
+    done = search_on(run, SCENARIO, [first], before=sweeps.append, most=1)
+
+    assert joined == [True]
+    assert done.result.complete
+    assert late.launched
+
+
 def test_a_fault_of_ours_in_one_slot_ends_the_search_instead_of_waiting_for_its_result(tmp_path: Path) -> None:
     run = RunDirectory.create(tmp_path / "run", SCENARIO)
     slots = [slot("a", pause_s=0.01), slot("b", "west", pause_s=0.01)]
