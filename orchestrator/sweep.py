@@ -153,9 +153,7 @@ class Sweep:
         return self._closed
 
     def needs_slots(self) -> bool:
-        """Whether there are trials that nobody has taken, or may be: a search asks for as many as there are slots. From
-        any thread.
-        """
+        """Whether there are trials that nobody has taken, or a search that may ask for more. From any thread."""
         return bool(self._trials.left or self._trials.is_open) and not self.cancelled and not self._faults
 
     def _may_go_on(self, source: SlotSource) -> bool:

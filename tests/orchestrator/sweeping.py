@@ -57,8 +57,8 @@ def search_on(
     before: Callable[[Sweep], None] = lambda sweep: None,
     most: int | None = None,
 ) -> Searched:
-    """As `sweep_on`, with a `Playoff` of the scenario's configs; `before` gets the sweep before it runs. `most`: so many
-    trials are asked for at a time.
+    """As `sweep_on`, with a `Playoff` of the scenario's configs; `before` gets the sweep before it runs. `most`: so
+    many trials are asked for at a time.
     """
     search, keeper = Playoff(list(expand(scenario)), most=most), Keeper()
     conductor = SearchConductor(scenario, run, lambda _: search, lambda _: judge)

@@ -129,3 +129,44 @@ def test_without_optuna_the_command_that_installs_it_is_told(monkeypatch: pytest
 
     with pytest.raises(BadInput, match=r"pip install 'specsweep\[optuna\]'"):
         made()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"low": 1e-9, "high": 0.9, "log": True},
+        {"low": 0.12345678, "high": 0.12345679},
+        {"low": 0.1, "high": 0.9, "step": 0.1},
+        {"low": 0.5, "high": 0.9, "step": 0.3},
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_values_of_a_range_are_those_of_the_range_however_they_are_rounded(given: dict[str, Any]) -> None:
+    space = {"mem_fraction_static": given}
+    search = search_of(small_scenario(search={"method": "optuna", "space": space, "budget_trials": 14}))
+    assert isinstance(search, OptunaSearch)
+
+    drawn = [ask.config.as_dict()["mem_fraction_static"] for ask in run(search)]
+
+    assert all(given["low"] <= value <= given["high"] for value in drawn)
+    if "step" in given:
+        assert all(round((v - given["low"]) / given["step"], 6) % 1 == 0 for v in drawn)
+
+
+def test_a_small_space_is_drawn_to_its_end_and_a_resumed_search_knows_that_it_is() -> None:
+    axes = {"speculative_num_steps": [0, 1, 2, 3], "max_running_requests": [16, 64]}
+
+    def again() -> OptunaSearch:
+        keys = {"method": "optuna", "budget_trials": 14, "best": 1, "best_repeats": 2}
+        search = search_of(small_scenario(search=keys, sweep={"axes": axes}))
+        assert isinstance(search, OptunaSearch)
+        return search
+
+    asked = run(again())
+    resumed = again()
+    for ask in asked:
+        assert not resumed.done
+        resumed.tell(ask.config, ask.repeat, fate(ask))
+
+    assert (len(asked), len({ask.config for ask in asked})) == (9, 8)
+    assert resumed.done
