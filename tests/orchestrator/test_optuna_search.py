@@ -5,15 +5,21 @@ from __future__ import annotations
 import math
 import random
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from orchestrator.errors import BadInput
 from orchestrator.optuna_search import OptunaSearch
+from orchestrator.run_conductor import missing_work
+from orchestrator.run_directory import RunDirectory
+from orchestrator.run_ranking import rank_run
 from orchestrator.search import Ask, Broken, Dead, ObjectiveValue, Scored, Told
 from orchestrator.search_of import search_of
+from tests.fakes.slot import FakeSlot
 from tests.orchestrator.scenarios import small_scenario
+from tests.orchestrator.sweeping import conducted_on
 
 AXES = {"speculative_num_steps": [0, 1, 2, 3, 4, 5, 10], "max_running_requests": [16, 64, 256]}
 
@@ -170,3 +176,32 @@ def test_a_small_space_is_drawn_to_its_end_and_a_resumed_search_knows_that_it_is
 
     assert (len(asked), len({ask.config for ask in asked})) == (9, 8)
     assert resumed.done
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {
+            "sweep": {
+                "axes": {
+                    "speculative_num_steps": [0, 1, 2],
+                    "speculative_eagle_topk": [1, 2],
+                    "speculative_num_draft_tokens": [2, 3, 4],
+                }
+            }
+        },
+        {"sweep": {}, "space": {"speculative_num_steps": {"low": 0, "high": 4}}},
+    ],
+    ids=["combinations that SGLang refuses", "a base that is no config without a draw"],
+)
+def test_a_space_with_holes_is_planned_run_ranked_and_resumed(tmp_path: Path, given: dict[str, Any]) -> None:
+    keys = {"method": "optuna", "budget_trials": 4, "best": 1, "best_repeats": 2, "space": given.get("space", {})}
+    scenario = small_scenario(search=keys, sweep=given["sweep"], measure={"duration_s": 5, "reference": "auto"})
+    run_dir = RunDirectory.create(tmp_path / "run", scenario)
+    result = conducted_on(run_dir, scenario, [FakeSlot("a/0"), FakeSlot("b/0", host="other")])
+    run_dir.close(complete=result.complete)
+
+    assert result.complete
+    assert not missing_work(scenario, RunDirectory.reopen(tmp_path / "run", scenario))
+    (ranking,) = rank_run(tmp_path / "run").rankings
+    assert ranking.winner is not None

@@ -276,7 +276,7 @@ def test_a_present_config_that_cannot_be_read_is_refused_by_its_own_name(
 
 def test_a_run_of_other_configs_is_no_verification(measured: Path, tmp_path: Path) -> None:
     contest = contest_of(VerifyRequest(measured))
-    scenario = small_scenario(**RUN, sweep={"axes": {"max_running_requests": [7]}})
+    scenario = small_scenario(**RUN, sweep={"axes": {"speculative_num_steps": [6, 7]}})
     other = run_of(tmp_path / "other", scenario, lambda settings, repeat: 1.0)
 
     with pytest.raises(BadInput, match="has none of the configs that are compared"):
