@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Literal
 
+from orchestrator.asked_trials import FIRST_REFERENCE
 from orchestrator.config_label import config_labels
 from orchestrator.config_places import places_of
 from orchestrator.errors import BadInput
@@ -62,23 +63,36 @@ class OptunaSearch:
         self._configs: dict[str, EngineConfig] = {}
         self._draws: dict[str, dict[str, Any]] = {}
         self._refused: list[dict[str, Any]] = []
+        self._recalled: list[Ask] = []
         self._exhausted = False
         self._listed: dict[EngineConfig, dict[str, Any]] | None = None
         self._is_small = False
         self._steps: list[Step] = []
 
     def tell(self, config: EngineConfig, repeat: int, told: Told) -> None:
+        if self._is_known(config):
+            self._table.tell(config, repeat, told)
+
+    def recall(self, config: EngineConfig, repeat: int) -> None:
+        """It is asked first of all: what it measured counts, and another draw would cost one more start."""
+        if repeat < FIRST_REFERENCE and self._is_known(config):
+            self._recalled.append(Ask(config, repeat, "asked before"))
+
+    def _is_known(self, config: EngineConfig) -> bool:
         if config.config_id not in self._configs:
             draw = draw_of(config, self._space)
             if draw is None:
-                return
+                return False
             self._configs[config.config_id], self._draws[config.config_id] = config, draw
-        self._table.tell(config, repeat, told)
+        return True
 
     def ask(self, slots: int) -> tuple[Ask, ...]:
         room = min(slots - self._table.waiting, self._rules.budget_trials - self._table.asked)
         if room <= 0:
             return ()
+        if self._recalled:
+            asks, self._recalled = self._recalled[:room], self._recalled[room:]
+            return self._table.give(asks)
         left = self._rules.first_starts - len(self._draws)
         if left > 0 and not self._exhausted:
             asks = [Ask(config, 0, "draw") for config in self._drawn(min(room, left))]
@@ -93,6 +107,8 @@ class OptunaSearch:
             return False
         if self._table.asked >= self._rules.budget_trials:
             return True
+        if self._recalled:
+            return False
         drawn = len(self._draws) >= self._rules.first_starts or self._exhausted or self._is_used_up()
         return drawn and not self._again()
 

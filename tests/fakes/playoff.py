@@ -38,6 +38,9 @@ class Playoff:
         self.told[config.config_id, repeat] = told
         self.heard.append((config.speculation_depth, repeat, type(told).__name__))
 
+    def recall(self, config: EngineConfig, repeat: int) -> None:
+        """It is asked again if it is still wanted."""
+
     def _is_over(self, repeat: int) -> bool:
         configs = self._configs if repeat == 0 else self._best()
         return all((config_id, repeat) in self.told for config_id in configs)

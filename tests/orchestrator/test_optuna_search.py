@@ -205,3 +205,21 @@ def test_a_space_with_holes_is_planned_run_ranked_and_resumed(tmp_path: Path, gi
     assert not missing_work(scenario, RunDirectory.reopen(tmp_path / "run", scenario))
     (ranking,) = rank_run(tmp_path / "run").rankings
     assert ranking.winner is not None
+
+
+def test_what_an_earlier_start_asked_and_did_not_end_is_asked_first_and_within_the_budget() -> None:
+    first, resumed = made(budget_trials=14, best=1, best_repeats=2), made(budget_trials=14, best=1, best_repeats=2)
+    told, open_ones = _told(first, 3), first.ask(3)
+    for ask in told:
+        resumed.tell(ask.config, ask.repeat, fate(ask))
+    for ask in open_ones:
+        resumed.recall(ask.config, ask.repeat)
+
+    again = [*resumed.ask(2)]
+    assert [ask.key for ask in again] == [ask.key for ask in open_ones[:2]]
+    for ask in again:
+        resumed.tell(ask.config, ask.repeat, fate(ask))
+    asked = [*told, *again, *run(resumed)]
+
+    assert {ask.key for ask in open_ones} <= {ask.key for ask in asked}
+    assert len({ask.key for ask in asked}) == len(asked) <= 14
