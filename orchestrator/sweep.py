@@ -77,7 +77,7 @@ class Sweep:
         self._trials = TrialQueue(plan)
         self._joining = threading.Lock()
         self._working, self._closed = 0, False
-        self._is_classed = any(trial.host_class for trial in plan.trials)
+        self._is_classed = "" not in run.trial_classes  # the plan of a search is empty at first
         self._happenings: queue.Queue[tuple[int | None, Happening]] = queue.Queue(maxsize=256)
         self._cancelled = threading.Event()
         self._result = SweepResult()

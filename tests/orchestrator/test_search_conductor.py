@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,13 +16,13 @@ from orchestrator.run_directory import RunDirectory
 from orchestrator.run_ranking import rank_run
 from orchestrator.search import Broken, Dead, Scored
 from orchestrator.server_start import LaunchSpec
-from orchestrator.slot_port import SlotLost
+from orchestrator.slot_port import SlotFacts, SlotLost
 from orchestrator.sweep import Sweep
 from orchestrator.trial import Point
 from tests.fakes.playoff import FarBehind, deeper_is_faster, depth_of
 from tests.fakes.slot import FakeSlot
 from tests.orchestrator.scenarios import small_scenario
-from tests.orchestrator.sweeping import rows_per_point, search_on
+from tests.orchestrator.sweeping import conducted_on, rows_per_point, search_on
 
 SCENARIO = small_scenario(
     search="halving", sweep={"axes": {"speculative_num_steps": [0, 1, 2, 3]}}, recovery={"mode": False}
@@ -238,3 +239,25 @@ def test_a_slot_that_is_lost_between_points_leaves_the_rest_of_its_course_to_ano
     assert done.result.complete
     assert list(rows_per_point(run.paths).values()) == [10] * 10
     assert slots[1].measured.count(lost[0].point_id) == 1
+
+
+@pytest.mark.parametrize(
+    "search",
+    ["halving", "ceiling", {"method": "optuna", "budget_trials": 5, "best": 1, "best_repeats": 2}],
+    ids=["halving", "ceiling", "optuna"],
+)
+def test_hosts_of_two_classes_have_a_search_of_their_own_each(tmp_path: Path, search: Any) -> None:
+    classes = ("4x L4", "8x B200")
+    scenario = small_scenario(search=search, sweep={"axes": {"speculative_num_steps": [1, 2, 3]}})
+    run = RunDirectory.create(tmp_path / "run", scenario)
+    run.keep_classes(classes)
+    slots = [slot(f"{i}", f"host{i}") for i in range(2)]
+    for one, host_class in zip(slots, classes, strict=True):
+        one.facts = SlotFacts(one.facts.name, one.facts.host, ("0",), 1, host_class)
+    result = conducted_on(run, scenario, slots)
+    run.close(complete=result.complete)
+
+    assert result.complete
+    assert all(len(one.launched) >= 2 for one in slots)
+    rankings = rank_run(tmp_path / "run").rankings
+    assert [(r.host_class, r.winner is not None) for r in rankings] == [("4x L4", True), ("8x B200", True)]
