@@ -13,10 +13,13 @@ import pytest
 from orchestrator.errors import BadInput
 from orchestrator.optuna_search import OptunaSearch
 from orchestrator.run_conductor import missing_work
+from orchestrator.run_configs import asked_configs
 from orchestrator.run_directory import RunDirectory
 from orchestrator.run_ranking import rank_run
 from orchestrator.search import Ask, Broken, Dead, ObjectiveValue, Scored, Told
 from orchestrator.search_of import search_of
+from orchestrator.search_plan import search_plan
+from orchestrator.sweep_space import expand
 from tests.fakes.slot import FakeSlot
 from tests.orchestrator.scenarios import small_scenario
 from tests.orchestrator.sweeping import conducted_on
@@ -223,3 +226,14 @@ def test_what_an_earlier_start_asked_and_did_not_end_is_asked_first_and_within_t
 
     assert {ask.key for ask in open_ones} <= {ask.key for ask in asked}
     assert len({ask.key for ask in asked}) == len(asked) <= 14
+
+
+def test_of_a_range_only_draws_are_configs_and_the_plan_stays_within_the_budget() -> None:
+    keys = {"method": "optuna", "budget_trials": 6, "best": 1, "best_repeats": 2}
+    ranged = small_scenario(search={**keys, "space": {"mem_fraction_static": {"low": 0.6, "high": 0.9}}})
+    listed = small_scenario(search=keys)
+    plans = [search_plan(scenario, tuple(expand(scenario))) for scenario in (ranged, listed)]
+
+    assert [(plan.least_starts, plan.most_starts) for plan in plans if plan is not None] == [(6, 6), (3, 6)]
+    assert asked_configs(ranged) == {}
+    assert len(asked_configs(listed)) == 3
