@@ -110,7 +110,8 @@ def _check_configs(scenario: Scenario) -> Fault | None:
         for _ in expand(scenario):
             count += 1
     except SettingsFault as fault:
-        return _place_of(scenario, fault.name), fault.message
+        included = _faulty_include(scenario, canonical_name(fault.name))
+        return included or _place_of(scenario, fault.name), fault.message
     return _check_reference(scenario) if count else (("sweep", "exclude"), "leaves no config to try")
 
 
@@ -135,6 +136,17 @@ def _check_reference(scenario: Scenario) -> Fault | None:
         named = [key for key in reference if canonical_name(key) == canonical_name(fault.name)]
         return ("measure", "reference", *named[:1]), fault.message
     return None
+
+
+def _faulty_include(scenario: Scenario, name: str) -> tuple[str | int, ...]:
+    """The included config that cannot be served for a setting: others may have it too, and be sound. Empty for none."""
+    for i, config in enumerate(scenario.sweep.include):
+        try:
+            config_of(scenario, dict(config))
+        except SettingsFault as fault:
+            if canonical_name(fault.name) == name:
+                return ("sweep", "include", i, *[key for key in config if canonical_name(key) == name][:1])
+    return ()
 
 
 def _place_of(scenario: Scenario, name: str) -> tuple[str | int, ...]:

@@ -130,3 +130,13 @@ def test_more_memory_is_inferred_only_where_it_is_sure(
     config: EngineConfig, than: EngineConfig, more: tuple[str, ...] | None
 ) -> None:
     assert needs_more(config, than) == more
+
+
+def test_of_several_included_configs_the_one_that_cannot_be_served_is_named() -> None:
+    sound = {"speculative_algorithm": "NEXTN", "speculative_num_steps": 1}
+    with pytest.raises(ScenarioError) as refused:
+        small_scenario(
+            engine={"kind": "emulator", "settings": {}}, sweep={"include": [sound, {"speculative_num_steps": 2}]}
+        )
+
+    assert refused.value.key == "sweep.include[1].speculative_num_steps"
