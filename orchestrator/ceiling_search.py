@@ -65,6 +65,9 @@ class CeilingSearch:
         longest = max(map(len, turns), default=0)
         return self._table.give([turn[k] for k in range(longest) for turn in turns if k < len(turn)][:room])
 
+    def recall(self, config: EngineConfig, repeat: int) -> None:
+        """It is asked again if it is still wanted."""
+
     @property
     def done(self) -> bool:
         if self._table.waiting:

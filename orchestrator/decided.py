@@ -23,7 +23,12 @@ def decided_ranking(result: RunRanking, objective: str | None, host_class: str |
         found = [r for r in found if host_class.lower() in r.host_class.lower()]
         classes = list(dict.fromkeys(r.host_class for r in found))
         if not found:
-            raise BadInput(f"--host-class {host_class}: the run has {_names(r.host_class for r in result.rankings)}")
+            known = [r.host_class for r in result.rankings if r.host_class]
+            raise BadInput(
+                f"--host-class {host_class}: the run has {_names(known)}"
+                if known
+                else f"--host-class {host_class}: the run has hosts of one class: leave it out"
+            )
     if len(classes) > 1:
         raise BadInput(
             f"the run has rankings for several classes of hosts: give --host-class, a part of {_names(classes)}"

@@ -54,7 +54,7 @@ def deploy(program: str | None, **options: Any) -> None:
     from orchestrator.deploy_command import DeployRequest
     from orchestrator.deploy_command import deploy as deploy_run
 
-    words = tuple(shlex.split(program)) if program else None
+    words = _words(program) if program is not None else None
     text, warnings = deploy_run(DeployRequest(program=words, **options))
     for warning in warnings:
         click.echo(f"specsweep: {warning}", err=True)
@@ -62,6 +62,18 @@ def deploy(program: str | None, **options: Any) -> None:
         click.echo(text, nl=False)
     else:
         click.echo(f"Written: {options['out']}")
+
+
+def _words(program: str) -> tuple[str, ...]:
+    from orchestrator.errors import BadInput
+
+    try:
+        words = tuple(shlex.split(program))
+    except ValueError as error:
+        raise BadInput(f"--program {program!r}: {error}") from None
+    if not words:
+        raise BadInput("--program: names no program")
+    return words
 
 
 @click.command()

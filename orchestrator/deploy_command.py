@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from orchestrator import __version__, dataset
 from orchestrator.decided import decided_ranking, decided_row
 from orchestrator.deploy_containers import as_compose, as_manifests
 from orchestrator.deploy_text import as_command, as_config_file, as_unit
-from orchestrator.deployment import Deployment
+from orchestrator.deployment import Deployment, service_name
 from orchestrator.errors import BadInput
 from orchestrator.paths import RunPaths, write_whole
 from orchestrator.ranking import Ranking, Row
@@ -73,6 +74,7 @@ def deploy(request: DeployRequest) -> tuple[str, tuple[str, ...]]:
 
 def chosen_deployment(request: DeployRequest) -> Deployment:
     """The deployment of the winner, or of the config that was asked for."""
+    _check_words(request)
     manifest = read_manifest(request.run_dir)
     scenario = Scenario.model_validate(manifest["scenario"])
     result = rank_run(request.run_dir)
@@ -83,6 +85,18 @@ def chosen_deployment(request: DeployRequest) -> Deployment:
     told = _provenance(manifest, scenario, result, ranking, row, served, rows)
     wish = Wish(request.host, request.port, request.image, request.program, request.name)
     return deployment_of(scenario, served, ranking.objective, told, wish)
+
+
+def _check_words(request: DeployRequest) -> None:
+    """What no form of a deployment can be called, or listen on: BadInput."""
+    if request.name is not None and request.name != service_name(request.name):
+        raise BadInput(
+            f"--name {request.name!r}: is no name for all of systemd, Compose and Kubernetes (small letters, digits, "
+            f"dashes, a letter first, at most 50); write e.g. {service_name(request.name or 'server')}"
+        )
+    for option, word in (("--host", request.host), ("--image", request.image)):
+        if word is not None and not re.fullmatch(r"[A-Za-z0-9_.:/@%\[\]-]+", word):
+            raise BadInput(f"{option} {word!r}: has letters that do not belong there")
 
 
 def _trial_rows(paths: RunPaths, config_id: str, host_class: str) -> list[dict[str, Any]]:

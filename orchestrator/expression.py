@@ -69,6 +69,11 @@ class Fold:
 
 Expression = Number | Reading | Arithmetic | Fold
 
+# Longer ones are nothing that anybody reads, and would be walked deeper than Python goes.
+_MOST_LETTERS = 4000
+_MOST_PARTS = 200
+_DEEPEST = 20
+
 _SPACE = re.compile(r"\s*")
 _NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 _WORD = re.compile(r"[a-z][a-z0-9_]*")
@@ -88,6 +93,8 @@ def level_text(level: LoadLevel) -> str:
 @lru_cache(maxsize=1024)
 def parse(text: str) -> Expression:
     """ExpressionFault with the position of what cannot be read. Whether metrics exist is not asked here."""
+    if len(text) > _MOST_LETTERS:
+        raise ExpressionFault(f"{text[:40]}...", 0, f"has {len(text)} letters, {_MOST_LETTERS} are the most")
     parser = _Parser(text)
     found = parser.sum()
     parser.end()
@@ -100,6 +107,8 @@ class _Parser:
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = 0
+        self._depth = 0
+        self._parts = 0
 
     def sum(self) -> Expression:
         found = self._product()
@@ -116,16 +125,22 @@ class _Parser:
     def _product(self) -> Expression:
         found = self._value()
         while sign := self._sign("*/"):
-            found = Arithmetic(sign, found, self._value())
+            begin, right = self._here(), self._value()
+            if sign == "/" and right == Number(0.0):
+                raise ExpressionFault(self._text, begin, "divides by 0")
+            found = Arithmetic(sign, found, right)
         return found
 
     def _value(self) -> Expression:
+        self._parts += 1
+        if self._parts > _MOST_PARTS:
+            raise self._fault(f"has more than {_MOST_PARTS} parts")
         if self._sign("("):
-            found = self.sum()
+            found = self._inner()
             self._wanted(")")
             return found
         if number := self._match(_NUMBER):
-            return Number(float(number[0]))
+            return Number(self._finite(number))
         begin = self._here()
         word = self._match(_WORD)
         if word is None:
@@ -133,6 +148,20 @@ class _Parser:
         if self._sign("("):
             return self._fold(word[0], begin)
         return self._reading(word[0])
+
+    def _inner(self) -> Expression:
+        """A sum within brackets."""
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise self._fault(f"has more than {_DEEPEST} brackets in each other")
+        found = self.sum()
+        self._depth -= 1
+        return found
+
+    def _finite(self, number: re.Match[str]) -> float:
+        if not math.isfinite(float(number[0])):
+            raise ExpressionFault(self._text, number.start(), f"{number[0]} is too large a number")
+        return float(number[0])
 
     def _fold(self, function: str, begin: int) -> Expression:
         if function not in FUNCTIONS:
@@ -148,7 +177,7 @@ class _Parser:
         return Fold(function, tuple(parts))
 
     def _part(self, function: str) -> tuple[float, Expression]:
-        value = self.sum()
+        value = self._inner()
         begin = self._here()
         if not self._keyword("weight"):
             return 1.0, value
@@ -157,7 +186,7 @@ class _Parser:
         number = self._match(_NUMBER)
         if number is None or not float(number[0]) > 0:
             raise self._fault("expected a number above 0 after weight")
-        return float(number[0]), value
+        return self._finite(number), value
 
     def _reading(self, metric: str) -> Reading:
         level = self._level() if self._sign("@") else None
@@ -228,16 +257,26 @@ def readings(expression: Expression) -> Iterator[Reading]:
 
 
 def evaluate(expression: Expression, look: Callable[[Reading], float | None]) -> float | None:
-    """Its value; None if a metric has none, where it would divide by 0, and for a geomean of what is not above 0."""
+    """Its value; None if a metric has none, where it would divide by 0 or be no number any more, and for a geomean of
+    what is not above 0.
+    """
+    try:
+        value = _evaluated(expression, look)
+    except OverflowError:
+        return None
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _evaluated(expression: Expression, look: Callable[[Reading], float | None]) -> float | None:
     if isinstance(expression, Reading):
         return look(expression)
     if isinstance(expression, Number):
         return expression.value
     if isinstance(expression, Fold):
-        values = [(weight, evaluate(part, look)) for weight, part in expression.parts]
+        values = [(weight, _evaluated(part, look)) for weight, part in expression.parts]
         known = [(weight, value) for weight, value in values if value is not None]
         return _folded(expression.function, known) if len(known) == len(values) else None
-    left, right = evaluate(expression.left, look), evaluate(expression.right, look)
+    left, right = _evaluated(expression.left, look), _evaluated(expression.right, look)
     return None if left is None or right is None else _computed(expression.sign, left, right)
 
 

@@ -30,6 +30,9 @@ class GridSearch:
     def tell(self, config: EngineConfig, repeat: int, told: Told) -> None:
         self._table.tell(config, repeat, told)
 
+    def recall(self, config: EngineConfig, repeat: int) -> None:
+        """It is asked again if it is still wanted."""
+
     @property
     def done(self) -> bool:
         return self._asked and not self._table.waiting

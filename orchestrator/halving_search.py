@@ -50,6 +50,9 @@ class HalvingSearch:
             return ()
         return self._table.give((self._first_starts(plan, room) if plan.open_ids else self._next_starts(plan))[:room])
 
+    def recall(self, config: EngineConfig, repeat: int) -> None:
+        """It is asked again if it is still wanted."""
+
     @property
     def done(self) -> bool:
         plan = self._plan()

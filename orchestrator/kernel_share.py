@@ -6,6 +6,7 @@ more than 1 / (1 - p) times as fast.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -93,7 +94,7 @@ def trace_shares(traces: Iterable[Iterable[Mapping[str, Any]]]) -> TraceShares |
     on_cpu: dict[str, float] = defaultdict(float)
     span_us = 0.0
     for events in traces:
-        timed = [e for e in events if e.get("ph") == "X" and isinstance(e.get("dur"), int | float)]
+        timed = [e for e in events if _is_timed(e)]
         kernels = [e for e in timed if e.get("cat") in _ON_GPU]
         for event in kernels:
             on_gpu[str(event["name"])] += float(event["dur"])
@@ -108,6 +109,13 @@ def trace_shares(traces: Iterable[Iterable[Mapping[str, Any]]]) -> TraceShares |
     if busy_us <= 0:
         return None
     return TraceShares("gpu" if on_gpu else "cpu", _classes(times, busy_us), busy_us / 1e6, span_us / 1e6)
+
+
+def _is_timed(event: Mapping[str, Any]) -> bool:
+    """Whether it says what took how long and when: files are cut, and written by many programs."""
+    numbers = (event.get("ts"), event.get("dur"))
+    known = all(isinstance(n, int | float) and math.isfinite(n) for n in numbers)
+    return event.get("ph") == "X" and "name" in event and known and float(event["dur"]) >= 0
 
 
 def _classes(times: Mapping[str, float], busy_us: float) -> tuple[KernelShare, ...]:

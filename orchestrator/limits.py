@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 
 from orchestrator.trial import LoadLevel
 
 _LIMIT = re.compile(
-    r"^\s*(?P<metric>[a-z][a-z0-9_]*)\s*(?P<op><=|>=|<|>)\s*(?P<bound>-?\d+(?:\.\d+)?(?:e-?\d+)?)"
+    r"^\s*(?P<metric>[a-z][a-z0-9_]*)\s*(?P<op><=|>=|<|>)\s*(?P<bound>-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)"
     r"\s*(?:@\s*(?:C=(?P<concurrency>\d+)|(?P<rate>\d+(?:\.\d+)?)\s*req/s|trace\s*x(?P<trace>\d+(?:\.\d+)?)))?\s*$"
 )
 
@@ -36,6 +37,8 @@ def parse_limit(text: str) -> Limit:
     found = _LIMIT.match(text)
     if not found:
         raise ValueError(f"{text!r} is not a limit; write e.g. 'ttft_p95_ms <= 500' or 'tpot_p50_ms < 20 @ C=16'")
+    if not math.isfinite(float(found["bound"])):
+        raise ValueError(f"{text!r}: {found['bound']} is too large a number")
     level = None
     if found["concurrency"]:
         level = LoadLevel("concurrency", float(found["concurrency"]))

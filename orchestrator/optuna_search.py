@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Literal
 
+from orchestrator.asked_trials import FIRST_REFERENCE
 from orchestrator.config_label import config_labels
 from orchestrator.config_places import places_of
 from orchestrator.errors import BadInput
@@ -25,6 +26,8 @@ from orchestrator.trial import EngineConfig
 
 # A draw that was made before, or that has no config, is drawn again so often.
 _MOST_DRAWS = 50
+# Spaces of no more combinations are listed: what chance leaves out is drawn as well, and their end is known.
+_MOST_LISTED = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,21 +63,36 @@ class OptunaSearch:
         self._configs: dict[str, EngineConfig] = {}
         self._draws: dict[str, dict[str, Any]] = {}
         self._refused: list[dict[str, Any]] = []
+        self._recalled: list[Ask] = []
         self._exhausted = False
+        self._listed: dict[EngineConfig, dict[str, Any]] | None = None
+        self._is_small = False
         self._steps: list[Step] = []
 
     def tell(self, config: EngineConfig, repeat: int, told: Told) -> None:
+        if self._is_known(config):
+            self._table.tell(config, repeat, told)
+
+    def recall(self, config: EngineConfig, repeat: int) -> None:
+        """It is asked first of all: what it measured counts, and another draw would cost one more start."""
+        if repeat < FIRST_REFERENCE and self._is_known(config):
+            self._recalled.append(Ask(config, repeat, "asked before"))
+
+    def _is_known(self, config: EngineConfig) -> bool:
         if config.config_id not in self._configs:
             draw = draw_of(config, self._space)
             if draw is None:
-                return
+                return False
             self._configs[config.config_id], self._draws[config.config_id] = config, draw
-        self._table.tell(config, repeat, told)
+        return True
 
     def ask(self, slots: int) -> tuple[Ask, ...]:
         room = min(slots - self._table.waiting, self._rules.budget_trials - self._table.asked)
         if room <= 0:
             return ()
+        if self._recalled:
+            asks, self._recalled = self._recalled[:room], self._recalled[room:]
+            return self._table.give(asks)
         left = self._rules.first_starts - len(self._draws)
         if left > 0 and not self._exhausted:
             asks = [Ask(config, 0, "draw") for config in self._drawn(min(room, left))]
@@ -89,7 +107,9 @@ class OptunaSearch:
             return False
         if self._table.asked >= self._rules.budget_trials:
             return True
-        drawn = len(self._draws) >= self._rules.first_starts or self._exhausted
+        if self._recalled:
+            return False
+        drawn = len(self._draws) >= self._rules.first_starts or self._exhausted or self._is_used_up()
         return drawn and not self._again()
 
     @property
@@ -108,10 +128,11 @@ class OptunaSearch:
 
     def _drawn(self, count: int) -> list[EngineConfig]:
         """So many new configs, fewer if the space has no more."""
+        few = len(self._left_over()) <= count and self._is_small  # nothing is left to choose
         study = self._study()
         found: list[EngineConfig] = []
         distributions = {name: _distribution(self._optuna, axis) for name, axis in self._space.axes.items()}
-        for _ in range(_MOST_DRAWS * count):
+        for _ in range(0 if few else _MOST_DRAWS * count):
             if len(found) == count:
                 break
             trial = study.ask(distributions)
@@ -129,8 +150,28 @@ class OptunaSearch:
                 continue
             self._configs[config.config_id], self._draws[config.config_id] = config, draw
             found.append(config)
+        for config in self._left_over()[: count - len(found)]:
+            self._configs[config.config_id], self._draws[config.config_id] = config, self._whole()[config]
+            found.append(config)
         self._exhausted = len(found) < count
         return found
+
+    def _whole(self) -> dict[EngineConfig, dict[str, Any]]:
+        """All configs of a small space, each with its draw; none of a large one."""
+        if self._listed is None:
+            draws = self._space.draws(_MOST_LISTED) or []
+            made = [(self._space.make(draw), draw) for draw in reversed(draws)]
+            self._listed = {config: draw for config, draw in made if not isinstance(config, str)}
+            self._is_small = bool(draws)
+        return self._listed
+
+    def _left_over(self) -> list[EngineConfig]:
+        """Of a small space what was not drawn and may be started."""
+        return [c for c in self._whole() if c.config_id not in self._configs and self._known_dead(c) is None]
+
+    def _is_used_up(self) -> bool:
+        """Whether a small space has no more: also where a search was only told, as of a resumed run."""
+        return not self._left_over() and self._is_small
 
     def _refuse(self, draw: dict[str, Any], why: str) -> None:
         if draw in self._refused:
@@ -262,16 +303,24 @@ def _distribution(optuna: ModuleType, axis: Listed | Between) -> Any:
         # Values may be lists, and ordered ones need not be evenly spaced: their numbers in the list are drawn.
         last = len(axis.values) - 1
         return of.IntDistribution(0, last) if axis.ordered else of.CategoricalDistribution(list(range(last + 1)))
+    high = (
+        axis.low + axis.step * axis.steps if axis.step else axis.high
+    )  # optuna warns of a range that does not end there
     if axis.whole:
-        return of.IntDistribution(int(axis.low), int(axis.high), log=axis.log, step=int(axis.step or 1))
-    return of.FloatDistribution(axis.low, axis.high, log=axis.log, step=axis.step)
+        return of.IntDistribution(int(axis.low), int(high), log=axis.log, step=int(axis.step or 1))
+    return of.FloatDistribution(axis.low, high, log=axis.log, step=axis.step)
 
 
 def _value(axis: Listed | Between, param: Any) -> Any:
     if isinstance(axis, Listed):
         return axis.values[param]
-    return int(param) if axis.whole else round(float(param), 6)
+    return int(param) if axis.whole else axis.rounded(float(param))
 
 
 def _param(axis: Listed | Between, value: Any) -> Any:
-    return axis.values.index(value) if isinstance(axis, Listed) else value
+    """Of a value that was rounded the one that optuna knows: a step of the range, from end to end."""
+    if isinstance(axis, Listed):
+        return axis.values.index(value)
+    if axis.whole or axis.step is None:
+        return value
+    return axis.low + axis.step * min(max(round((value - axis.low) / axis.step), 0), axis.steps)

@@ -85,7 +85,7 @@ def reference_config(scenario: Scenario) -> EngineConfig | None:
     wanted = scenario.measure.reference
     if wanted == "off":
         return None
-    return next(iter(expand(scenario))) if wanted == "auto" else config_of(scenario, dict(wanted))
+    return next(expand(scenario), None) if wanted == "auto" else config_of(scenario, dict(wanted))
 
 
 def trials_by_class(trials: Sequence[Trial], configs: int, classes: Sequence[str]) -> dict[str, int]:

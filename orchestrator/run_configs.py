@@ -74,6 +74,8 @@ def _repaired_from(trial: Mapping[str, Any]) -> str:
 
 def asked_configs(scenario: Scenario) -> Asked:
     """Of the sweep, in its order: a driver that was killed may have measured a config without ending its trial."""
+    if scenario.search.space:  # of what is drawn only draws are configs, and these are in the journal
+        return {}
     try:
         configs: list[EngineConfig] = list(expand(scenario))
     except SettingsFault:  # a run of an earlier release, which refused less

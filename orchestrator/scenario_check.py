@@ -12,10 +12,14 @@ from orchestrator.objective_check import check_objectives
 from orchestrator.options import SettingsFault, canonical_name
 from orchestrator.scenario import Scenario
 from orchestrator.search_check import check_search
+from orchestrator.search_space import search_space
 from orchestrator.span_check import span_fault
 from orchestrator.sweep_check import Fault, check_exclude, check_setting_names, check_zip
 from orchestrator.sweep_space import config_of, expand
 from orchestrator.workload_check import check_workloads
+
+# Of a space of more combinations some can be served, or its search says why none.
+_MOST_DRAWS = 200
 
 
 def check_scenario(scenario: Scenario) -> Fault | None:
@@ -100,14 +104,26 @@ def _check_measure(scenario: Scenario) -> Fault | None:
 
 def _check_configs(scenario: Scenario) -> Fault | None:
     if scenario.search.method == "optuna":
-        return _check_reference(scenario)  # a draw that cannot be served is drawn again
+        return _check_draws(scenario) or _check_reference(scenario)
     count = 0
     try:
         for _ in expand(scenario):
             count += 1
     except SettingsFault as fault:
-        return _place_of(scenario, fault.name), fault.message
+        included = _faulty_include(scenario, canonical_name(fault.name))
+        return included or _place_of(scenario, fault.name), fault.message
     return _check_reference(scenario) if count else (("sweep", "exclude"), "leaves no config to try")
+
+
+def _check_draws(scenario: Scenario) -> Fault | None:
+    """A draw that cannot be served is drawn again; some must be left. A large space is not looked through."""
+    space, why = search_space(scenario), ""
+    for draw in space.draws(_MOST_DRAWS) or ():
+        made = space.make(draw)
+        if not isinstance(made, str):
+            return None
+        why = f": {', '.join(f'{name}={value}' for name, value in draw.items())} {made}"
+    return (("sweep",), f"leaves no config to try{why}") if why else None
 
 
 def _check_reference(scenario: Scenario) -> Fault | None:
@@ -120,6 +136,17 @@ def _check_reference(scenario: Scenario) -> Fault | None:
         named = [key for key in reference if canonical_name(key) == canonical_name(fault.name)]
         return ("measure", "reference", *named[:1]), fault.message
     return None
+
+
+def _faulty_include(scenario: Scenario, name: str) -> tuple[str | int, ...]:
+    """The included config that cannot be served for a setting: others may have it too, and be sound. Empty for none."""
+    for i, config in enumerate(scenario.sweep.include):
+        try:
+            config_of(scenario, dict(config))
+        except SettingsFault as fault:
+            if canonical_name(fault.name) == name:
+                return ("sweep", "include", i, *[key for key in config if canonical_name(key) == name][:1])
+    return ()
 
 
 def _place_of(scenario: Scenario, name: str) -> tuple[str | int, ...]:

@@ -94,6 +94,11 @@ class Search(Protocol):
     def tell(self, config: EngineConfig, repeat: int, told: Told) -> None:
         """A result, also one that was not asked for (of an earlier start of the run). The last of a trial counts."""
 
+    def recall(self, config: EngineConfig, repeat: int) -> None:
+        """An earlier start of the run asked for this trial, and it has no end. For searches that draw by chance: others
+        come to the same questions by what they are told.
+        """
+
     @property
     def done(self) -> bool:
         """Whether nothing more will be asked."""

@@ -12,6 +12,10 @@ from orchestrator.scenario import Scenario
 from orchestrator.scenario_search import SearchKeys, SpaceRange
 from orchestrator.sweep_check import Fault, SettingJudge, setting_judge
 
+# Finer steps are none: six digits of a value are kept.
+_MOST_STEPS = 1_000_000
+# Whole numbers beyond it are not told apart by floating point.
+_LARGEST = 2.0**53
 # Key -> the methods that heed it.
 _OF_METHOD: dict[str, tuple[str, ...]] = {
     "directions": ("halving", "ceiling"),
@@ -126,5 +130,10 @@ def _range_fault(name: str, of: SpaceRange, judge: SettingJudge) -> str | None:
         return f"begins at {of.low:g}; a log range begins above 0"
     if of.step is not None and of.step > of.high - of.low:
         return f"has steps of {of.step:g}, wider than the range"
-    bounds = [int(bound) if float(bound).is_integer() else bound for bound in (of.low, of.high)]
-    return judge(name, bounds[0]) or judge(name, bounds[1])
+    if of.step is not None and of.step * _MOST_STEPS < of.high - of.low:
+        return f"has steps of {of.step:g}, more than {_MOST_STEPS:,} of them; leave the step out"
+    if max(abs(of.low), abs(of.high)) > _LARGEST:
+        return f"goes from {of.low:g} to {of.high:g}; bounds end at {_LARGEST:g}"
+    ends = [of.low, of.high] if of.step is None else [of.low, of.low + of.step, of.high]
+    bounds = [int(bound) if float(bound).is_integer() else bound for bound in ends]
+    return next((fault for bound in bounds if (fault := judge(name, bound))), None)

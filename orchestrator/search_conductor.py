@@ -128,6 +128,8 @@ class SearchConductor:
             race.trials.pop(key, None)
         if told is not None:
             race.search.tell(asked.config, asked.repeat, told)
+        elif again:
+            race.search.recall(asked.config, asked.repeat)
 
     def _ask(self, host_class: str, race: _Race) -> list[TrialAsked | SearchStep | BestSoFar]:
         queue = self._queue

@@ -76,7 +76,8 @@ def _starts(scenario: Scenario, configs: Sequence[EngineConfig]) -> tuple[int, i
     keys, count = scenario.search, len(configs)
     if keys.method == "optuna":
         budget = keys.budget_trials or _OPTUNA_STARTS
-        return budget, budget + keys.best * keys.best_repeats
+        least = budget if keys.space else min(budget, count)  # what is drawn and measured again is all in the budget
+        return least, budget
     if keys.method == "ceiling":
         lines = ceiling_lines(configs, keys.knobs, directions_with(keys.directions))
         edges = sum(len(line.cells) * (2 if line.interval else 1) for line in lines)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from orchestrator.config_places import is_ordered
@@ -31,6 +33,26 @@ class Between:
     log: bool
     whole: bool
 
+    @property
+    def steps(self) -> int:
+        """How many steps fit into the range; 0 without."""
+        # Shares are no binary numbers: 0.1 to 0.9 has eight steps of 0.1.
+        return math.floor((self.high - self.low) / self.step + 1e-9) if self.step else 0
+
+    def rounded(self, value: float) -> float:
+        """As it is given to a server, six digits, if that is within the range still."""
+        short = float(f"{value:.6g}")
+        return short if self.low <= short <= self.high else value
+
+    def values(self, most: int) -> tuple[float, ...] | None:
+        """All values; None for more than `most`."""
+        step = self.step or (1.0 if self.whole else None)
+        if step is None or (self.high - self.low) / step >= most:
+            return None
+        count = math.floor((self.high - self.low) / step + 1e-9) + 1
+        found = [self.low + step * i for i in range(count)]
+        return tuple(int(v) if self.whole else self.rounded(v) for v in found)
+
 
 @dataclass(frozen=True, slots=True)
 class Space:
@@ -38,6 +60,16 @@ class Space:
 
     axes: dict[str, Listed | Between]
     make: Callable[[dict[str, Any]], EngineConfig | str]
+
+    def draws(self, most: int) -> list[dict[str, Any]] | None:
+        """All combinations; None for more than `most`, and where a range has no steps."""
+        listed: list[tuple[Any, ...]] = []
+        for axis in self.axes.values():
+            values = axis.values if isinstance(axis, Listed) else axis.values(most)
+            if values is None or len(values) * math.prod(map(len, listed)) > most:
+                return None
+            listed.append(values)
+        return [dict(zip(self.axes, values, strict=True)) for values in product(*listed)]
 
 
 def search_space(scenario: Scenario) -> Space:

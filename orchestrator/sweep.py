@@ -77,7 +77,7 @@ class Sweep:
         self._trials = TrialQueue(plan)
         self._joining = threading.Lock()
         self._working, self._closed = 0, False
-        self._is_classed = any(trial.host_class for trial in plan.trials)
+        self._is_classed = "" not in run.trial_classes  # the plan of a search is empty at first
         self._happenings: queue.Queue[tuple[int | None, Happening]] = queue.Queue(maxsize=256)
         self._cancelled = threading.Event()
         self._result = SweepResult()
@@ -109,7 +109,7 @@ class Sweep:
     def join(self, slot: SlotPort) -> bool:
         """Another slot takes part from now on; whether the run still needs it. From any thread."""
         with self._joining:
-            if self._closed or self.cancelled or not self._trials.left_for(self._class_of(slot)):
+            if self._closed or self.cancelled or not self._trials.needs(self._class_of(slot)):
                 return False
             i = self._add(slot)
         self._start(i)
@@ -153,8 +153,8 @@ class Sweep:
         return self._closed
 
     def needs_slots(self) -> bool:
-        """Whether there are trials that nobody has taken. From any thread."""
-        return bool(self._trials.left) and not self.cancelled and not self._faults
+        """Whether there are trials that nobody has taken, or a search that may ask for more. From any thread."""
+        return bool(self._trials.left or self._trials.is_open) and not self.cancelled and not self._faults
 
     def _may_go_on(self, source: SlotSource) -> bool:
         return self.needs_slots() and source.may_give()

@@ -11,7 +11,7 @@ from typing import Any
 from orchestrator.command_template import command_settings, render
 from orchestrator.config_env import is_variable, split_environment, variable_text
 from orchestrator.gpu_arch import arch_of_products
-from orchestrator.options import canonical_name
+from orchestrator.options import SettingsFault, canonical_name
 from orchestrator.scenario import Scenario, Sweep
 from orchestrator.settings import ServerSize, resolve_settings
 from orchestrator.trial import EngineConfig, freeze_settings
@@ -31,11 +31,17 @@ _OPERATORS = {
 def expand(scenario: Scenario) -> Iterator[EngineConfig]:
     """Every distinct config of the sweep, in the order it is written; SettingsFault for one that cannot be served.
 
-    Two combinations that come to the same settings are one config (their content hash is the same).
+    Two combinations that come to the same settings are one config (their content hash is the same). Of a space that is
+    drawn from (search optuna) those that cannot be served are no part.
     """
     seen: set[EngineConfig] = set()
     for tried in combinations(scenario.sweep):
-        config = config_of(scenario, tried)
+        try:
+            config = config_of(scenario, tried)
+        except SettingsFault:
+            if scenario.search.method == "optuna":
+                continue
+            raise
         if config not in seen:
             seen.add(config)
             yield config

@@ -274,7 +274,8 @@ class TrialQueue:
         with self._changed:
             return sum(share.left for share in self._shares.values())
 
-    def left_for(self, host_class: str) -> int:
-        """Trials of a class of hosts that nobody has taken."""
+    def needs(self, host_class: str) -> bool:
+        """Whether one more slot of a class may find work: trials that nobody has taken, or more that may be offered."""
         with self._changed:
-            return self._share(host_class).left
+            share = self._share(host_class)
+            return bool(share.left) or share.open

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from orchestrator.aim import aim_of, observations, trials_of
 from orchestrator.decided import decided_ranking, decided_row
-from orchestrator.errors import BadInput, SpecsweepError, TrialsFailed
+from orchestrator.errors import BadInput, ScenarioError, SpecsweepError, TrialsFailed
 from orchestrator.explanation import runner_up
 from orchestrator.head_to_head import LEVEL, Comparison, Verdict, compare, comparison_line, verdict_of
 from orchestrator.job_place import runs_parent
@@ -90,7 +90,7 @@ def contest_of(request: VerifyRequest) -> Contest:
     configs = [row.settings, *([second.settings] if second else [])]
     roles = ["winner" if row == ranking.winner else "chosen", *(["runner-up"] if second else [])]
     if request.present is not None:
-        configs.append(present_settings(_present_text(request.present)))
+        configs.append(_present(scenario, ranking.objective, _present_text(request.present)))
         roles.append("present")
     if len(configs) < 2:
         raise BadInput("there is no other config to compare with: give the one that you serve with now as --present")
@@ -118,6 +118,18 @@ def _scenario_of(request: VerifyRequest) -> Scenario:
     if holds_secrets(told):
         raise BadInput(f"{request.run_dir}: its scenario has secrets, which no run keeps: give the file as --scenario")
     return stored
+
+
+def _present(scenario: Scenario, objective: str, text: str) -> dict[str, Any]:
+    """BadInput with the setting that cannot be served, before it is one of several configs."""
+    settings = present_settings(text)
+    goal = next(o for o in scenario.objectives if o.name == objective)
+    try:
+        scenario_from_tree(YamlTree("verify", verify_tree(scenario, goal, [settings], 2)))
+    except ScenarioError as error:
+        name = error.key.removeprefix("sweep.include[0]").removeprefix(".")
+        raise BadInput(f"--present: {name}: {error.message}" if name else f"--present: {error.message}") from None
+    return settings
 
 
 def _present_text(given: str) -> str:
@@ -157,6 +169,8 @@ def judge(root: Path, contest: Contest, of_run: str) -> dict[str, Any]:
     rankings = [r for r in result.rankings if r.objective == objective.name]
     ranking = next((r for r in rankings if r.host_class == contest.host_class), rankings[0] if rankings else None)
     winner_id, *rivals = contest.roles
+    if not labels.keys() & contest.roles.keys():
+        raise BadInput(f"{root}: has none of the configs that are compared; is it a verification of {of_run}?")
     part = next((p for p in result.parts if ranking and p.host_class == ranking.host_class), result)
     aim = aim_of(objective, objective.workload or contest.scenario.workloads[0].name)
     seen = observations(aim, trials_of(part.values))

@@ -96,9 +96,21 @@ def present_settings(text: str) -> dict[str, Any]:
     if isinstance(told, dict):
         return {str(name).removeprefix("--").replace("-", "_"): value for name, value in told.items()}
     settings = {}
-    for word in shlex.split(text):
+    for word in _words(text):
         name, equals, value = word.removeprefix("--").partition("=")
         if not equals or not name:
             raise BadInput(f"--present: {word!r} is not NAME=VALUE; write e.g. 'speculative_num_steps=3 tp_size=4'")
-        settings[name.replace("-", "_")] = yaml.safe_load(value)
+        try:
+            settings[name.replace("-", "_")] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            raise BadInput(f"--present: {word!r}: the value cannot be read; quote it: {name}='\"...\"'") from None
+    if not settings:
+        raise BadInput("--present: names no setting; write e.g. 'speculative_num_steps=3 tp_size=4'")
     return settings
+
+
+def _words(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise BadInput(f"--present: {text!r}: {error}") from None

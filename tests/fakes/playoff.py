@@ -12,9 +12,12 @@ from orchestrator.trial import EngineConfig, Point
 
 
 class Playoff:
-    """By the values of one objective, larger is better. `heard`: what it was told, in order."""
+    """By the values of one objective, larger is better. `heard`: what it was told, in order. `most`: so many trials are
+    asked for and not told at any time.
+    """
 
-    def __init__(self, configs: Sequence[EngineConfig], objective: str = "fast") -> None:
+    def __init__(self, configs: Sequence[EngineConfig], objective: str = "fast", *, most: int | None = None) -> None:
+        self._most = most
         self._configs = {config.config_id: config for config in configs}
         self._objective = objective
         self._asked: set[tuple[str, int]] = set()
@@ -26,12 +29,17 @@ class Playoff:
         if self._is_over(0):
             wanted = [Ask(self._configs[c], 1, "playoff") for c in self._best()]
         fresh = [ask for ask in wanted if ask.key not in self._asked and ask.key not in self.told]
+        if self._most is not None:
+            fresh = fresh[: self._most - len(self._asked - self.told.keys())]
         self._asked |= {ask.key for ask in fresh}
         return tuple(fresh)
 
     def tell(self, config: EngineConfig, repeat: int, told: Told) -> None:
         self.told[config.config_id, repeat] = told
         self.heard.append((config.speculation_depth, repeat, type(told).__name__))
+
+    def recall(self, config: EngineConfig, repeat: int) -> None:
+        """It is asked again if it is still wanted."""
 
     def _is_over(self, repeat: int) -> bool:
         configs = self._configs if repeat == 0 else self._best()

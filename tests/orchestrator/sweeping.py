@@ -55,9 +55,12 @@ def search_on(
     slots: list[FakeSlot],
     judge: Judge | None = None,
     before: Callable[[Sweep], None] = lambda sweep: None,
+    most: int | None = None,
 ) -> Searched:
-    """As `sweep_on`, with a `Playoff` of the scenario's configs; `before` gets the sweep before it runs."""
-    search, keeper = Playoff(list(expand(scenario))), Keeper()
+    """As `sweep_on`, with a `Playoff` of the scenario's configs; `before` gets the sweep before it runs. `most`: so
+    many trials are asked for at a time.
+    """
+    search, keeper = Playoff(list(expand(scenario)), most=most), Keeper()
     conductor = SearchConductor(scenario, run, lambda _: search, lambda _: judge)
     sweep = Sweep(Plan((), ()), list(slots), run, lambda t: launch_spec(scenario, "run", t), keeper)
     sweep.follow(conductor)

@@ -195,3 +195,21 @@ def test_the_command_line_writes_a_file_whole(measured: Path, tmp_path: Path) ->
 
     assert said.exit_code == 0
     assert "ExecStart=" in (tmp_path / "u.service").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--program", "python 'x"], "No closing quotation"),
+        (["--program", " "], "names no program"),
+        (["--name", "a b;$c"], "write e.g. a-b-c"),
+        (["--host", "x y"], "has letters that do not belong there"),
+        (["--image", "a b$c", "--as", "k8s"], "has letters that do not belong there"),
+        (["--host-class", "q"], "the run has hosts of one class"),
+    ],
+)
+def test_words_that_no_form_can_hold_are_refused(measured: Path, words: list[str], told: str) -> None:
+    result = CliRunner().invoke(main, ["deploy", str(measured), *words])
+
+    assert result.exit_code == 2
+    assert told in result.output

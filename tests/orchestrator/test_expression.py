@@ -165,3 +165,25 @@ def test_any_expression_comes_to_what_it_was_built_from(known: Known) -> None:
     text, worth = known
 
     assert value(text, a=3.0, b=0.5) == pytest.approx(worth, rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("(" * 2000 + SPEED, "more than 20 brackets in each other"),
+        ("mean(" * 30 + SPEED + ")" * 30, "more than 20 brackets in each other"),
+        ("+".join(["a"] * 201), "more than 200 parts"),
+        ("+".join([SPEED] * 3000), "letters, 4000 are the most"),
+        (f"1e999 * {SPEED}", "1e999 is too large a number, at character 1 "),
+        (f"mean({SPEED} weight 1e999)", "1e999 is too large a number"),
+        (f"{SPEED} / 0", "divides by 0"),
+    ],
+)
+def test_what_nobody_can_compute_is_refused(text: str, told: str) -> None:
+    with pytest.raises(ExpressionFault, match=told):
+        parse(text)
+
+
+def test_what_grows_beyond_all_numbers_has_no_value() -> None:
+    assert value("a * 1e308 * 1e308", a=3.0) is None
+    assert value("mean(a * 1e308, a * 1e308)", a=1.5) is None

@@ -131,3 +131,21 @@ def test_what_is_no_trace_is_refused_with_what_to_give(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(BadInput, match=r"has no \*.trace.json"):
         read_shares([tmp_path / "folder"])
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"ph": "X", "cat": "kernel", "dur": 5.0, "ts": 0.0},
+        {"ph": "X", "cat": "kernel", "name": "a", "dur": 5.0},
+        {"ph": "X", "cat": "kernel", "name": "a", "dur": float("nan"), "ts": 0.0},
+        {"ph": "X", "cat": "kernel", "name": "a", "dur": -5.0, "ts": 0.0},
+        {"ph": "X", "cat": "cpu_op", "name": "a", "dur": 5.0, "ts": None},
+    ],
+)
+def test_an_event_that_does_not_say_what_and_when_is_no_event(event: dict[str, Any]) -> None:
+    assert trace_shares([[event]]) is None
+    both = trace_shares([[event, kernel("gemm", 5.0)]])
+
+    assert both is not None
+    assert (both.device, both.busy_s) == ("gpu", 5e-6)

@@ -5,15 +5,24 @@ from __future__ import annotations
 import math
 import random
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from orchestrator.errors import BadInput
 from orchestrator.optuna_search import OptunaSearch
+from orchestrator.run_conductor import missing_work
+from orchestrator.run_configs import asked_configs
+from orchestrator.run_directory import RunDirectory
+from orchestrator.run_ranking import rank_run
 from orchestrator.search import Ask, Broken, Dead, ObjectiveValue, Scored, Told
 from orchestrator.search_of import search_of
+from orchestrator.search_plan import search_plan
+from orchestrator.sweep_space import expand
+from tests.fakes.slot import FakeSlot
 from tests.orchestrator.scenarios import small_scenario
+from tests.orchestrator.sweeping import conducted_on
 
 AXES = {"speculative_num_steps": [0, 1, 2, 3, 4, 5, 10], "max_running_requests": [16, 64, 256]}
 
@@ -129,3 +138,102 @@ def test_without_optuna_the_command_that_installs_it_is_told(monkeypatch: pytest
 
     with pytest.raises(BadInput, match=r"pip install 'specsweep\[optuna\]'"):
         made()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"low": 1e-9, "high": 0.9, "log": True},
+        {"low": 0.12345678, "high": 0.12345679},
+        {"low": 0.1, "high": 0.9, "step": 0.1},
+        {"low": 0.5, "high": 0.9, "step": 0.3},
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_values_of_a_range_are_those_of_the_range_however_they_are_rounded(given: dict[str, Any]) -> None:
+    space = {"mem_fraction_static": given}
+    search = search_of(small_scenario(search={"method": "optuna", "space": space, "budget_trials": 14}))
+    assert isinstance(search, OptunaSearch)
+
+    drawn = [ask.config.as_dict()["mem_fraction_static"] for ask in run(search)]
+
+    assert all(given["low"] <= value <= given["high"] for value in drawn)
+    if "step" in given:
+        assert all(round((v - given["low"]) / given["step"], 6) % 1 == 0 for v in drawn)
+
+
+def test_a_small_space_is_drawn_to_its_end_and_a_resumed_search_knows_that_it_is() -> None:
+    axes = {"speculative_num_steps": [0, 1, 2, 3], "max_running_requests": [16, 64]}
+
+    def again() -> OptunaSearch:
+        keys = {"method": "optuna", "budget_trials": 14, "best": 1, "best_repeats": 2}
+        search = search_of(small_scenario(search=keys, sweep={"axes": axes}))
+        assert isinstance(search, OptunaSearch)
+        return search
+
+    asked = run(again())
+    resumed = again()
+    for ask in asked:
+        assert not resumed.done
+        resumed.tell(ask.config, ask.repeat, fate(ask))
+
+    assert (len(asked), len({ask.config for ask in asked})) == (9, 8)
+    assert resumed.done
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {
+            "sweep": {
+                "axes": {
+                    "speculative_num_steps": [0, 1, 2],
+                    "speculative_eagle_topk": [1, 2],
+                    "speculative_num_draft_tokens": [2, 3, 4],
+                }
+            }
+        },
+        {"sweep": {}, "space": {"speculative_num_steps": {"low": 0, "high": 4}}},
+    ],
+    ids=["combinations that SGLang refuses", "a base that is no config without a draw"],
+)
+def test_a_space_with_holes_is_planned_run_ranked_and_resumed(tmp_path: Path, given: dict[str, Any]) -> None:
+    keys = {"method": "optuna", "budget_trials": 4, "best": 1, "best_repeats": 2, "space": given.get("space", {})}
+    scenario = small_scenario(search=keys, sweep=given["sweep"], measure={"duration_s": 5, "reference": "auto"})
+    run_dir = RunDirectory.create(tmp_path / "run", scenario)
+    result = conducted_on(run_dir, scenario, [FakeSlot("a/0"), FakeSlot("b/0", host="other")])
+    run_dir.close(complete=result.complete)
+
+    assert result.complete
+    assert not missing_work(scenario, RunDirectory.reopen(tmp_path / "run", scenario))
+    (ranking,) = rank_run(tmp_path / "run").rankings
+    assert ranking.winner is not None
+
+
+def test_what_an_earlier_start_asked_and_did_not_end_is_asked_first_and_within_the_budget() -> None:
+    first, resumed = made(budget_trials=14, best=1, best_repeats=2), made(budget_trials=14, best=1, best_repeats=2)
+    told, open_ones = _told(first, 3), first.ask(3)
+    for ask in told:
+        resumed.tell(ask.config, ask.repeat, fate(ask))
+    for ask in open_ones:
+        resumed.recall(ask.config, ask.repeat)
+
+    again = [*resumed.ask(2)]
+    assert [ask.key for ask in again] == [ask.key for ask in open_ones[:2]]
+    for ask in again:
+        resumed.tell(ask.config, ask.repeat, fate(ask))
+    asked = [*told, *again, *run(resumed)]
+
+    assert {ask.key for ask in open_ones} <= {ask.key for ask in asked}
+    assert len({ask.key for ask in asked}) == len(asked) <= 14
+
+
+def test_of_a_range_only_draws_are_configs_and_the_plan_stays_within_the_budget() -> None:
+    keys = {"method": "optuna", "budget_trials": 6, "best": 1, "best_repeats": 2}
+    ranged = small_scenario(search={**keys, "space": {"mem_fraction_static": {"low": 0.6, "high": 0.9}}})
+    listed = small_scenario(search=keys)
+    plans = [search_plan(scenario, tuple(expand(scenario))) for scenario in (ranged, listed)]
+
+    assert [(plan.least_starts, plan.most_starts) for plan in plans if plan is not None] == [(6, 6), (3, 6)]
+    assert asked_configs(ranged) == {}
+    assert len(asked_configs(listed)) == 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,13 +16,13 @@ from orchestrator.run_directory import RunDirectory
 from orchestrator.run_ranking import rank_run
 from orchestrator.search import Broken, Dead, Scored
 from orchestrator.server_start import LaunchSpec
-from orchestrator.slot_port import SlotLost
+from orchestrator.slot_port import SlotFacts, SlotLost
 from orchestrator.sweep import Sweep
 from orchestrator.trial import Point
 from tests.fakes.playoff import FarBehind, deeper_is_faster, depth_of
 from tests.fakes.slot import FakeSlot
 from tests.orchestrator.scenarios import small_scenario
-from tests.orchestrator.sweeping import rows_per_point, search_on
+from tests.orchestrator.sweeping import conducted_on, rows_per_point, search_on
 
 SCENARIO = small_scenario(
     search="halving", sweep={"axes": {"speculative_num_steps": [0, 1, 2, 3]}}, recovery={"mode": False}
@@ -117,6 +118,24 @@ def test_a_lost_slot_costs_a_search_nothing_but_time(tmp_path: Path) -> None:
     assert done.result.complete
     assert sorted(done.search.heard) == [(0, 0, "Scored"), (1, 0, "Scored"), (2, 0, "Scored"), (2, 1, "Scored"),
                                          (3, 0, "Scored"), (3, 1, "Scored")]  # fmt: skip
+
+
+def test_a_slot_that_joins_while_all_that_a_search_asked_for_runs_takes_part_in_it(tmp_path: Path) -> None:
+    run = RunDirectory.create(tmp_path / "run", SCENARIO)
+    first, late = slot("a", pause_s=0.01), slot("b", "west", pause_s=0.01)
+    sweeps: list[Sweep] = []
+    joined: list[bool] = []
+
+    def join_once(point: Point) -> None:
+        if not joined and sweeps[0]._trials.left == 0:
+            joined.append(sweeps[0].needs_slots() and sweeps[0].join(late))
+
+    first.on_point = join_once
+    done = search_on(run, SCENARIO, [first], before=sweeps.append, most=1)
+
+    assert joined == [True]
+    assert done.result.complete
+    assert late.launched
 
 
 def test_a_fault_of_ours_in_one_slot_ends_the_search_instead_of_waiting_for_its_result(tmp_path: Path) -> None:
@@ -220,3 +239,25 @@ def test_a_slot_that_is_lost_between_points_leaves_the_rest_of_its_course_to_ano
     assert done.result.complete
     assert list(rows_per_point(run.paths).values()) == [10] * 10
     assert slots[1].measured.count(lost[0].point_id) == 1
+
+
+@pytest.mark.parametrize(
+    "search",
+    ["halving", "ceiling", {"method": "optuna", "budget_trials": 5, "best": 1, "best_repeats": 2}],
+    ids=["halving", "ceiling", "optuna"],
+)
+def test_hosts_of_two_classes_have_a_search_of_their_own_each(tmp_path: Path, search: Any) -> None:
+    classes = ("4x L4", "8x B200")
+    scenario = small_scenario(search=search, sweep={"axes": {"speculative_num_steps": [1, 2, 3]}})
+    run = RunDirectory.create(tmp_path / "run", scenario)
+    run.keep_classes(classes)
+    slots = [slot(f"{i}", f"host{i}") for i in range(2)]
+    for one, host_class in zip(slots, classes, strict=True):
+        one.facts = SlotFacts(one.facts.name, one.facts.host, ("0",), 1, host_class)
+    result = conducted_on(run, scenario, slots)
+    run.close(complete=result.complete)
+
+    assert result.complete
+    assert all(len(one.launched) >= 2 for one in slots)
+    rankings = rank_run(tmp_path / "run").rankings
+    assert [(r.host_class, r.winner is not None) for r in rankings] == [("4x L4", True), ("8x B200", True)]

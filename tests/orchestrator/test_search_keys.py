@@ -57,6 +57,30 @@ TWO = {"axes": {"speculative_num_steps": [0, 1, 2], "mem_fraction_static": [0.7,
             "search.space.mem_fraction",
             "did you mean",
         ),
+        (
+            {"method": "optuna", "space": {"mem_fraction_static": {"low": 0.5, "high": 0.9, "step": 1e-12}}},
+            {},
+            "search.space.mem_fraction_static",
+            "more than 1,000,000 of them",
+        ),
+        (
+            {"method": "optuna", "space": {"max_running_requests": {"low": 8, "high": 64, "step": 1.5}}},
+            {},
+            "search.space.max_running_requests",
+            "takes a whole number, not 9.5",
+        ),
+        (
+            {"method": "optuna", "space": {"max_running_requests": {"low": 8, "high": 2**70}}},
+            {},
+            "search.space.max_running_requests",
+            "bounds end at",
+        ),
+        (
+            "optuna",
+            {"sweep": {"axes": {"speculative_num_steps": [1, 2]}, "exclude": [{"speculative_num_steps": ">= 1"}]}},
+            "sweep",
+            "leaves no config to try: speculative_num_steps=2 is excluded",
+        ),
         ({"method": "optuna", "budget_trials": 8}, {}, "search.budget_trials", "leaves no start for draws"),
     ],
 )
@@ -106,3 +130,13 @@ def test_more_memory_is_inferred_only_where_it_is_sure(
     config: EngineConfig, than: EngineConfig, more: tuple[str, ...] | None
 ) -> None:
     assert needs_more(config, than) == more
+
+
+def test_of_several_included_configs_the_one_that_cannot_be_served_is_named() -> None:
+    sound = {"speculative_algorithm": "NEXTN", "speculative_num_steps": 1}
+    with pytest.raises(ScenarioError) as refused:
+        small_scenario(
+            engine={"kind": "emulator", "settings": {}}, sweep={"include": [sound, {"speculative_num_steps": 2}]}
+        )
+
+    assert refused.value.key == "sweep.include[1].speculative_num_steps"

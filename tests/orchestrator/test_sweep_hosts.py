@@ -297,7 +297,7 @@ def test_a_queue_gives_every_trial_once_and_only_to_slots_of_its_class(data: st.
             of.append(data.draw(st.sampled_from(classes)))
             assert queue.join(f"host{len(of)}", of[-1]) == len(of) - 1
         slot = data.draw(st.integers(0, len(of) - 1))
-        if not queue.left_for(of[slot]):
+        if not queue.needs(of[slot]):
             assert queue.take(slot) is None
             continue
         trial = queue.take(slot)

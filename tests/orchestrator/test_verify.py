@@ -276,3 +276,32 @@ def test_a_scenario_with_secrets_must_be_given_again(tmp_path: Path) -> None:
 
     with pytest.raises(BadInput, match="give the file as --scenario"):
         contest_of(VerifyRequest(root))
+
+
+@pytest.mark.parametrize(
+    ("present", "told"),
+    [
+        ("a='", "No closing quotation"),
+        ("speculative_num_steps=[1", "the value cannot be read"),
+        ("speculative_num_steps={a: 1}", "the value cannot be read"),
+        ("", "names no setting"),
+        ("speculative_num_steps=2", "--present: speculative_num_steps: is 2 but there is no speculative_algorithm"),
+        ("mem_fraction_static=7", "--present: mem_fraction_static: is 7; it is a share"),
+    ],
+)
+def test_a_present_config_that_cannot_be_read_is_refused_by_its_own_name(
+    measured: Path, present: str, told: str
+) -> None:
+    with pytest.raises(BadInput) as refused:
+        contest_of(VerifyRequest(measured, present=present))
+
+    assert told in str(refused.value)
+
+
+def test_a_run_of_other_configs_is_no_verification(measured: Path, tmp_path: Path) -> None:
+    contest = contest_of(VerifyRequest(measured))
+    scenario = small_scenario(**RUN, sweep={"axes": {"speculative_num_steps": [6, 7]}})
+    other = run_of(tmp_path / "other", scenario, lambda settings, repeat: 1.0)
+
+    with pytest.raises(BadInput, match="has none of the configs that are compared"):
+        judge(other, contest, "measured")
