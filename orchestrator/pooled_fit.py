@@ -31,7 +31,7 @@ Floats = NDArray[np.float64]
 # Seen at most for the parameters; the fit itself takes all.
 _MOST_FOR_PARAMETERS = 250
 # What a config has for itself, of which no neighbour tells, before anything is known; and how unsure that is, in logs.
-_OWN, _OWN_WIDTH = 0.003, 1.2
+_OWN, _OWN_WIDTH = 0.003, 1.6
 _CONSTANT = 4.0  # variance of c: as good as unknown once the mean is taken off
 
 
@@ -244,7 +244,7 @@ def _parameters(data: _Data, spread: Spread) -> Floats:
     from scipy.optimize import minimize
 
     centre = np.array([np.log(0.3), *([-4.0] * data.axes), np.log(_OWN), np.log(spread.hosts), np.log(spread.trial)])
-    width = np.array([1.0, *([3.0] * data.axes), _OWN_WIDTH, 0.5, 0.3])
+    width = np.array([1.0, *([3.0] * data.axes), _OWN_WIDTH, 0.5, 0.2])
     part = data.part(_MOST_FOR_PARAMETERS)
     bounds = [(c - 4 * w, c + 3 * w) for c, w in zip(centre, width, strict=True)]
     found = minimize(
