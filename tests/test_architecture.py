@@ -22,7 +22,7 @@ VOCABULARY = {
 CORE = {
     "cut_network",
     "audit", "bench_serving", "distribution", "percentile_support", "plan_warnings", "point_state", "rates",
-    "saturation", "settled", "acceptance", "attention_rules", "auto_choices", "block_draft_rules", "capacity_rules",
+    "saturation", "settled", "container_parts", "acceptance", "attention_rules", "auto_choices", "block_draft_rules", "capacity_rules",
     "cell_size", "command_check", "config_shape", "emulated_memory", "estimate", "gpu_memory", "graph_budget",
     "hopeless", "memory_advice", "memory_budget", "memory_calibration", "memory_defaults", "memory_model",
     "model_shape", "pool_budget", "quantization", "weight_budget", "command_template", "config_env", "config_label",
