@@ -103,7 +103,8 @@ class SearchConductor:
                 continue
             race.leaders[goal.name] = (config_id, own.value)
             if leader != config_id:
-                value = f"{own.value:.4g} {goal.aim.unit} {goal.aim.where}"
+                where = goal.aim.where if goal.aim.where.startswith("at ") else ""  # a formula would fill the line
+                value = f"{own.value:.4g} {goal.aim.unit} {where}".strip()
                 found.append(BestSoFar(goal.name, config_id, value, host_class))
         return found
 

@@ -42,7 +42,7 @@ class SearchPlan:
     def lines(self, server_hours_each: float) -> list[str]:
         """For people; `server_hours_each` is what a start with all its points takes."""
         least, most = (n * server_hours_each for n in (self.least_starts, self.most_starts))
-        asked = f"{self.configs} configs in question" if self.configs else "a space without a list"
+        asked = f"{self.configs} configs in question" if self.configs else "draws from the axes and the space"
         told = [
             f"Search {self.method}: {asked}, from {self.least_starts} to {self.most_starts} starts "
             f"({least:.2f} to {most:.2f} server-hours with all points); results decide which"
