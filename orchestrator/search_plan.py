@@ -68,7 +68,7 @@ def search_plan(scenario: Scenario, configs: Sequence[EngineConfig]) -> SearchPl
     named = len(scenario.workloads) > 1
     points = [f"{workload} {level}" if named else str(level) for workload, level in planned]
     points += ["rates as max_rate says"] if is_probed(scenario) else []
-    count = 0 if keys.method == "optuna" else len(configs)
+    count = 0 if keys.method == "optuna" and keys.space else len(configs)
     return SearchPlan(keys.method, count, least, most, tuple(points), judge is not None)
 
 
@@ -76,7 +76,10 @@ def _starts(scenario: Scenario, configs: Sequence[EngineConfig]) -> tuple[int, i
     keys, count = scenario.search, len(configs)
     if keys.method == "optuna":
         budget = keys.budget_trials or _OPTUNA_STARTS
-        return budget, budget + keys.best * keys.best_repeats
+        # The budget holds all starts; the best of each objective are started again at its end.
+        again = keys.best * (keys.best_repeats - 1)
+        draws = max(1, budget - again) if keys.space else min(count, max(1, budget - again))
+        return draws, min(budget, draws + again * len(scenario.objectives))
     if keys.method == "ceiling":
         lines = ceiling_lines(configs, keys.knobs, directions_with(keys.directions))
         edges = sum(len(line.cells) * (2 if line.interval else 1) for line in lines)

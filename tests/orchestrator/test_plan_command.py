@@ -31,3 +31,10 @@ def test_a_plan_names_the_reference_that_the_scenario_wants(tmp_path: Path) -> N
     told = printed(tmp_path, "measure.reference={speculative_num_steps: 2}")
 
     assert "Reference: speculative_num_steps=2, started on every host" in told
+
+
+def test_an_optuna_search_starts_no_more_than_its_budget(tmp_path: Path) -> None:
+    ranges = "search={method: optuna, budget_trials: 20, space: {mem_fraction_static: {low: 0.6, high: 0.9}}}"
+
+    assert "draws from the axes and the space, from 12 to 20 starts" in printed(tmp_path, ranges)
+    assert "3 configs in question, from 3 to 11 starts" in printed(tmp_path, "search=optuna")
