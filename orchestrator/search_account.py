@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from orchestrator.aim import PointValue
 from orchestrator.trial import LoadLevel
+
+# Steps of which a search may make hundreds, by name; so many of each are told.
+_ALIKE = {"inferred": "died like this", "refused": "were refused"}
+_MOST_ALIKE = 3
 
 
 def spared_values(spared: Iterable[Mapping[str, Any]], trial_ids: Iterable[str]) -> list[PointValue]:
@@ -49,8 +54,17 @@ def search_notes(method: str, steps: Iterable[Mapping[str, Any]], configs: int, 
     """What the search decided, in order; nothing for a grid. `started` of `configs` had a server."""
     if method == "grid":
         return ()
-    left = configs - started
-    told = [f"search, {step['host_class']}: {step['text']}" if step.get("host_class") else f"search: {step['text']}"
-            for step in steps]  # fmt: skip
+    left, told = configs - started, list[str]()
+    seen: Counter[tuple[str, str]] = Counter()
+    for step in steps:
+        host_class = step.get("host_class", "")
+        kind = (host_class, step["name"])
+        seen[kind] += 1
+        if step["name"] not in _ALIKE or seen[kind] <= _MOST_ALIKE:
+            told.append(f"search{f', {host_class}' if host_class else ''}: {step['text']}")
+    for (host_class, name), count in seen.items():
+        if name in _ALIKE and count > _MOST_ALIKE:
+            on = f", {host_class}" if host_class else ""
+            told.append(f"search{on}: {count - _MOST_ALIKE} more configs {_ALIKE[name]}")
     out = f"search: {left} of {configs} configs were not started; ranking.json has why (`search`)"
     return (*told, *([out] if left else []))

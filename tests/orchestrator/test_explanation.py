@@ -259,3 +259,12 @@ def test_machines_get_the_same_as_readers() -> None:
         {"at": {"concurrency": 16.0}, "value": 1596.0, "best": 1596.0, "best_config": "d4", "given_up": 0.0},
     ]  # fmt: skip
     assert len(lines) == len(found["text"])  # type: ignore[arg-type]
+
+
+def test_of_many_configs_without_memory_three_are_named() -> None:
+    dead = {f"m{n}": {**A_SETTINGS["d10"], "max_running_requests": n} for n in range(9)}
+    died = [Died(config_id, "kv_budget", "kv_pool") for config_id in dead]
+    _, lines = told(AGENTIC, {**A_SETTINGS, **dead}, A_VALUES, died=died)
+
+    assert lines[-1].count("with more memory") == 3
+    assert lines[-1].endswith("; and 6 more that memory held back.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.search_account import left_behind
+from orchestrator.search_account import left_behind, search_notes
 
 STEPS = [
     {"name": "screen", "objective": "", "host_class": "", "dropped": {"d": "not started"}},
@@ -22,3 +22,17 @@ def test_a_config_is_left_behind_for_the_objective_and_on_the_hosts_whose_race_i
 
 def test_a_server_that_stands_for_several_configs_is_left_behind_with_the_last_of_them() -> None:
     assert left_behind(STEPS, "fast", "", {"repaired": ["a", "b"], "both": ["a", "c"]}) == {"repaired": "9% behind"}
+
+
+def test_what_a_search_does_a_hundred_times_is_told_three_times_and_counted() -> None:
+    steps = [{"name": "inferred", "text": f"{n} died", "host_class": ""} for n in range(100)]
+    steps += [{"name": "rung", "text": "3 of 9 go on", "host_class": ""}]
+
+    assert search_notes("halving", steps, 200, 120) == (
+        "search: 0 died",
+        "search: 1 died",
+        "search: 2 died",
+        "search: 3 of 9 go on",
+        "search: 97 more configs died like this",
+        "search: 80 of 200 configs were not started; ranking.json has why (`search`)",
+    )
