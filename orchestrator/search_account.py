@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from orchestrator.aim import PointValue
@@ -50,7 +50,7 @@ def left_behind(
     return found
 
 
-def search_notes(method: str, steps: Iterable[Mapping[str, Any]], configs: int, started: int) -> tuple[str, ...]:
+def search_notes(method: str, steps: Sequence[Mapping[str, Any]], configs: int, started: int) -> tuple[str, ...]:
     """What the search decided, in order; nothing for a grid. `started` of `configs` had a server."""
     if method == "grid":
         return ()
@@ -66,5 +66,9 @@ def search_notes(method: str, steps: Iterable[Mapping[str, Any]], configs: int, 
         if name in _ALIKE and count > _MOST_ALIKE:
             on = f", {host_class}" if host_class else ""
             told.append(f"search{on}: {count - _MOST_ALIKE} more configs {_ALIKE[name]}")
+    known = {c for step in steps for c in step["dropped"] if not step.get("objective")}
+    if method == "halving" and left > len(known):  # it tells why it starts a config no more
+        told.append(f"search: {left - len(known)} of {configs} configs are not decided yet: the search is not done")
+        left = len(known)
     out = f"search: {left} of {configs} configs were not started; ranking.json has why (`search`)"
     return (*told, *([out] if left else []))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from orchestrator.search_account import left_behind, search_notes
 
 STEPS = [
@@ -25,14 +27,26 @@ def test_a_server_that_stands_for_several_configs_is_left_behind_with_the_last_o
 
 
 def test_what_a_search_does_a_hundred_times_is_told_three_times_and_counted() -> None:
-    steps = [{"name": "inferred", "text": f"{n} died", "host_class": ""} for n in range(100)]
-    steps += [{"name": "rung", "text": "3 of 9 go on", "host_class": ""}]
+    steps: list[dict[str, Any]] = [
+        {"name": "inferred", "text": f"{n} died", "host_class": "", "dropped": {f"c{n}": "more"}} for n in range(100)
+    ]
+    steps += [{"name": "rung", "text": "3 of 9 go on", "host_class": "", "objective": "o", "dropped": {"x": "slow"}}]
 
-    assert search_notes("halving", steps, 200, 120) == (
+    assert search_notes("halving", steps, 200, 100) == (
         "search: 0 died",
         "search: 1 died",
         "search: 2 died",
         "search: 3 of 9 go on",
         "search: 97 more configs died like this",
-        "search: 80 of 200 configs were not started; ranking.json has why (`search`)",
+        "search: 100 of 200 configs were not started; ranking.json has why (`search`)",
+    )
+
+
+def test_a_search_that_was_stopped_claims_no_reason_for_what_it_had_not_started_yet() -> None:
+    steps = [{"name": "inferred", "text": "a died", "host_class": "", "dropped": {"b": "needs more than a"}}]
+
+    assert search_notes("halving", steps, 10, 3) == (
+        "search: a died",
+        "search: 6 of 10 configs are not decided yet: the search is not done",
+        "search: 1 of 10 configs were not started; ranking.json has why (`search`)",
     )
