@@ -149,9 +149,9 @@ class Progress:
                 self._counts.asked = True
                 self._total_trials, self._total_points = self._total_trials + 1, self._total_points + len(trial.points)
                 self._know(trial)
-                self._say_routine(
-                    place, f"{self._label(trial)}: start {trial.repeat + 1}" + (f", {why}" if why else "")
-                )
+                start = f"start {trial.repeat + 1}"
+                reason = f", {why}" if why and why != start else ""
+                self._say_routine(place, f"{self._label(trial)}: {start}{reason}")
             case SearchStep(step, _):
                 self._say(place, f"{step.name}: {step.text}")
             case BestSoFar(objective, config_id, value, _):

@@ -157,7 +157,7 @@ def rank_run(root: Path, *, anew: bool = False) -> RunRanking:
     steps = tuple(state.of_search.steps)
     asked = set(first.configs) - set(first.repairs)
     started = asked & {trial["config_id"] for trial in trials}
-    notes = (*notes, *search_notes(scenario.search.method, steps, len(asked), len(started)))
+    notes = (*notes, *search_notes(scenario.search.method, steps, len(asked), len(started), done=state.ended))
     result = replace(first, notes=(*notes, *first.notes)) if len(parts) == 1 else _together(parts, notes)
     result = replace(result, search=steps)
     write_whole(paths.ranking, ranking_bytes(result.as_json()))

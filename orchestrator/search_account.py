@@ -50,8 +50,11 @@ def left_behind(
     return found
 
 
-def search_notes(method: str, steps: Sequence[Mapping[str, Any]], configs: int, started: int) -> tuple[str, ...]:
-    """What the search decided, in order; nothing for a grid. `started` of `configs` had a server."""
+def search_notes(
+    method: str, steps: Sequence[Mapping[str, Any]], configs: int, started: int, *, done: bool = True
+) -> tuple[str, ...]:
+    """What the search decided, in order; nothing for a grid. `started` of `configs` had a server.
+    Not `done` is a search that was stopped."""
     if method == "grid":
         return ()
     left, told = configs - started, list[str]()
@@ -67,8 +70,11 @@ def search_notes(method: str, steps: Sequence[Mapping[str, Any]], configs: int, 
             on = f", {host_class}" if host_class else ""
             told.append(f"search{on}: {count - _MOST_ALIKE} more configs {_ALIKE[name]}")
     known = {c for step in steps for c in step["dropped"] if not step.get("objective")}
-    if method == "halving" and left > len(known):  # it tells why it starts a config no more
-        told.append(f"search: {left - len(known)} of {configs} configs are not decided yet: the search is not done")
-        left = len(known)
+    if not done:
+        if method == "halving":  # it says why it starts a config no more
+            left = min(left, len(known))
+        told.append(
+            "search: it is not done: starts that are missing may still change the order (specsweep run --resume)"
+        )
     out = f"search: {left} of {configs} configs were not started; ranking.json has why (`search`)"
     return (*told, *([out] if left else []))

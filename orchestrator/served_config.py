@@ -85,7 +85,7 @@ def deployment_of(
         gpus=scenario.slots.gpus,
         image=wish.image or _image(run, version, is_sglang),
         model_path=scenario.model.path,
-        provenance=(*provenance, *_relative(scenario, words[:begin]), *_pins(pinned)),
+        provenance=(*provenance, *_remarks(scenario, words[:begin], wish.host, secret_flags), *_pins(pinned)),
         start_s=max(served.starts_s, default=None),
         request_s=served.request_s,
         variables=public,
@@ -109,6 +109,16 @@ def deployment_of(
 
 def _pins(pinned: Mapping[str, Any]) -> list[str]:
     return [f"pinned, since SGLang chose it: {name}: {value}" for name, value in pinned.items()]
+
+
+def _remarks(scenario: Scenario, program: Sequence[str], host: str, secret_flags: Sequence[str]) -> list[str]:
+    """What may go wrong elsewhere."""
+    remarks = _relative(scenario, program)
+    if host not in {"127.0.0.1", "::1", "localhost"} and "--api-key" not in secret_flags:
+        remarks.append(
+            f"it listens on {host} and asks for no key: whoever reaches the port may use it (--host, --api-key)"
+        )
+    return remarks
 
 
 def _relative(scenario: Scenario, program: Sequence[str]) -> list[str]:

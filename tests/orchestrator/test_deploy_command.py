@@ -268,3 +268,11 @@ def test_paths_that_a_service_would_look_for_elsewhere_are_told(tmp_path: Path) 
 
     told = "# paths of the folder in which the run was started, to be written in full: venv/bin/python, ./models/qwen"
     assert told in text.splitlines()
+
+
+def test_a_server_that_anybody_may_use_is_told_as_such(contained: Path, measured: Path) -> None:
+    told = "# it listens on 0.0.0.0 and asks for no key: whoever reaches the port may use it (--host, --api-key)"
+
+    assert told in deploy(DeployRequest(contained, "compose"))[0].splitlines()
+    assert told not in deploy(DeployRequest(contained, "compose", host="127.0.0.1"))[0].splitlines()
+    assert "asks for no key" not in deploy(DeployRequest(measured, "command"))[0]
