@@ -123,12 +123,8 @@ def _what_decided(winner: Row, rival: Row, breakers: Sequence[Aim], near_tie: fl
         seen = "not measured" if other is None else _with_unit(other, breaker)
         return f"decided by the tie-breaker {breaker}: {_with_unit(own or 0.0, breaker)} against {seen}"
     if rival.out and not winner.out:
-        return f"left behind by the search after {_trials(rival.trials)} ({rival.out})"
+        return f"left behind by the search ({rival.out})"
     return "which no tie-breaker decides: the better value is first"
-
-
-def _trials(count: int) -> str:
-    return f"{count} trial" if count == 1 else f"{count} trials"
 
 
 def _difference(row: Row, winner: Row, aim: Aim) -> str:

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from orchestrator.aim import aim_of, observations, trials_of
 from orchestrator.decided import decided_ranking, decided_row
-from orchestrator.errors import BadInput, SpecsweepError, TrialsFailed
+from orchestrator.errors import BadInput, ScenarioError, SpecsweepError, TrialsFailed
 from orchestrator.explanation import runner_up
 from orchestrator.head_to_head import LEVEL, Comparison, Verdict, compare, comparison_line, verdict_of
 from orchestrator.job_place import runs_parent
@@ -33,7 +33,7 @@ from orchestrator.scenario_file import load_scenario, scenario_from_tree
 from orchestrator.scenario_objective import Objective
 from orchestrator.sweep_space import config_of
 from orchestrator.trial import EngineConfig
-from orchestrator.verify_scenario import present_settings, verify_tree
+from orchestrator.verify_scenario import present_settings, swept_settings, verify_tree
 from orchestrator.yaml_tree import YamlTree
 
 
@@ -90,13 +90,19 @@ def contest_of(request: VerifyRequest) -> Contest:
     configs = [row.settings, *([second.settings] if second else [])]
     roles = ["winner" if row == ranking.winner else "chosen", *(["runner-up"] if second else [])]
     if request.present is not None:
-        configs.append(present_settings(_present_text(request.present)))
+        configs.append(swept_settings(scenario, present_settings(_present_text(request.present))))
         roles.append("present")
     if len(configs) < 2:
         raise BadInput("there is no other config to compare with: give the one that you serve with now as --present")
     objective = next(o for o in scenario.objectives if o.name == ranking.objective)
     tree = verify_tree(scenario, objective, configs, request.repeats)
-    derived = scenario_from_tree(YamlTree("verify", tree))
+    try:
+        derived = scenario_from_tree(YamlTree("verify", tree))
+    except ScenarioError as fault:  # what was measured can be served: it is what the user gave
+        if request.present is None:
+            raise
+        name = fault.key.rpartition("].")[2]
+        raise BadInput(f"--present: {name}: {fault.message}") from None
     ids = [_id_of(derived, config, role) for config, role in zip(derived.sweep.include, roles, strict=True)]
     named: dict[str, str] = {}
     for config_id, role in zip(ids, roles, strict=True):

@@ -21,7 +21,7 @@ from orchestrator.trial import Point
 from tests.fakes.playoff import FarBehind, deeper_is_faster, depth_of
 from tests.fakes.slot import FakeSlot
 from tests.orchestrator.scenarios import small_scenario
-from tests.orchestrator.sweeping import rows_per_point, search_on
+from tests.orchestrator.sweeping import conducted_on, rows_per_point, search_on
 
 SCENARIO = small_scenario(
     search="halving", sweep={"axes": {"speculative_num_steps": [0, 1, 2, 3]}}, recovery={"mode": False}
@@ -220,3 +220,18 @@ def test_a_slot_that_is_lost_between_points_leaves_the_rest_of_its_course_to_ano
     assert done.result.complete
     assert list(rows_per_point(run.paths).values()) == [10] * 10
     assert slots[1].measured.count(lost[0].point_id) == 1
+
+
+def test_how_a_race_stood_at_its_end_is_told_once_and_stored(tmp_path: Path) -> None:
+    scenario = small_scenario(search={"method": "halving", "budget_trials": 3})
+    run = RunDirectory.create(tmp_path / "run", scenario)
+    conducted_on(run, scenario, [slot("a")])
+    run.close(complete=True)
+
+    ranked = rank_run(run.paths.root)
+    verdicts = [step["text"] for step in ranked.as_json()["search"] if step["name"] == "verdict"]
+    assert len(verdicts) == 1
+    assert verdicts[0] == (
+        "fast: speculative_num_steps=2 leads; probability <0.01 that another one is better by more than 2.0%"
+    )
+    assert f"search: {verdicts[0]}" in ranked.notes
