@@ -50,3 +50,7 @@ def test_a_search_that_was_stopped_claims_no_reason_for_what_it_had_not_started_
         "search: it is not done: starts that are missing may still change the order (specsweep run --resume)",
         "search: 1 of 10 configs were not started; ranking.json has why (`search`)",
     )
+
+
+def test_a_space_without_a_list_has_no_configs_that_were_not_started() -> None:
+    assert search_notes("optuna", [], 15, 7) == ()
