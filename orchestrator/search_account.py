@@ -76,6 +76,7 @@ def search_notes(
         told.append(
             "search: it is not done: starts that are missing may still change the order (specsweep run --resume)"
         )
-    out = f"search: {left} of {configs} configs were not started; ranking.json has why (`search`)"
+    why = "; ranking.json has why (`search`)" if known else ""
+    out = f"search: {left} of {configs} configs were not started{why}"
     # A space has no list of configs, of which some were not started.
     return (*told, *([out] if left and method != "optuna" else []))

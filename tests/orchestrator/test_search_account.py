@@ -54,3 +54,12 @@ def test_a_search_that_was_stopped_claims_no_reason_for_what_it_had_not_started_
 
 def test_a_space_without_a_list_has_no_configs_that_were_not_started() -> None:
     assert search_notes("optuna", [], 15, 7) == ()
+
+
+def test_a_ceiling_points_to_no_reasons_that_are_not_there() -> None:
+    steps = [{"name": "ceiling", "text": "ceiling is 6", "host_class": "", "objective": "", "dropped": {}}]
+
+    assert search_notes("ceiling", steps, 10, 5) == (
+        "search: ceiling is 6",
+        "search: 5 of 10 configs were not started",
+    )
