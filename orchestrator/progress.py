@@ -284,7 +284,7 @@ class Progress:
         if 0 < counts.trials < self._total_trials and not counts.asked:  # what a search will ask is not known
             eta = f", about {elapsed / counts.trials * (self._total_trials - counts.trials):.0f} s left"
         again = f", {counts.again} tried again" if counts.again else ""
-        points = max(counts.points, self._total_points)  # rates that are searched are in no plan
+        points = self._total_points or counts.points  # rates that are searched are in no plan
         return (
             f"{counts.trials} of {self._total_trials} trials, {counts.points} of {points} points, "
             f"{counts.infeasible} infeasible, {counts.failed} failed{again}, {elapsed:.0f} s{eta}"
