@@ -17,6 +17,7 @@ from orchestrator.deployment import Deployment, service_name
 from orchestrator.errors import BadInput
 from orchestrator.paths import RunPaths, write_whole
 from orchestrator.ranking import Ranking, Row
+from orchestrator.ranking_reason import probability
 from orchestrator.run_manifest import read_manifest
 from orchestrator.run_ranking import RunRanking, rank_run
 from orchestrator.scenario import Scenario
@@ -129,7 +130,8 @@ def _provenance(
     way = "highest" if ranking.maximize else "lowest"
     trials = f"{row.trials} trial{'s' if row.trials != 1 else ''}, {_how_sure(ranking, row)}"
     hosts = sorted({r.get("host_class") or "" for r in rows} - {""})
-    dates = f"{rows[0]['began_at'][:10]} to {rows[-1]['began_at'][:10]}" if rows else "unknown"
+    days = dict.fromkeys(row["began_at"][:10] for row in (*rows[:1], *rows[-1:]))
+    dates = " to ".join(days) or "at a time not told"
     lines = [EMULATED] if scenario.engine.kind == "emulator" else []
     lines += [
         f"Written by specsweep {__version__} from run {manifest['run_id']}, config {row.config_id} "
@@ -141,6 +143,8 @@ def _provenance(
     ]
     if row.config_id != (ranking.winner.config_id if ranking.winner else None):
         lines.append(f"it is not the winner of {ranking.objective}")
+    elif row.near and row.gap_to_best:
+        lines.append(f"chosen among near-ties, {row.gap_to_best:.1%} behind the best value: specsweep explain says why")
     if row.config_id in result.repairs:
         lines.append(f"repaired: {result.repairs[row.config_id].text}")
     lines += [f"as it ran: {change}" for change in result.changes.get(row.config_id, ())]
@@ -153,4 +157,4 @@ def _how_sure(ranking: Ranking, row: Row) -> str:
         return "no interval: nothing is known of the spread of its starts"
     told = f"95%: {shown(row.low, row.low, row.high)} to {shown(row.high, row.low, row.high)}"
     told += ", noise within one run only" if ranking.spread.kind == "within_run" else ""
-    return told if row.p_best is None else f"{told}, P(best) {row.p_best:.2f}"
+    return told if row.p_best is None else f"{told}, P(best) {probability(row.p_best)}"

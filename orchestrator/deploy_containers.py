@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from typing import Any
 
 import yaml
 
+from orchestrator.container_parts import Mount
 from orchestrator.deploy_text import commented
 from orchestrator.deployment import MOST_FAILED_STARTS, Deployment
 
@@ -20,12 +22,17 @@ _PROBE_S = 25
 def as_compose(d: Deployment) -> str:
     """A Compose file with one service."""
     whole: dict[str, Any] = {"name": d.name, "services": {"server": _service(d)}}
+    named = [m.source for m in d.parts.mounts if not m.source.startswith(("/", ".", "~"))] if d.container else []
+    if named:  # by their own names, not with the project's before them
+        whole["volumes"] = {name: {"external": True} for name in named}
     if d.secret_flags:
         whole["secrets"] = {"flags": {"file": f"./{d.name}.secret.yaml"}}
     return commented((*d.provenance, *_notes(d, f"./{d.name}.secret.yaml"))) + _yaml(whole)
 
 
 def _service(d: Deployment) -> dict[str, Any]:
+    program = d.program_in_image
+    public, secret = _variables(d)
     health = ["CMD", "curl", "-fsS", "-o", "/dev/null", "-m", str(_PROBE_S), f"http://127.0.0.1:{d.port}{d.live_path}"]
     device = {"driver": "nvidia", "device_ids": list(d.gpu_ids), "capabilities": ["gpu"]}
     service: dict[str, Any] = {
@@ -34,15 +41,15 @@ def _service(d: Deployment) -> dict[str, Any]:
         # As process 1 of its container SGLang ends with code 0 when it dies, which no restart policy would see.
         "init": True,
         # Whatever the image starts by itself.
-        "entrypoint": [_escaped(d.program[0])],
-        "command": [_escaped(word) for word in d.argv(_SECRETS_IN)[1:]],
-        "working_dir": d.work_dir,
+        "entrypoint": [_escaped(program[0])],
+        "command": [_escaped(word) for word in (*program[1:], *d.argv(_SECRETS_IN)[len(d.program) :])],
+        "working_dir": d.parts.work_dir if d.container else d.work_dir,
         "ports": [f"{d.port}:{d.port}"],
         "ipc": "host",
         "ulimits": {"memlock": -1, "stack": 67108864, "nofile": 1048576},
-        "environment": {name: _escaped(value) for name, value in d.variables}
-        | {name: f"${{{name}:?a secret that no run keeps}}" for name in d.secret_variables},
-        "volumes": [f"{path}:{path}:ro" for path in d.local_models] or [f"${{HF_HOME:-~/.cache/huggingface}}:{_HUB}"],
+        "environment": {name: _escaped(value) for name, value in public.items()}
+        | {name: f"${{{name}:?a secret that no run keeps}}" for name in secret},
+        "volumes": _compose_volumes(d),
         "secrets": [{"source": "flags", "target": "flags.yaml"}] if d.secret_flags else None,
         "deploy": {"resources": {"reservations": {"devices": [device]}}} if d.gpus else None,
         "healthcheck": {
@@ -54,6 +61,19 @@ def _service(d: Deployment) -> dict[str, Any]:
         "logging": {"driver": "json-file", "options": {"max-size": "100m", "max-file": "5"}},
     }  # fmt: skip
     return {name: value for name, value in service.items() if value}
+
+
+def _compose_volumes(d: Deployment) -> list[str]:
+    if d.container:  # the run's container had all that the server needs
+        return [f"{_escaped(m.source)}:{_escaped(m.target)}{':ro' * m.read_only}" for m in d.parts.mounts]
+    return [f"{path}:{path}:ro" for path in d.local_models] or [f"${{HF_HOME:-~/.cache/huggingface}}:{_HUB}"]
+
+
+def _variables(d: Deployment) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Variables with their values, and names of those that come from the outside."""
+    public = dict(d.parts.variables if d.container else ()) | dict(d.variables)
+    passed = d.parts.passed if d.container else ()
+    return public, tuple(dict.fromkeys((*passed, *d.secret_variables)))
 
 
 def as_manifests(d: Deployment) -> str:
@@ -95,14 +115,16 @@ _LEAVE_S = 10
 
 def _container(d: Deployment) -> dict[str, Any]:
     gpus = {"nvidia.com/gpu": d.gpus} if d.gpus else {}
-    secret = [{"name": n, "valueFrom": {"secretKeyRef": {"name": d.name, "key": n}}} for n in d.secret_variables]
+    program = d.program_in_image
+    public, outside = _variables(d)
+    secret = [{"name": n, "valueFrom": {"secretKeyRef": {"name": d.name, "key": n}}} for n in outside]
     container: dict[str, Any] = {
         "name": "server",
         "image": d.image,
-        "command": [d.program[0].replace("$(", "$$(")],
-        "args": [word.replace("$(", "$$(") for word in d.argv(_SECRETS_IN)[1:]],
+        "command": [program[0].replace("$(", "$$(")],
+        "args": [w.replace("$(", "$$(") for w in (*program[1:], *d.argv(_SECRETS_IN)[len(d.program) :])],
         "ports": [{"name": "http", "containerPort": d.port}],
-        "env": [*({"name": n, "value": v.replace("$(", "$$(")} for n, v in d.variables), *secret],
+        "env": [*({"name": n, "value": v.replace("$(", "$$(")} for n, v in public.items()), *secret],
         # Requests follow limits for extended resources; both are said, for readers.
         "resources": {"requests": gpus, "limits": gpus},
         "startupProbe": {
@@ -113,8 +135,8 @@ def _container(d: Deployment) -> dict[str, Any]:
         "lifecycle": {"preStop": {"exec": {"command": ["sleep", str(_LEAVE_S)]}}},
         "volumeMounts": _mounts(d),
     }  # fmt: skip
-    if d.work_dir:
-        container["workingDir"] = d.work_dir
+    if work_dir := d.parts.work_dir if d.container else d.work_dir:
+        container["workingDir"] = work_dir
     if not d.gpus:
         del container["resources"]
     return {name: value for name, value in container.items() if value != []}
@@ -126,7 +148,11 @@ def _probe(path: str) -> dict[str, Any]:
 
 def _mounts(d: Deployment) -> list[dict[str, Any]]:
     models = [{"name": f"model-{i}", "mountPath": p, "readOnly": True} for i, p in enumerate(d.local_models)]
-    hub = [] if models else [{"name": "hub", "mountPath": _HUB}]
+    if d.container:
+        models = [
+            {"name": f"mount-{i}", "mountPath": m.target, "readOnly": m.read_only} for i, m in enumerate(d.parts.mounts)
+        ]
+    hub = [] if models or d.container else [{"name": "hub", "mountPath": _HUB}]
     secret = [{"name": "secret", "mountPath": "/run/secrets", "readOnly": True}] if d.secret_flags else []
     return [{"name": "shm", "mountPath": "/dev/shm"}, *models, *hub, *secret]
 
@@ -135,12 +161,24 @@ def _volumes(d: Deployment) -> list[dict[str, Any]]:
     models = [
         {"name": f"model-{i}", "hostPath": {"path": path, "type": "Directory"}} for i, path in enumerate(d.local_models)
     ]
-    hub: list[dict[str, Any]] = [] if models else [{"name": "hub", "emptyDir": {}}]
+    if d.container:
+        models = [_pod_volume(i, m) for i, m in enumerate(d.parts.mounts)]
+    hub: list[dict[str, Any]] = [] if models or d.container else [{"name": "hub", "emptyDir": {}}]
     secret = [{"name": "secret", "secret": {"secretName": d.name}}] if d.secret_flags else []
     return [{"name": "shm", "emptyDir": {"medium": "Memory"}}, *models, *hub, *secret]
 
 
+def _pod_volume(place: int, mount: Mount) -> dict[str, Any]:
+    """A folder or file of the node; a named volume of a runtime is not there, and begins empty."""
+    at = {"hostPath": {"path": mount.source}} if mount.source.startswith("/") else {"emptyDir": dict[str, Any]()}
+    return {"name": f"mount-{place}", **at}
+
+
 def _model_notes(d: Deployment) -> list[str]:
+    if d.container:
+        named = [m.source for m in d.parts.mounts if not m.source.startswith("/")]
+        empty = f" Begin empty at every start, give them volumes that stay: {', '.join(named)}." if named else ""
+        return [f"Mounts are those of the run's container, taken from the node (hostPath).{empty}"]
     if d.local_models:
         return ["The model is taken from the node (hostPath); a PersistentVolumeClaim may take its place."]
     return ["The model comes from the hub into an emptyDir at every start; give it a volume that stays."]
@@ -148,6 +186,13 @@ def _model_notes(d: Deployment) -> list[str]:
 
 def _notes(d: Deployment, secrets: str) -> list[str]:
     notes = [f"A stop drains for at most {d.stop_limit_s} s; a start may take {d.start_limit_s} s."]
+    if d.program_in_image != d.program:
+        notes.append(
+            f"The run started {shlex.join(d.program)} on its host; the image has {d.program_in_image[0]} "
+            "(--program for another). Variables with paths of that host want the same care."
+        )
+    if d.container and d.parts.left_out:
+        notes.append(f"Options of the run's container that are not said here: {shlex.join(d.parts.left_out)}.")
     if d.secret_flags:
         keys = ", ".join(f"`{flag.removeprefix('--')}: ...`" for flag in d.secret_flags)
         notes.append(f"Write {secrets} with {keys}: secrets are in no run.")

@@ -113,6 +113,8 @@ def _unit_notes(d: Deployment) -> list[str]:
         f"{MOST_FAILED_STARTS} failed starts within {d.give_up_window_s} s end it (then: systemctl reset-failed "
         f"{d.name}); an exit code 2 (flags) at once. A stop drains for at most {d.stop_limit_s} s.",
     ]
+    if not d.container and "/" not in d.program[0]:
+        notes.append(f"{d.program[0]} is looked for in systemd's own PATH; --program names another, by its whole path.")
     if d.secret_flags:
         notes.append(_secret_file_note(d, secrets_file(d)))
     names = [*d.secret_variables, *(name for _, name in _SPAN if d.nnodes > 1)]

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from orchestrator.container_parts import ContainerParts
 
 # Nothing of a real server is up sooner than this, whatever was measured.
 LEAST_START_S = 180.0
@@ -20,6 +22,8 @@ MOST_FAILED_STARTS = 3
 RESTART_PAUSE_S = 15.0
 # MiB on a GPU that no process uses: driver and display.
 IDLE_GPU_MIB = 1024
+# What starts SGLang where it is installed for the system, as in its images.
+IMAGE_PROGRAM = ("python3", "-m", "sglang.launch_server")
 # Where the operator puts what is secret, by the deployment's name.
 SECRETS_FOLDER = "/etc/sglang"
 
@@ -31,8 +35,9 @@ class Deployment:
     `start_s`: the longest measured start, `request_s` the longest measured request (None: not known). `secret_flags`
     and `secret_variables` are names without values. `provenance`: lines that say where it comes from.
     `container`: the words that run `program` in a container, where the run did so, called by `runtime`.
+    `program_wished`: the user named the program.
     `live_path` answers by generating a token, `ready_path` at once where the release can. `is_sglang`: its flags may
-    come from a `--config` file.
+    come from a `--config` file. `parts`: what that container had besides its image, for forms without `runtime`.
     """
 
     name: str
@@ -60,6 +65,8 @@ class Deployment:
     release: str = ""
     container: tuple[str, ...] = ()
     runtime: tuple[str, ...] = ()
+    program_wished: bool = False
+    parts: ContainerParts = field(default_factory=ContainerParts)
 
     @property
     def gpu_ids(self) -> tuple[str, ...]:
@@ -85,6 +92,12 @@ class Deployment:
         """Models that are folders of the host, not names of a hub."""
         paths = (self.model_path, self.draft_path or "")
         return tuple(dict.fromkeys(path for path in paths if path.startswith("/")))
+
+    @property
+    def program_in_image(self) -> tuple[str, ...]:
+        """The words before the flags in an image: a path of the run's host is not there."""
+        on_host = "/" in self.program[0] and not self.container and not self.program_wished
+        return IMAGE_PROGRAM if self.is_sglang and on_host else self.program
 
     def argv(self, secrets_file: str | None = None) -> tuple[str, ...]:
         """The whole command line; secret flags come from a file of the operator's."""

@@ -6,6 +6,9 @@ from orchestrator.depth_curve import DepthCurve
 from orchestrator.explanation import Alternative, Batch, Explanation, Rival
 from orchestrator.trial import LoadLevel
 
+# Configs without memory that are named.
+MOST_DIED = 3
+
 
 def explanation_lines(e: Explanation) -> list[str]:
     """One thought a line, most telling first."""
@@ -16,7 +19,10 @@ def explanation_lines(e: Explanation) -> list[str]:
     lines += _headroom(e)
     if e.repaired:
         lines.append(f"It died as it was asked and served after a repair: {e.repaired}.")
-    changes = [_alternative(e, alternative) for alternative in e.alternatives]
+    changes = [_alternative(e, alternative) for alternative in e.alternatives if alternative.kind != "memory"]
+    died = [_alternative(e, alternative) for alternative in e.alternatives if alternative.kind == "memory"]
+    changes += died[:MOST_DIED]
+    changes += [f"and {len(died) - MOST_DIED} more that memory held back"] if len(died) > MOST_DIED else []
     lines += [f"What would change the pick: {'; '.join(changes)}."] if changes else []
     return lines
 

@@ -214,8 +214,9 @@ class Decision:
         if now is None:
             return Verdict(goal.name, None, (), False, None, "nothing was measured that passes every limit")
         ranked = [c for c in now.field if c in set(of)] or [now.leader]
+        risk = "<0.01" if now.risk < 0.01 else f"{now.risk:.2f}"
         text = (
-            f"{self.labels[now.leader]} leads; probability {now.risk:.2f} that another finalist is better by more than "
+            f"{self.labels[now.leader]} leads; probability {risk} that another finalist is better by more than "
             f"{-math.expm1(-goal.margin):.1%}"
         )
         if len(ranked) > 1 and now.settled:

@@ -130,6 +130,6 @@ class HalvingSearch:
                     found[config_id] = f"not started: {self._labels[dead_id]} died with less {', '.join(more)}"
             self._needing[dead_id] = found
             if fresh := {c: why for c, why in found.items() if c not in self._table.told}:
-                said = f"{self._labels[dead_id]} died for want of memory, so {len(fresh)} that need more are left out"
+                said = f"{self._labels[dead_id]} died for want of memory, so what needs more is left out ({len(fresh)})"
                 self._steps.append(Step("inferred", said, fresh))
         return self._needing[dead_id]

@@ -9,16 +9,16 @@ from orchestrator.aim import PointValue
 from orchestrator.metric_names import METRICS
 from orchestrator.trial import LoadLevel
 
-# What is looked at where an objective is of several metrics at once.
+# What is looked at where an objective is of several metrics at once; at rates the throughput is that of the arrivals.
 DEFAULT_METRIC = "output_throughput_tok_s"
+METRIC_AT_RATES = "tok_s_per_user_p50"
 
 
 class LevelTable:
-    """The valid points of a workload. `metric` is the objective's own, or the throughput where it is a formula."""
+    """The valid points of a workload. `metric` is the objective's own, or a speed where it is a formula."""
 
     def __init__(self, metric: str, maximize: bool, workload: str, values: Iterable[PointValue]) -> None:
         plain = metric in METRICS
-        self.metric = metric if plain else DEFAULT_METRIC
         self.maximize = maximize if plain else True
         self._points: dict[tuple[str, LoadLevel], list[PointValue]] = {}
         for value in values:
@@ -26,6 +26,8 @@ class LevelTable:
                 self._points.setdefault((value.config_id, value.level), []).append(value)
         kinds = {"concurrency": 0, "rate": 1, "trace": 2}
         self.levels = sorted({level for _, level in self._points}, key=lambda at: (kinds[at.kind], at.value))
+        closed = any(level.kind == "concurrency" for level in self.levels) or not self.levels
+        self.metric = metric if plain else DEFAULT_METRIC if closed else METRIC_AT_RATES
 
     @property
     def unit(self) -> str:

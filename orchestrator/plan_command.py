@@ -138,30 +138,45 @@ def _print_choices(scenario: Scenario, plan: Plan, console: Console) -> None:
         console.print(escape(f"  {note} [{n} of {len(plan.configs)} configs]"))
 
 
-def _print(scenario: Scenario, plan: Plan, console: Console) -> None:
+def _trials_table(scenario: Scenario, plan: Plan, *, in_order: bool) -> Table:
+    """The first trials of a plan; a search decides by results where and when a config is started."""
     labels = config_labels({c.config_id: c.as_dict() for c in plan.configs})
     table = Table(box=None, pad_edge=False)
-    for name in ("slot", "order", "config", "points", "start s", "whole s"):
+    for name in (*(("slot", "order") if in_order else ()), "config", "points", "start s", "whole s"):
         table.add_column(name, overflow="fold")
     rows = [(i, n, t) for i, slot in enumerate(plan.slots) for n, t in enumerate(slot, 1)]
+    if not in_order:
+        place = {c.config_id: i for i, c in enumerate(plan.configs)}
+        rows.sort(key=lambda row: place[row[2].config.config_id])
     for i, n, trial in rows[:SHOWN_TRIALS]:
         start = start_estimate_s(scenario, trial.config)
-        label = escape(labels[trial.config.config_id])
-        table.add_row(str(i), str(n), label, str(len(trial.points)), f"{start:.0f}", f"{trial.estimated_s:.0f}")
+        cells = (labels[trial.config.config_id], str(len(trial.points)), f"{start:.0f}", f"{trial.estimated_s:.0f}")
+        table.add_row(*((str(i), str(n)) if in_order else ()), *map(escape, cells))
+    return table
+
+
+def _print(scenario: Scenario, plan: Plan, console: Console) -> None:
+    search = search_plan(scenario, plan.configs)
     described = scenario.description.strip().splitlines()[:1]
     console.print(": ".join([scenario.name, *described]))
-    console.print(table)
-    if len(rows) > SHOWN_TRIALS:
-        console.print(f"... and {len(rows) - SHOWN_TRIALS} more trials (--json lists all)")
+    console.print(_trials_table(scenario, plan, in_order=search is None))
+    if len(plan.trials) > SHOWN_TRIALS:
+        more = "trials" if search is None else "configs"
+        console.print(f"... and {len(plan.trials) - SHOWN_TRIALS} more {more} (--json lists all)")
+    counts = f"{len(plan.trials)} trials (server starts), {plan.points} points on "
     console.print(
-        f"{len(plan.configs)} configs, {len(plan.trials)} trials (server starts), {plan.points} points on "
+        f"{len(plan.configs)} configs, {counts if search is None else ''}"
         f"{len(plan.slots)} slot(s) of {scenario.slots.size}; seed {scenario.seed}"
     )
-    search = search_plan(scenario, plan.configs)
     each = plan.server_hours / max(1, len(plan.trials))
     lines = search.lines(each) if search else plan_precision(scenario, len(plan.configs), len(plan.slots)).lines()
     for line in lines:
         console.print(escape(line))
+    if not isinstance(scenario.measure.reference, str):
+        reference = ", ".join(f"{name}={value}" for name, value in scenario.measure.reference.items())
+        console.print(
+            escape(f"Reference: {reference}, started on every host before its other trials, and besides them")
+        )
     for text in objective_texts(scenario):
         console.print(escape(text))
     _print_choices(scenario, plan, console)

@@ -67,6 +67,7 @@ class _Counts:
     infeasible: int = 0
     failed: int = 0
     again: int = 0
+    asked: bool = False  # by a search
     started: float = field(default_factory=time.monotonic)
 
 
@@ -145,11 +146,12 @@ class Progress:
         place = f"search, {of}" if (of := _class_of(happening)) else "search"
         match happening:
             case TrialAsked(trial, why):
+                self._counts.asked = True
                 self._total_trials, self._total_points = self._total_trials + 1, self._total_points + len(trial.points)
                 self._know(trial)
-                self._say_routine(
-                    place, f"{self._label(trial)}: start {trial.repeat + 1}" + (f", {why}" if why else "")
-                )
+                start = f"start {trial.repeat + 1}"
+                reason = f", {why}" if why and why != start else ""
+                self._say_routine(place, f"{self._label(trial)}: {start}{reason}")
             case SearchStep(step, _):
                 self._say(place, f"{step.name}: {step.text}")
             case BestSoFar(objective, config_id, value, _):
@@ -278,12 +280,13 @@ class Progress:
     def _summary(self, now: float) -> str:
         counts = self._counts
         elapsed = now - counts.started
-        eta = ""
-        if 0 < counts.trials < self._total_trials:
+        eta = ", a search goes on" if counts.asked else ""
+        if 0 < counts.trials < self._total_trials and not counts.asked:  # what a search will ask is not known
             eta = f", about {elapsed / counts.trials * (self._total_trials - counts.trials):.0f} s left"
         again = f", {counts.again} tried again" if counts.again else ""
+        points = self._total_points or counts.points  # rates that are searched are in no plan
         return (
-            f"{counts.trials} of {self._total_trials} trials, {counts.points} of {self._total_points} points, "
+            f"{counts.trials} of {self._total_trials} trials, {counts.points} of {points} points, "
             f"{counts.infeasible} infeasible, {counts.failed} failed{again}, {elapsed:.0f} s{eta}"
         )
 

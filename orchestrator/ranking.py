@@ -161,6 +161,6 @@ def _luck(rows: Sequence[Row]) -> tuple[str, ...]:
     if len(passed) < 3 or not group or max(r.trials for r in group) > median_low(r.trials for r in passed):
         return ()
     return (
-        f"the best of {len(passed)} configs was picked by the values that it is shown with, so they flatter it; the "
-        "finalists were not measured anew (more measure.repeats, or specsweep verify)",
+        f"the best of {len(passed)} configs was picked by the values that it is shown with, so they flatter it; "
+        "specsweep verify measures it anew, beside its runner-up",
     )

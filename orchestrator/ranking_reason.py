@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -76,31 +77,54 @@ def _doubt(case: Case, winner: Row, rest: Sequence[Row]) -> str:
 
 
 def _near_ties(case: Case, winner: Row, rivals: Sequence[Row]) -> str:
-    """Names every rival, with what put it behind the winner."""
+    """Names the rivals, with what put each behind the winner; of many the next ones and the best, with a count."""
     margin = case.objective.near_tie
+    named = _named_rivals(case, rivals)
     told = []
-    for rival in rivals:
+    for rival in named:
         name = f"{case.labels[rival.config_id]} ({_shown(rival, case.aim)}, {_difference(rival, winner, case.aim)})"
         told.append(f"{name}, {_what_decided(winner, rival, case.breakers, margin)}")
+    rest = Counter(_decider(winner, r, case.breakers, margin) for r in rivals if r not in named)
+    if rest:
+        told.append(f"{rest.total()} more: {', '.join(f'{count} {by}' for by, count in rest.most_common())}")
     return f"a near-tie (within {margin:.1%} of the best) with " + "; with ".join(told)
+
+
+def _named_rivals(case: Case, rivals: Sequence[Row]) -> list[Row]:
+    if len(rivals) <= _NAMED:
+        return list(rivals)
+    pick = max if case.aim.maximize else min
+    best = pick((r for r in rivals if r.value is not None), key=lambda r: r.value or 0.0, default=rivals[0])
+    others = [rival for rival in rivals if rival is not best][: _NAMED - 1]
+    return [rival for rival in rivals if rival is best or rival in others]
+
+
+def _tie_breaker(winner: Row, rival: Row, breakers: Sequence[Aim], near_tie: float) -> int | None:
+    """The first that tells them apart."""
+    for i, breaker in enumerate(breakers):
+        own, other = winner.tie_values[i], rival.tie_values[i]
+        if own is not None and (other is None or gap(other, own, breaker.maximize) > near_tie):
+            return i
+    return None
+
+
+def _decider(winner: Row, rival: Row, breakers: Sequence[Aim], near_tie: float) -> str:
+    place = _tie_breaker(winner, rival, breakers, near_tie)
+    if place is not None:
+        return f"decided by {breakers[place]}"
+    return "left behind by the search" if rival.out and not winner.out else "by value alone"
 
 
 def _what_decided(winner: Row, rival: Row, breakers: Sequence[Aim], near_tie: float) -> str:
     """The first tie-breaker that tells them apart, else that the search went on without the rival."""
-    for i, breaker in enumerate(breakers):
-        own, other = winner.tie_values[i], rival.tie_values[i]
-        if own is None:
-            continue
-        if other is None or gap(other, own, breaker.maximize) > near_tie:
-            seen = "not measured" if other is None else _with_unit(other, breaker)
-            return f"decided by the tie-breaker {breaker}: {_with_unit(own, breaker)} against {seen}"
+    place = _tie_breaker(winner, rival, breakers, near_tie)
+    if place is not None:
+        breaker, own, other = breakers[place], winner.tie_values[place], rival.tie_values[place]
+        seen = "not measured" if other is None else _with_unit(other, breaker)
+        return f"decided by the tie-breaker {breaker}: {_with_unit(own or 0.0, breaker)} against {seen}"
     if rival.out and not winner.out:
-        return f"left behind by the search after {_trials(rival.trials)} ({rival.out})"
+        return f"left behind by the search ({rival.out})"
     return "which no tie-breaker decides: the better value is first"
-
-
-def _trials(count: int) -> str:
-    return f"{count} trial" if count == 1 else f"{count} trials"
 
 
 def _difference(row: Row, winner: Row, aim: Aim) -> str:

@@ -18,6 +18,10 @@ from orchestrator.supported_digits import percent, shown
 
 # Heads the values of a metric without a unit.
 VALUE = "value"
+# A terminal is no place for hundreds of configs.
+SHOWN_ROWS = 20
+# Longer names take several lines, so that numbers find room beside them.
+NAME_WIDTH = 40
 _TIES = {
     "near_tie": "near-tie",
     "not_told_apart": "not told apart from the best",
@@ -56,15 +60,36 @@ def _objective(ranking: Ranking, result: RunRanking, labels: dict[str, str]) -> 
     shown_columns = _columns(ranking)
     for name in shown_columns:
         right = name not in ("config", "remarks")
-        table.add_column(name, justify="right" if right else "left", overflow="ellipsis" if right else "fold")
+        table.add_column(
+            name,
+            justify="right" if right else "left",
+            overflow="ellipsis" if right else "fold",
+            no_wrap=name == "config",
+        )
     place = 0
-    for row in ranking.rows:
+    for row in ranking.rows[:SHOWN_ROWS]:
         place += row.eligible
         cells = _cells(row, place, result, labels)
         style = "bold green" if row.eligible and place == 1 else None if row.eligible else "dim"
         table.add_row(*(escape(cells[name]) for name in shown_columns), style=style)
     notes = [Text(f"Note: {note}", style="yellow") for note in ranking.notes]
-    return Group(Text(""), table, Text(f"Why: {ranking.reason}", style="italic"), *notes)
+    more = [Text(_more(len(ranking.rows)))] if len(ranking.rows) > SHOWN_ROWS else []
+    return Group(Text(""), table, *more, Text(f"Why: {ranking.reason}", style="italic"), *notes)
+
+
+def _more(rows: int) -> str:
+    return f"... and {rows - SHOWN_ROWS} more configs (specsweep rank --json lists all)"
+
+
+def _in_lines(label: str) -> str:
+    """A long name, broken between its settings."""
+    lines: list[str] = []
+    for part in label.split(", "):
+        if lines and len(lines[-1]) + len(part) + 2 <= NAME_WIDTH:
+            lines[-1] += f", {part}"
+        else:
+            lines.append(part)
+    return ",\n".join(lines)
 
 
 def _columns(ranking: Ranking) -> list[str]:
@@ -85,7 +110,7 @@ def _cells(row: Row, place: int, result: RunRanking, labels: dict[str, str]) -> 
     best = "-" if row.p_best is None else probability(row.p_best)
     return {
         "#": places,
-        "config": labels.get(row.config_id, row.config_id),
+        "config": _in_lines(labels.get(row.config_id, row.config_id)),
         row.unit or VALUE: "-" if row.value is None else shown(row.value, row.low, row.high),
         "± 95%": half,
         "± 95% in run": half,
@@ -165,10 +190,10 @@ def _not_measured(title: str, configs: tuple[NotMeasured, ...], labels: dict[str
     table = Table(title=escape(title), title_justify="left", title_style="bold", box=None, pad_edge=False)
     for name in ("config", "label", "phase", "evidence", "what may help"):
         table.add_column(name, overflow="fold")
-    for config in configs:
+    for config in configs[:SHOWN_ROWS]:
         label = labels.get(config.config_id, config.config_id)
         table.add_row(escape(label), config.label, config.phase, escape(config.evidence), escape(_help(config)))
-    return Group(Text(""), table)
+    return Group(Text(""), table, *([Text(_more(len(configs)))] if len(configs) > SHOWN_ROWS else []))
 
 
 def _help(config: NotMeasured) -> str:

@@ -48,8 +48,9 @@ def _json(found: Reusable) -> dict[str, object]:
 
 def _offer(found: Reusable) -> str:
     build = f"SGLang {found.run.versions[0]}" if found.run.versions else "a server that does not tell its release"
+    of = "" if found.asked is None else f" of {found.asked}"
     return (
-        f"{found.count} of {found.asked} points were measured before in {found.run.root} (the same engine, settings "
+        f"{found.count}{of} points were measured before in {found.run.root} (the same engine, settings "
         f"and workload; {build} on hosts of class {', '.join(found.run.classes)})"
     )
 

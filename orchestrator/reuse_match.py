@@ -70,11 +70,14 @@ class TakenTrial:
 
 @dataclass(frozen=True, slots=True)
 class Reusable:
-    """What an earlier run has of a scenario: `count` of `asked` points. `refusal`: why it must not be taken, if so."""
+    """What an earlier run has of a scenario: `count` of `asked` points (None: a search decides how many).
+
+    `refusal`: why it must not be taken, if so.
+    """
 
     run: EarlierRun
     taken: tuple[TakenTrial, ...]
-    asked: int
+    asked: int | None
     refusal: str = ""
 
     @property
@@ -86,7 +89,8 @@ def reusable(scenario: Scenario, earlier: EarlierRun) -> Reusable:
     """The measurements of an earlier run that a scenario asks for."""
     taken = tuple(_taken(scenario, earlier))
     classes = max(len(earlier.classes), 1)
-    asked = classes * sum(len(trial.points) for trial in _asked(scenario))
+    is_grid = scenario.search.method == "grid"
+    asked = classes * sum(len(trial.points) for trial in _asked(scenario)) if is_grid else None
     refusal = _refusal(scenario, earlier) or ("" if taken else _nothing(scenario, earlier))
     return Reusable(earlier, taken, asked, refusal)
 

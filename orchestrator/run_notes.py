@@ -35,8 +35,8 @@ def reused_notes(points: list[MeasuredPoint]) -> list[str]:
         if point.load.get("reused_from"):
             origins.setdefault(point.load["reused_from"], []).append(point.load["began_at"])
     return [
-        f"{len(times)} of {len(points)} points were taken over from run {run} (measured {min(times)[:10]} to "
-        f"{max(times)[:10]})"
+        f"{len(times)} of {len(points)} points were taken over from run {run} (measured "
+        f"{' to '.join(sorted({min(times)[:10], max(times)[:10]}))})"
         for run, times in origins.items()
     ]
 

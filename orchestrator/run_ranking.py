@@ -157,7 +157,7 @@ def rank_run(root: Path, *, anew: bool = False) -> RunRanking:
     steps = tuple(state.of_search.steps)
     asked = set(first.configs) - set(first.repairs)
     started = asked & {trial["config_id"] for trial in trials}
-    notes = (*notes, *search_notes(scenario.search.method, steps, len(asked), len(started)))
+    notes = (*notes, *search_notes(scenario.search.method, steps, len(asked), len(started), done=state.ended))
     result = replace(first, notes=(*notes, *first.notes)) if len(parts) == 1 else _together(parts, notes)
     result = replace(result, search=steps)
     write_whole(paths.ranking, ranking_bytes(result.as_json()))
@@ -207,7 +207,7 @@ def _assemble(
     rankable = {c: s for c, s in settings.items() if c in measured}
     values = with_facts(scenario, trials, [*(p.value for p in points), *spared])
     values = [replace(value, config_id=standing[value.config_id]) for value in values]
-    labels = run_labels(_named(settings, rankable, repairs), repairs.repaired)
+    labels = run_labels(settings, repairs.repaired)  # the same as in tables
     asked_as = _asked_as(standing, repairs, rankable)
     out = {o.name: left_behind(steps, o.name, host_class, asked_as) for o in scenario.objectives}
     rankings = rank_objectives(scenario, rankable, values, labels, out)
@@ -236,14 +236,6 @@ def _assemble(
         values=tuple(values),
         fronts=tuple(replace(f, host_class=host_class) for f in rank_fronts(scenario, rankable, values)),
     )
-
-
-def _named(
-    settings: dict[str, dict[str, Any]], rankable: dict[str, dict[str, Any]], repairs: RunRepairs
-) -> dict[str, dict[str, Any]]:
-    """The configs that a reason may name, and those that they were repaired from."""
-    asked = {repairs.repaired[c].asked_id for c in rankable if c in repairs.repaired}
-    return {c: given for c, given in settings.items() if c in rankable or c in asked}
 
 
 def _asked_as(standing: Mapping[str, str], repairs: RunRepairs, rankable: Collection[str]) -> dict[str, list[str]]:

@@ -71,8 +71,8 @@ class SearchKeys(Strict):
         1,
         ge=0,
         le=5,
-        description="ceiling: so many more starts of the last value that served and the first that did not, on other "
-        "hosts if there are.",
+        description="ceiling: so many more starts of the last value that served, on other hosts if there are. What "
+        "died for want of memory is not started again.",
     )
     space: dict[str, SpaceRange] = Field(
         default_factory=dict, description="optuna: ranges of settings, besides the axes of the sweep."

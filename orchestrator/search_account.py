@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from orchestrator.aim import PointValue
 from orchestrator.search import RACE_OVER
 from orchestrator.trial import LoadLevel
+
+# Steps of which a search may make hundreds, by name; so many of each are told.
+_ALIKE = {"inferred": "died like this", "refused": "were refused"}
+_MOST_ALIKE = 3
 
 
 def spared_values(spared: Iterable[Mapping[str, Any]], trial_ids: Iterable[str]) -> list[PointValue]:
@@ -51,12 +56,33 @@ def left_behind(
     return found
 
 
-def search_notes(method: str, steps: Iterable[Mapping[str, Any]], configs: int, started: int) -> tuple[str, ...]:
-    """What the search decided, in order; nothing for a grid. `started` of `configs` had a server."""
+def search_notes(
+    method: str, steps: Sequence[Mapping[str, Any]], configs: int, started: int, *, done: bool = True
+) -> tuple[str, ...]:
+    """What the search decided, in order; nothing for a grid. `started` of `configs` had a server.
+    Not `done` is a search that was stopped."""
     if method == "grid":
         return ()
-    left = configs - started
-    told = [f"search, {step['host_class']}: {step['text']}" if step.get("host_class") else f"search: {step['text']}"
-            for step in steps]  # fmt: skip
-    out = f"search: {left} of {configs} configs were not started; ranking.json has why (`search`)"
-    return (*told, *([out] if left else []))
+    left, told = configs - started, list[str]()
+    seen: Counter[tuple[str, str]] = Counter()
+    for step in steps:
+        host_class = step.get("host_class", "")
+        kind = (host_class, step["name"])
+        seen[kind] += 1
+        if step["name"] not in _ALIKE or seen[kind] <= _MOST_ALIKE:
+            told.append(f"search{f', {host_class}' if host_class else ''}: {step['text']}")
+    for (host_class, name), count in seen.items():
+        if name in _ALIKE and count > _MOST_ALIKE:
+            on = f", {host_class}" if host_class else ""
+            told.append(f"search{on}: {count - _MOST_ALIKE} more configs {_ALIKE[name]}")
+    known = {c for step in steps for c in step["dropped"] if not step.get("objective")}
+    if not done:
+        if method == "halving":  # it says why it starts a config no more
+            left = min(left, len(known))
+        told.append(
+            "search: it is not done: starts that are missing may still change the order (specsweep run --resume)"
+        )
+    why = "; ranking.json has why (`search`)" if known else ""
+    out = f"search: {left} of {configs} configs were not started{why}"
+    # A space has no list of configs, of which some were not started.
+    return (*told, *([out] if left and method != "optuna" else []))

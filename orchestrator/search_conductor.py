@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 
 from orchestrator.aim import TrialPoints
 from orchestrator.asked_trials import FIRST_REFERENCE, AskedTrial
 from orchestrator.course import PointSpared
+from orchestrator.halving_decision import Verdict
 from orchestrator.happening import BestSoFar, SearchStep, TrialAsked
 from orchestrator.planner import is_probed
 from orchestrator.point_need import Judge, point_need
 from orchestrator.run_directory import RunDirectory
 from orchestrator.scenario import Scenario
-from orchestrator.search import Ask, Dead, Scored, Search, Told
+from orchestrator.search import Ask, Dead, Scored, Search, Step, Told
 from orchestrator.trial import Point, Trial
 from orchestrator.trial_queue import TrialQueue
 from orchestrator.trial_score import TrialScores
@@ -28,6 +29,7 @@ class _Race:
     judge: Judge | None
     outstanding: set[tuple[str, int]] = field(default_factory=set)
     steps_told: int = 0
+    is_judged: bool = False
     trials: dict[tuple[str, int], TrialPoints] = field(default_factory=dict)
     told: dict[tuple[str, int], Scored] = field(default_factory=dict)
     leaders: dict[str, tuple[str, float]] = field(default_factory=dict)
@@ -103,7 +105,8 @@ class SearchConductor:
                 continue
             race.leaders[goal.name] = (config_id, own.value)
             if leader != config_id:
-                value = f"{own.value:.4g} {goal.aim.unit} {goal.aim.where}"
+                where = goal.aim.where if goal.aim.where.startswith("at ") else ""  # a formula would fill the line
+                value = f"{own.value:.4g} {goal.aim.unit} {where}".strip()
                 found.append(BestSoFar(goal.name, config_id, value, host_class))
         return found
 
@@ -137,6 +140,9 @@ class SearchConductor:
         asks = race.search.ask(max(1, queue.slots_of(host_class)))
         steps = race.search.steps[race.steps_told :]
         race.steps_told += len(steps)
+        if race.search.done and not race.is_judged:
+            race.is_judged = True
+            steps = (*steps, *_verdict_steps(race.search))
         for step in steps:
             self._run.asked.step(step, host_class)
         trials = [self._trial(host_class, ask) for ask in asks]
@@ -183,3 +189,14 @@ class SearchConductor:
         for point in spared:
             self._run.asked.spare(point.point, point.reason)
         return (left[need.wanted[0]] if need.wanted else None), spared
+
+
+def _verdict_steps(search: Search) -> list[Step]:
+    """How each race stood when it ended; a ceiling has none, its steps are what it found."""
+    verdicts: Mapping[str, Verdict] = getattr(search, "verdicts", {})
+    steps = []
+    for name, verdict in verdicts.items():
+        is_early = verdict.risk is not None and not verdict.settled
+        early = "; max_repeats or budget_trials ended it before it was settled" if is_early else ""
+        steps.append(Step("verdict", f"{name}: {verdict.text}{early}", objective=name))
+    return steps

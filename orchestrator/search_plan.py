@@ -42,7 +42,7 @@ class SearchPlan:
     def lines(self, server_hours_each: float) -> list[str]:
         """For people; `server_hours_each` is what a start with all its points takes."""
         least, most = (n * server_hours_each for n in (self.least_starts, self.most_starts))
-        asked = f"{self.configs} configs in question" if self.configs else "a space without a list"
+        asked = f"{self.configs} configs in question" if self.configs else "draws from the axes and the space"
         told = [
             f"Search {self.method}: {asked}, from {self.least_starts} to {self.most_starts} starts "
             f"({least:.2f} to {most:.2f} server-hours with all points); results decide which"
@@ -68,7 +68,7 @@ def search_plan(scenario: Scenario, configs: Sequence[EngineConfig]) -> SearchPl
     named = len(scenario.workloads) > 1
     points = [f"{workload} {level}" if named else str(level) for workload, level in planned]
     points += ["rates as max_rate says"] if is_probed(scenario) else []
-    count = 0 if keys.method == "optuna" else len(configs)
+    count = 0 if keys.method == "optuna" and keys.space else len(configs)
     return SearchPlan(keys.method, count, least, most, tuple(points), judge is not None)
 
 
@@ -76,8 +76,10 @@ def _starts(scenario: Scenario, configs: Sequence[EngineConfig]) -> tuple[int, i
     keys, count = scenario.search, len(configs)
     if keys.method == "optuna":
         budget = keys.budget_trials or _OPTUNA_STARTS
-        least = budget if keys.space else min(budget, count)  # what is drawn and measured again is all in the budget
-        return least, budget
+        # The budget holds all starts; the best of each objective are started again at its end.
+        again = keys.best * (keys.best_repeats - 1)
+        draws = max(1, budget - again) if keys.space else min(count, max(1, budget - again))
+        return draws, min(budget, draws + again * len(scenario.objectives))
     if keys.method == "ceiling":
         lines = ceiling_lines(configs, keys.knobs, directions_with(keys.directions))
         edges = sum(len(line.cells) * (2 if line.interval else 1) for line in lines)

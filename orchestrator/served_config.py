@@ -9,6 +9,8 @@ from typing import Any
 from actors.container_options import RunCommand, parse_run
 from actors.launch import HIDDEN, is_secret_flag, server_argv
 from orchestrator.config_env import split_environment
+from orchestrator.container_parts import ContainerParts, container_parts
+from orchestrator.deployment import IMAGE_PROGRAM as PROGRAM
 from orchestrator.deployment import Deployment, flag_groups, service_name
 from orchestrator.dialect import dialect_of, release_numbers, spell
 from orchestrator.errors import BadInput
@@ -19,7 +21,6 @@ from orchestrator.server_start import LaunchSpec
 from orchestrator.trial import SECRET_NAME, EngineConfig, Trial, freeze_settings
 from orchestrator.trial_launch import launch_spec
 
-PROGRAM = ("python3", "-m", "sglang.launch_server")
 # With `/ready` a release tells that it serves without making a token for the question.
 _READY_SINCE = (0, 5, 21)
 
@@ -71,7 +72,8 @@ def deployment_of(
     hidden = tuple(sorted(name for name in (*env, *engine.env) if SECRET_NAME.search(name)))
     version = served.version or engine.version or ""
     name = wish.name or service_name(scenario.name, objective)
-    told = [*provenance, *(f"pinned, since SGLang chose it: {name}: {value}" for name, value in pinned.items())]
+    public = tuple(sorted((n, v) for n, v in env.items() if n not in hidden))
+    container = _container_words(run, name, scenario.slots.gpus, wish, public, hidden) if run else ()
     is_sglang = engine.kind != "command"
     live = "/health" if is_sglang else engine.ready
     return Deployment(
@@ -83,10 +85,10 @@ def deployment_of(
         gpus=scenario.slots.gpus,
         image=wish.image or _image(run, version, is_sglang),
         model_path=scenario.model.path,
-        provenance=tuple(told),
+        provenance=(*provenance, *_remarks(scenario, words[:begin], wish.host, secret_flags), *_pins(pinned)),
         start_s=max(served.starts_s, default=None),
         request_s=served.request_s,
-        variables=tuple(sorted((n, v) for n, v in env.items() if n not in hidden)),
+        variables=public,
         secret_variables=tuple(dict.fromkeys(hidden)),
         secret_flags=secret_flags,
         draft_path=scenario.model.draft_path,
@@ -98,9 +100,37 @@ def deployment_of(
         nnodes=scenario.slots.nnodes,
         is_sglang=is_sglang,
         release=version,
-        container=_container_words(run, name, scenario.slots.gpus, wish.image) if run and not wish.program else (),
+        container=container,
         runtime=run.runtime if run else (),
+        program_wished=wish.program is not None,
+        parts=container_parts(run) if run else ContainerParts(),
     )
+
+
+def _pins(pinned: Mapping[str, Any]) -> list[str]:
+    return [f"pinned, since SGLang chose it: {name}: {value}" for name, value in pinned.items()]
+
+
+def _remarks(scenario: Scenario, program: Sequence[str], host: str, secret_flags: Sequence[str]) -> list[str]:
+    """What may go wrong elsewhere."""
+    remarks = _relative(scenario, program)
+    if host not in {"127.0.0.1", "::1", "localhost"} and "--api-key" not in secret_flags:
+        remarks.append(
+            f"it listens on {host} and asks for no key: whoever reaches the port may use it (--host, --api-key)"
+        )
+    return remarks
+
+
+def _relative(scenario: Scenario, program: Sequence[str]) -> list[str]:
+    """A service starts in another folder than the run did."""
+    model = scenario.model
+    paths = (program[0] if "/" in program[0] and program[0][0] not in "/$" else "", model.path, model.draft_path or "")
+    named = [path for i, path in enumerate(paths) if path and (i == 0 or path.startswith((".", "~")))]
+    if not named or scenario.engine.work_dir:
+        return []
+    return [
+        f"paths of the folder in which the run was started, to be written in full: {', '.join(dict.fromkeys(named))}"
+    ]
 
 
 def _spec(scenario: Scenario, served: ServedConfig, pinned: Mapping[str, Any]) -> LaunchSpec:
@@ -164,8 +194,14 @@ def _without_secrets(
 _OURS = frozenset({"name", "gpus", "rm", "init", "detach", "restart", "cidfile"})
 
 
-def _container_words(run: RunCommand, name: str, gpus: int, image: str | None) -> tuple[str, ...]:
-    """`docker run ...` up to the image, as the scenario has it, under the deployment's name and with its GPUs."""
+def _container_words(
+    run: RunCommand, name: str, gpus: int, wish: Wish, variables: Sequence[tuple[str, str]], secret: Sequence[str]
+) -> tuple[str, ...]:
+    """`docker run ...` up to the image, as the scenario has it, under the deployment's name, with its GPUs and
+    variables; nothing where the user named another program.
+    """
+    if wish.program:
+        return ()
     options: list[str] = []
     for option in run.options:
         if option.name in _OURS:
@@ -177,7 +213,9 @@ def _container_words(run: RunCommand, name: str, gpus: int, image: str | None) -
     ids = ",".join(str(n) for n in range(gpus))
     options += [] if run.last("network") else ["--network", "host"]
     options += ["--gpus", f'"device={ids}"'] if gpus else []
-    return (*run.start, *options, "--rm", "--init", "--name", name, image or run.image)
+    options += [word for n, value in variables for word in ("-e", f"{n}={value}")]
+    options += [word for n in secret for word in ("-e", n)]
+    return (*run.start, *options, "--rm", "--init", "--name", name, wish.image or run.image)
 
 
 def _image(run: RunCommand | None, version: str, is_sglang: bool) -> str:

@@ -33,7 +33,7 @@ from orchestrator.scenario_file import load_scenario, scenario_from_tree
 from orchestrator.scenario_objective import Objective
 from orchestrator.sweep_space import config_of
 from orchestrator.trial import EngineConfig
-from orchestrator.verify_scenario import present_settings, verify_tree
+from orchestrator.verify_scenario import present_settings, swept_settings, verify_tree
 from orchestrator.yaml_tree import YamlTree
 
 
@@ -96,7 +96,13 @@ def contest_of(request: VerifyRequest) -> Contest:
         raise BadInput("there is no other config to compare with: give the one that you serve with now as --present")
     objective = next(o for o in scenario.objectives if o.name == ranking.objective)
     tree = verify_tree(scenario, objective, configs, request.repeats)
-    derived = scenario_from_tree(YamlTree("verify", tree))
+    try:
+        derived = scenario_from_tree(YamlTree("verify", tree))
+    except ScenarioError as fault:  # what was measured can be served: it is what the user gave
+        if request.present is None:
+            raise
+        name = fault.key.rpartition("].")[2]
+        raise BadInput(f"--present: {name}: {fault.message}") from None
     ids = [_id_of(derived, config, role) for config, role in zip(derived.sweep.include, roles, strict=True)]
     named: dict[str, str] = {}
     for config_id, role in zip(ids, roles, strict=True):
@@ -122,7 +128,7 @@ def _scenario_of(request: VerifyRequest) -> Scenario:
 
 def _present(scenario: Scenario, objective: str, text: str) -> dict[str, Any]:
     """BadInput with the setting that cannot be served, before it is one of several configs."""
-    settings = present_settings(text)
+    settings = swept_settings(scenario, present_settings(text))
     goal = next(o for o in scenario.objectives if o.name == objective)
     try:
         scenario_from_tree(YamlTree("verify", verify_tree(scenario, goal, [settings], 2)))

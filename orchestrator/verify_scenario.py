@@ -5,6 +5,7 @@ An ordinary scenario: the configs as they served, the workloads and levels that 
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,6 +18,7 @@ from orchestrator.config_env import PREFIX
 from orchestrator.errors import BadInput
 from orchestrator.limits import parse_limit
 from orchestrator.metric_names import WORKLOAD_METRICS
+from orchestrator.options import OWNED
 from orchestrator.scenario import Scenario
 from orchestrator.scenario_objective import Objective
 from orchestrator.trial import SECRET_NAME, LoadLevel
@@ -37,7 +39,8 @@ def verify_tree(
                      "skip_hopeless": scenario.sweep.skip_hopeless}  # fmt: skip
     tree["objectives"] = [objective.model_dump(mode="json", exclude_defaults=True) | {"preset": None}]
     tree["search"] = "grid"
-    tree["measure"] |= {"repeats": repeats, "profile": None}
+    # Each config is measured on each host anyway; a reference might not even be valid without engine.settings.
+    tree["measure"] |= {"repeats": repeats, "profile": None, "reference": "off"}
     tree.pop("pareto", None)
     wanted = looked_at(scenario, objective)
     tree["workloads"] = [w for told in tree["workloads"] if (w := _only(told, wanted)) is not None]
@@ -94,12 +97,14 @@ def present_settings(text: str) -> dict[str, Any]:
     except yaml.YAMLError:
         raise BadInput("--present: is neither NAME=VALUE words nor YAML") from None
     if isinstance(told, dict):
-        return {str(name).removeprefix("--").replace("-", "_"): value for name, value in told.items()}
+        return {str(name).removeprefix("--").replace("-", "_"): _number(value) for name, value in told.items()}
     settings = {}
     for word in _words(text):
         name, equals, value = word.removeprefix("--").partition("=")
         if not equals or not name:
-            raise BadInput(f"--present: {word!r} is not NAME=VALUE; write e.g. 'speculative_num_steps=3 tp_size=4'")
+            raise BadInput(
+                f"--present: {word!r} is neither NAME=VALUE nor a file; write e.g. 'mem_fraction_static=0.8 tp_size=4'"
+            )
         try:
             settings[name.replace("-", "_")] = yaml.safe_load(value)
         except yaml.YAMLError:
@@ -114,3 +119,18 @@ def _words(text: str) -> list[str]:
         return shlex.split(text)
     except ValueError as error:
         raise BadInput(f"--present: {text!r}: {error}") from None
+
+
+def _number(value: Any) -> Any:
+    """A file for `--config` may quote its numbers."""
+    plain = yaml.safe_load(value) if isinstance(value, str) and re.fullmatch(r"[-+.0-9e]+", value) else value
+    return plain if isinstance(plain, int | float) else value
+
+
+def swept_settings(scenario: Scenario, present: Mapping[str, Any]) -> dict[str, Any]:
+    """Without what Specsweep sets itself (address, model, metrics, keys); BadInput for another model or span."""
+    own = {"model_path": scenario.model.path, "nnodes": scenario.slots.nnodes}
+    for name, wanted in own.items():
+        if present.get(name, wanted) != wanted:
+            raise BadInput(f"--present: {name} is {present[name]!r}, but the run measured {wanted!r}")
+    return {name: value for name, value in present.items() if name not in OWNED}

@@ -30,7 +30,7 @@ CORE = {
     "failed_start", "faked_results", "gpu_arch", "host_match", "launch_check", "limits", "lineages", "load_document",
     "host_report", "raylet_settings", "start_command", "cluster_address", "cluster_file", "cluster_finding",
     "cluster_check", "cluster_ports", "cluster_template", "host_warnings", "no_cluster",
-    "host_event", "host_watch", "host_class", "gpu_neighbourhood",
+    "host_event", "host_watch", "host_class", "gpu_neighbourhood", "container_parts",
     "load_clocks", "load_histogram", "load_spread", "metric_names", "metrics", "model_fault", "options", "outcome",
     "error_text", "first_cause", "span_check", "span_start",
     "phase_budget", "phase_history",

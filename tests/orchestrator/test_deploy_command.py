@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from orchestrator.cli import main
@@ -213,3 +214,83 @@ def test_words_that_no_form_can_hold_are_refused(measured: Path, words: list[str
 
     assert result.exit_code == 2
     assert told in result.output
+
+
+DOCKER = [
+    "docker", "run", "--cap-add", "SYS_NICE", "-v", "/data/models:/models:ro", "-v", "hf:/root/.cache/huggingface",
+    "-e", "NCCL_P2P_DISABLE=1", "-e", "HF_TOKEN=hf_secret", "-w", "/work", "my/image:3", "python3", "-m",
+    "sglang.launch_server",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def contained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    engine = {"kind": "sglang", "command": DOCKER, "env": {"SGLANG_ENABLE_SPEC_V2": "1"}}
+    scenario = small_scenario(engine=engine, slots={"gpus": 2}, sweep={}, model={"path": "/models/Qwen"})
+    return run_of(tmp_path_factory.mktemp("contained") / "run", scenario)
+
+
+def test_variables_of_the_scenario_reach_a_server_in_a_container(contained: Path) -> None:
+    words = chosen_deployment(DeployRequest(contained, "command")).container
+
+    assert "SGLANG_ENABLE_SPEC_V2=1" in words[: words.index("my/image:3")]
+
+
+def test_compose_has_the_mounts_and_variables_of_the_runs_container(contained: Path) -> None:
+    text, _ = deploy(DeployRequest(contained, "compose"))
+    whole = yaml.safe_load(text)
+    service = whole["services"]["server"]
+
+    assert service["volumes"] == ["/data/models:/models:ro", "hf:/root/.cache/huggingface"]
+    assert whole["volumes"] == {"hf": {"external": True}}
+    assert service["environment"] == {
+        "NCCL_P2P_DISABLE": "1",
+        "SGLANG_ENABLE_SPEC_V2": "1",
+        "HF_TOKEN": "${HF_TOKEN:?a secret that no run keeps}",
+    }
+    assert service["working_dir"] == "/work"
+    assert "# Options of the run's container that are not said here: '--cap-add SYS_NICE'." in text
+
+
+def test_a_pod_has_the_mounts_and_variables_of_the_runs_container(contained: Path) -> None:
+    text, _ = deploy(DeployRequest(contained, "k8s"))
+    pod = next(yaml.safe_load_all(text))["spec"]["template"]["spec"]
+
+    assert pod["volumes"][1:] == [
+        {"name": "mount-0", "hostPath": {"path": "/data/models"}},
+        {"name": "mount-1", "emptyDir": {}},
+    ]
+    assert pod["containers"][0]["volumeMounts"][1:] == [
+        {"name": "mount-0", "mountPath": "/models", "readOnly": True},
+        {"name": "mount-1", "mountPath": "/root/.cache/huggingface", "readOnly": False},
+    ]
+    assert [v["name"] for v in pod["containers"][0]["env"]] == ["NCCL_P2P_DISABLE", "SGLANG_ENABLE_SPEC_V2", "HF_TOKEN"]
+
+
+@pytest.mark.parametrize("form", ["compose", "k8s"])
+def test_an_image_starts_its_own_python_and_not_that_of_the_runs_host(tmp_path: Path, form: str) -> None:
+    engine = {"kind": "sglang", "command": ["venv/bin/python", "-m", "sglang.launch_server"]}
+    root = run_of(tmp_path / "run", small_scenario(engine=engine, slots={"gpus": 1}, sweep={}))
+    text, _ = deploy(DeployRequest(root, form))
+
+    assert "- python3\n" in text
+    assert "- venv/bin/python" not in text
+    assert "The run started venv/bin/python -m sglang.launch_server on its host" in text
+    assert "- venv/bin/python\n" in deploy(DeployRequest(root, form, program=("venv/bin/python", "-m", "sglang")))[0]
+
+
+def test_paths_that_a_service_would_look_for_elsewhere_are_told(tmp_path: Path) -> None:
+    engine = {"kind": "sglang", "command": ["venv/bin/python", "-m", "sglang.launch_server"]}
+    scenario = small_scenario(engine=engine, slots={"gpus": 1}, sweep={}, model={"path": "./models/qwen"})
+    text, _ = deploy(DeployRequest(run_of(tmp_path / "run", scenario), "systemd"))
+
+    told = "# paths of the folder in which the run was started, to be written in full: venv/bin/python, ./models/qwen"
+    assert told in text.splitlines()
+
+
+def test_a_server_that_anybody_may_use_is_told_as_such(contained: Path, measured: Path) -> None:
+    told = "# it listens on 0.0.0.0 and asks for no key: whoever reaches the port may use it (--host, --api-key)"
+
+    assert told in deploy(DeployRequest(contained, "compose"))[0].splitlines()
+    assert told not in deploy(DeployRequest(contained, "compose", host="127.0.0.1"))[0].splitlines()
+    assert "asks for no key" not in deploy(DeployRequest(measured, "command"))[0]

@@ -12,6 +12,7 @@ from orchestrator.aim import PointValue
 from orchestrator.config_label import run_labels
 from orchestrator.explanation import Died, Explanation, Material, explain
 from orchestrator.explanation_text import explanation_json, explanation_lines
+from orchestrator.level_table import LevelTable
 from orchestrator.ranking import Ranking, rank
 from orchestrator.scenario_objective import Objective
 from orchestrator.server_facts import ServerFacts, server_facts
@@ -259,3 +260,24 @@ def test_machines_get_the_same_as_readers() -> None:
         {"at": {"concurrency": 16.0}, "value": 1596.0, "best": 1596.0, "best_config": "d4", "given_up": 0.0},
     ]  # fmt: skip
     assert len(lines) == len(found["text"])  # type: ignore[arg-type]
+
+
+def test_of_many_configs_without_memory_three_are_named() -> None:
+    dead = {f"m{n}": {**A_SETTINGS["d10"], "max_running_requests": n} for n in range(9)}
+    died = [Died(config_id, "kv_budget", "kv_pool") for config_id in dead]
+    _, lines = told(AGENTIC, {**A_SETTINGS, **dead}, A_VALUES, died=died)
+
+    assert lines[-1].count("with more memory") == 3
+    assert lines[-1].endswith("; and 6 more that memory held back.")
+
+
+def test_at_rates_configs_are_compared_by_what_a_user_gets_and_not_by_the_arrivals() -> None:
+    rate = LoadLevel("rate", 8.0)
+    values = [
+        PointValue(f"d{n}", "chat", rate, 0, {"output_throughput_tok_s": 512.0 - n, "tok_s_per_user_p50": 100.0 * n})
+        for n in (1, 3)
+    ]
+
+    assert LevelTable("max_rate_rps", True, "chat", values).metric == "tok_s_per_user_p50"
+    assert LevelTable("output_throughput_tok_s", True, "chat", values).metric == "output_throughput_tok_s"
+    assert LevelTable("max_rate_rps", True, "chat", A_VALUES).metric == "output_throughput_tok_s"

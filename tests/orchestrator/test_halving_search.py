@@ -116,7 +116,7 @@ def test_without_a_screen_all_are_started_but_what_needs_more_than_what_died() -
 
     assert set(WIDE) - {ask.config for ask in asked} == {config(5, 512, 0.85), config(10, 512, 0.85)}
     assert next(step.text for step in search.steps if step.name == "inferred").endswith(
-        "so 1 that need more are left out"
+        "so what needs more is left out (1)"
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from rich.console import Console
 
 from orchestrator.failed_start import FailedStart
-from orchestrator.happening import PointEnded, TrialBegan, TrialEnded
+from orchestrator.happening import PointEnded, TrialAsked, TrialBegan, TrialEnded
 from orchestrator.job_log import JobProgress, told_by
 from orchestrator.lineages import Recovery
 from orchestrator.outcome import Cancelled, Diagnosis, Failed, Label, Measured, Outcome, Phase
@@ -85,6 +85,19 @@ def test_a_trial_that_was_stopped_is_not_counted_as_done() -> None:
     shown.say_summary()
 
     assert lines(said)[-1].startswith("00:00 progress  1 of 3 trials, ")
+
+
+def test_nobody_knows_how_long_a_search_will_take() -> None:
+    said = quiet()
+    shown = Progress(PLAN, ["host/0"], said, clock=lambda: 0.0)
+    shown.saw("", TrialAsked(PLAN.trials[0], "first start"))
+    shown.saw("host/0", TrialBegan(PLAN.trials[0], 1, ""))
+    shown.saw("host/0", TrialEnded(PLAN.trials[0], 1, Measured(2), None, "", b""))
+    shown.say_summary()
+
+    assert lines(said)[-1] == (
+        "00:00 progress  1 of 4 trials, 0 of 8 points, 0 infeasible, 0 failed, 0 s, a search goes on"
+    )
 
 
 def test_a_trial_that_is_tried_again_counts_once_by_how_it_ends_at_last() -> None:

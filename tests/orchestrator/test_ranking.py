@@ -166,6 +166,25 @@ def test_three_near_ties_are_each_told_with_what_put_them_behind() -> None:
     )
 
 
+def test_of_many_near_ties_the_best_and_the_next_are_told_and_the_rest_counted() -> None:
+    points = []
+    for i in range(30):
+        speed = 100 + i / 100  # the last is the fastest, and has the worst start of an answer
+        ttft = 10 if i < 10 else 20
+        points.append(point(f"c{i}", 1, output_throughput_tok_s=speed, ttft_p95_ms=ttft))
+    configs: dict[str, dict[str, Any]] = {f"c{i}": {"page_size": i} for i in range(30)}
+    breaker = {"minimize": "ttft_p95_ms", "at": {"concurrency": 1}}
+    ranking = rank(objective(near_tie=0.02, tie_breakers=[breaker]), configs, points, workload="chat")
+
+    assert ranking.reason == (
+        "page_size=9: 100.1 tok/s at C=1; a near-tie (within 2.0% of the best) with page_size=8 (100.1 tok/s, "
+        "0.0% worse), which no tie-breaker decides: the better value is first; with page_size=7 (100.1 tok/s, "
+        "0.0% worse), which no tie-breaker decides: the better value is first; with page_size=29 (100.3 tok/s, "
+        "0.2% better), decided by the tie-breaker ttft_p95_ms at C=1: 10 ms against 20 ms; with 26 more: "
+        "19 decided by ttft_p95_ms at C=1, 7 by value alone"
+    )
+
+
 def test_a_best_value_of_zero_has_no_relative_gap_and_valid_json() -> None:
     wanted = Objective.model_validate({"name": "o", "minimize": "requests_failed", "at": {"concurrency": 1}})
     points = [point("a", 1, requests_failed=0), point("b", 1, requests_failed=3), point("c", 1, requests_failed=0)]
@@ -194,7 +213,7 @@ def test_a_config_that_a_search_left_behind_is_no_winner_however_lucky_its_one_t
     assert [row.out for row in ranking.rows] == ["", *out.values()]
     assert ranking.rows[0].gap_to_best == 0.0
     assert ranking.rows[1].gap_to_best == pytest.approx(-0.0249, abs=1e-3)
-    assert "left behind by the search after 1 trial (4.0% behind page_size=1: not among the faster)" in ranking.reason
+    assert "left behind by the search (4.0% behind page_size=1: not among the faster)" in ranking.reason
 
 
 def test_where_a_search_left_all_behind_that_pass_the_best_of_them_is_first() -> None:

@@ -203,3 +203,14 @@ def test_reuse_lists_runs_with_what_they_have_and_why_others_have_nothing(tmp_pa
         ("same", 6, 6, None),
         ("other-seed", 0, 6, "has none of the points that are asked for (differs in: seed)"),
     ]
+
+
+def test_of_a_search_nobody_knows_how_many_points_it_will_ask(tmp_path: Path) -> None:
+    old = run_of(tmp_path / "old", small_scenario())
+    scenario = small_scenario(search="halving")
+    run = RunDirectory.create(tmp_path / "new", scenario)
+    console = silent()
+    offer_reuse(scenario, run, console)
+
+    assert said(console).startswith(f"6 points were measured before in {old} (the same engine")
+    run.close(complete=False)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from orchestrator.search_account import left_behind
+from typing import Any
+
+from orchestrator.search_account import left_behind, search_notes
 
 STEPS = [
     {"name": "screen", "objective": "", "host_class": "", "dropped": {"d": "not started"}},
@@ -33,3 +35,42 @@ def test_what_the_last_end_of_a_race_says_holds_and_rungs_stay_lost() -> None:
         "b": "8% behind",
         "d": "2% behind",
     }
+
+
+def test_what_a_search_does_a_hundred_times_is_told_three_times_and_counted() -> None:
+    steps: list[dict[str, Any]] = [
+        {"name": "inferred", "text": f"{n} died", "host_class": "", "dropped": {f"c{n}": "more"}} for n in range(100)
+    ]
+    steps += [{"name": "rung", "text": "3 of 9 go on", "host_class": "", "objective": "o", "dropped": {"x": "slow"}}]
+
+    assert search_notes("halving", steps, 200, 100) == (
+        "search: 0 died",
+        "search: 1 died",
+        "search: 2 died",
+        "search: 3 of 9 go on",
+        "search: 97 more configs died like this",
+        "search: 100 of 200 configs were not started; ranking.json has why (`search`)",
+    )
+
+
+def test_a_search_that_was_stopped_claims_no_reason_for_what_it_had_not_started_yet() -> None:
+    steps = [{"name": "inferred", "text": "a died", "host_class": "", "dropped": {"b": "needs more than a"}}]
+
+    assert search_notes("halving", steps, 10, 3, done=False) == (
+        "search: a died",
+        "search: it is not done: starts that are missing may still change the order (specsweep run --resume)",
+        "search: 1 of 10 configs were not started; ranking.json has why (`search`)",
+    )
+
+
+def test_a_space_without_a_list_has_no_configs_that_were_not_started() -> None:
+    assert search_notes("optuna", [], 15, 7) == ()
+
+
+def test_a_ceiling_points_to_no_reasons_that_are_not_there() -> None:
+    steps = [{"name": "ceiling", "text": "ceiling is 6", "host_class": "", "objective": "", "dropped": {}}]
+
+    assert search_notes("ceiling", steps, 10, 5) == (
+        "search: ceiling is 6",
+        "search: 5 of 10 configs were not started",
+    )

@@ -261,3 +261,18 @@ def test_hosts_of_two_classes_have_a_search_of_their_own_each(tmp_path: Path, se
     assert all(len(one.launched) >= 2 for one in slots)
     rankings = rank_run(tmp_path / "run").rankings
     assert [(r.host_class, r.winner is not None) for r in rankings] == [("4x L4", True), ("8x B200", True)]
+
+
+def test_how_a_race_stood_at_its_end_is_told_once_and_stored(tmp_path: Path) -> None:
+    scenario = small_scenario(search={"method": "halving", "budget_trials": 3})
+    run = RunDirectory.create(tmp_path / "run", scenario)
+    conducted_on(run, scenario, [slot("a")])
+    run.close(complete=True)
+
+    ranked = rank_run(run.paths.root)
+    verdicts = [step["text"] for step in ranked.as_json()["search"] if step["name"] == "verdict"]
+    assert len(verdicts) == 1
+    assert verdicts[0] == (
+        "fast: speculative_num_steps=2 leads; probability <0.01 that another finalist is better by more than 2.0%"
+    )
+    assert f"search: {verdicts[0]}" in ranked.notes

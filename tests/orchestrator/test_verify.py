@@ -197,8 +197,34 @@ def test_present_settings_come_as_words_flags_or_yaml() -> None:
         "mem_fraction_static": 0.8,
     }
     assert present_settings("tp-size: 4\nenable-mixed-chunk: true\n") == {"tp_size": 4, "enable_mixed_chunk": True}
-    with pytest.raises(BadInput, match="'tp_size' is not NAME=VALUE"):
+    with pytest.raises(BadInput, match="'tp_size' is neither NAME=VALUE nor a file"):
         present_settings("tp_size 4")
+
+
+def test_the_config_file_of_a_server_may_be_given_as_it_is(measured: Path, tmp_path: Path) -> None:
+    file = tmp_path / "now.yaml"
+    told = (
+        'model-path: "org/model"\nhost: "0.0.0.0"\nport: "30000"\nenable-metrics: true\npage-size: "64"\ntp-size: 1\n'
+    )
+    file.write_text(told)
+    contest = contest_of(VerifyRequest(measured, present=str(file)))
+
+    present = list(expand(contest.scenario))[2].as_dict()
+    assert present["page_size"] == 64
+    assert not {"model_path", "host", "port", "enable_metrics"} & set(present)
+
+    file.write_text(told.replace("org/model", "org/other"))
+    with pytest.raises(BadInput, match="--present: model_path is 'org/other', but the run measured 'org/model'"):
+        contest_of(VerifyRequest(measured, present=str(file)))
+
+
+def test_a_fault_of_the_present_config_is_told_of_what_the_user_gave(measured: Path) -> None:
+    with pytest.raises(BadInput, match=r"^--present: speculative_num_steps: is 3 but there is no"):
+        contest_of(VerifyRequest(measured, present="speculative_num_steps=3 tp_size=1"))
+
+
+def test_a_verification_needs_no_reference(measured: Path) -> None:
+    assert contest_of(VerifyRequest(measured)).scenario.measure.reference == "off"
 
 
 def test_a_present_config_that_cannot_be_served_is_refused_before_anything_starts(measured: Path) -> None:
