@@ -83,7 +83,7 @@ def test_the_best_depth_is_found_with_a_fraction_of_the_starts() -> None:
     asked = run(search, measured())
 
     assert depth_of(search) in {4, 5, 10}
-    assert len({ask.key for ask in asked}) == len(asked) <= 36  # a grid with three repeats: 108
+    assert len({ask.key for ask in asked}) == len(asked) <= 38  # a grid with three repeats: 108
 
 
 def test_what_is_not_started_is_told_with_the_reason() -> None:
