@@ -14,15 +14,11 @@ from orchestrator.aim import PointValue
 from orchestrator.config_label import run_labels
 from orchestrator.depth_curve import DepthCurve, depth_curves
 from orchestrator.level_table import LevelTable
+from orchestrator.outcome import OUT_OF_GPU_MEMORY
 from orchestrator.ranking import Ranking, Row
 from orchestrator.server_facts import ServerFacts
 from orchestrator.trial import LoadLevel, Repaired
 
-# Labels of a death for want of memory: there may be room for such a config elsewhere.
-MEMORY_LABELS = frozenset(
-    {"kv_budget", "oom_kv_alloc", "state_pool", "oom_weights", "oom_graph_target", "oom_graph_draft", "runtime_oom",
-     "runtime_pool", "out_of_memory"}
-)  # fmt: skip
 # Rivals that are told of: the runner-up and whoever is best at a level.
 MOST_RIVALS = 3
 # Letters of a label that can be read several times in one sentence.
@@ -234,7 +230,7 @@ def _alternatives(
             found.append(Alternative("margin", best.config_id, "near_tie", winner.gap_to_best))
     found += _held_back_by_limits(ranking, winner)
     for died in material.died:
-        if died.label in MEMORY_LABELS and died.served_as != winner.config_id:
+        if died.label in OUT_OF_GPU_MEMORY and died.served_as != winner.config_id:
             served = died.served_as if died.served_as in material.settings else None
             found.append(Alternative("memory", served, f"{_name(died, material)} ({died.label} in {died.phase})"))
     return found

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from orchestrator.asked_trials import FIRST_REFERENCE
 from orchestrator.first_configs import spread_order
 from orchestrator.halving_decision import Decision, HalvingRules, Plan, Verdict
-from orchestrator.memory_order import DIRECTIONS, MEMORY_LABELS, Direction, needs_more
+from orchestrator.memory_order import DIRECTIONS, Direction, needs_more
+from orchestrator.outcome import OUT_OF_GPU_MEMORY
 from orchestrator.race import HeatMemo, RaceGoal, RaceRules, most_hopeful
 from orchestrator.search import Ask, Step, Told
 from orchestrator.search_table import SearchTable
@@ -116,7 +117,7 @@ class HalvingSearch:
             death = self._table.dead(config_id)
             if death is not None:
                 gone[config_id] = f"{death.label}: {death.evidence}"
-                if self._rules.infer and death.label in MEMORY_LABELS:
+                if self._rules.infer and death.label in OUT_OF_GPU_MEMORY:
                     inferred |= self._needing_more(config_id)
         return {**{c: why for c, why in inferred.items() if not self._table.scored(c)}, **gone}
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from orchestrator.options import canonical_name
-from orchestrator.outcome import Label
 from orchestrator.trial import EngineConfig
 
 Direction = Literal["up", "down", "interval", "none"]
@@ -28,22 +27,6 @@ DIRECTIONS: dict[str, Direction] = {
     # Too little leaves no KV cache, too much leaves nothing for graphs and activations.
     "mem_fraction_static": "interval",
 }
-
-# Only a death by one of these says that whatever needs more dies as well.
-MEMORY_LABELS = frozenset(
-    {
-        Label.KV_BUDGET,
-        Label.OOM_KV_ALLOC,
-        Label.STATE_POOL,
-        Label.OOM_WEIGHTS,
-        Label.OOM_GRAPH_TARGET,
-        Label.OOM_GRAPH_DRAFT,
-        Label.RUNTIME_OOM,
-        Label.RUNTIME_POOL,
-        Label.OUT_OF_MEMORY,
-    }
-)
-
 
 def directions_with(given: Mapping[str, Direction]) -> dict[str, Direction]:
     """The table, with what a scenario says instead."""

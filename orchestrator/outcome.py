@@ -54,7 +54,8 @@ class Label(StrEnum):
     BENIGN = "benign"  # frightening lines of a healthy server
 
 
-INFEASIBLE = frozenset(
+# GPU memory was too small for these settings: whatever needs more dies as well.
+OUT_OF_GPU_MEMORY = frozenset(
     {
         Label.KV_BUDGET,
         Label.OOM_KV_ALLOC,
@@ -64,12 +65,10 @@ INFEASIBLE = frozenset(
         Label.OOM_GRAPH_DRAFT,
         Label.RUNTIME_OOM,
         Label.RUNTIME_POOL,
-        Label.FLAG_INVALID,
-        Label.CONFIG_CONFLICT,
-        Label.KERNEL_ARCH,
         Label.OUT_OF_MEMORY,
     }
 )
+INFEASIBLE = OUT_OF_GPU_MEMORY | {Label.FLAG_INVALID, Label.CONFIG_CONFLICT, Label.KERNEL_ARCH}
 
 
 class Phase(StrEnum):
