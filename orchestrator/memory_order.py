@@ -28,6 +28,7 @@ DIRECTIONS: dict[str, Direction] = {
     "mem_fraction_static": "interval",
 }
 
+
 def directions_with(given: Mapping[str, Direction]) -> dict[str, Direction]:
     """The table, with what a scenario says instead."""
     return {**DIRECTIONS, **{canonical_name(name): direction for name, direction in given.items()}}
