@@ -46,8 +46,11 @@ class Evidence:
         """The estimates of an aim, computed once. `within_run`: slices of single runs count where there is no more."""
         if (aim, within_run) not in self._estimates:
             seen = [s for s in observations(aim, self._trials) if s.host not in self._left_out]
-            within = precisions(aim, self._trials) if within_run and _single(seen) else None
-            self._estimates[aim, within_run] = estimate(seen, maximize=aim.maximize, within=within)
+            single = _single(seen)
+            within = precisions(aim, self._trials) if within_run and single else None
+            found = self._estimates[aim, within_run] = estimate(seen, maximize=aim.maximize, within=within)
+            if not single:  # slices are not looked at
+                self._estimates[aim, not within_run] = found
         return self._estimates[aim, within_run]
 
     def value(self, config_id: str, aim: Aim) -> float | None:
