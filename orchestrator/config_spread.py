@@ -25,7 +25,8 @@ def posterior_draws(rng: np.random.Generator, means: Floats, own: Floats, shared
     `scales` (count,) stretch the errors of each set, since their variance is an estimate as well.
     """
     values, vectors = _eigen(own, shared)
-    turned, ones = vectors.T @ means, vectors.T @ np.ones(len(means))
+    ones = np.ones(len(means))
+    turned, ones = (means, ones) if vectors is None else (vectors.T @ means, vectors.T @ ones)
     spreads, step = _grid(float(np.sqrt(np.median(values))), 2 * float(np.ptp(means)))
     total = spreads[:, None] ** 2 + values
     precision = (ones**2 / total).sum(axis=1)
@@ -38,7 +39,7 @@ def posterior_draws(rng: np.random.Generator, means: Floats, own: Floats, shared
     keep = spreads[which][:, None] ** 2 / total[which]
     noise = rng.standard_normal((len(scales), len(values))) * np.sqrt(keep * values) * scales[:, None]
     drawn = middle[:, None] * ones + keep * (turned - middle[:, None] * ones) + noise
-    return np.asarray(drawn @ vectors.T)
+    return drawn if vectors is None else np.asarray(drawn @ vectors.T)
 
 
 def _grid(error: float, widest: float) -> tuple[Floats, Floats]:
@@ -47,9 +48,9 @@ def _grid(error: float, widest: float) -> tuple[Floats, Floats]:
     return spreads, np.gradient(spreads)
 
 
-def _eigen(own: Floats, shared: Floats) -> tuple[Floats, Floats]:
-    """Eigenvalues of the covariance and their vectors; of very many configs without what they share."""
+def _eigen(own: Floats, shared: Floats) -> tuple[Floats, Floats | None]:
+    """Eigenvalues of the covariance and their vectors; of very many configs the variances alone (None: no turning)."""
     if len(own) > _MOST_TOGETHER:
-        return own + (shared**2).sum(axis=1), np.eye(len(own))
+        return own + (shared**2).sum(axis=1), None
     values, vectors = np.linalg.eigh(np.diag(own) + shared @ shared.T)
     return np.maximum(values, 1e-300), vectors

@@ -58,9 +58,7 @@ def contest(
         raise NotComparable("configs on hosts that no config has in common")
     means = estimates.means[which] * (1 if estimates.maximize else -1)
     leader = int(np.argmax(means))
-    shared = estimates.shared[which]
-    errors = np.sqrt(estimates.own[which] + estimates.own[which][leader] + ((shared - shared[leader]) ** 2).sum(axis=1))
-    errors[leader] = 0.0
+    errors = _errors_against(estimates, which, leader)
     behind = means[leader] - means
     hopeless = quantile_t(estimates.df, 1 - _NEVER / max(len(names) - 1, 1))
     drawn = np.flatnonzero(behind <= hopeless * errors + _EXACT)
@@ -95,6 +93,14 @@ def _best(estimates: Estimates, which: Ints, means: Floats, draws: int, seed: in
     return best / draws
 
 
+def _errors_against(estimates: Estimates, which: Ints, control: int) -> Floats:
+    """Standard errors of the differences to one of them, 0 of itself."""
+    own, shared = estimates.own[which], estimates.shared[which]
+    errors = np.sqrt(own + own[control] + ((shared - shared[control]) ** 2).sum(axis=1))
+    errors[control] = 0.0
+    return np.asarray(errors)
+
+
 def _critical(estimates: Estimates, which: Ints, *, leader: int, level: float, draws: int, seed: int) -> float:
     """Dunnett's d of the leader against the others, or of the best known of them, if that is more.
 
@@ -102,26 +108,18 @@ def _critical(estimates: Estimates, which: Ints, *, leader: int, level: float, d
     has differences that are less alike, and so a larger d.
     """
     variance = estimates.own[which] + (estimates.shared[which] ** 2).sum(axis=1)
-    return max(
-        _dunnett(estimates, which, control, level, draws, seed) for control in {leader, int(np.argmin(variance))}
-    )
-
-
-def _dunnett(estimates: Estimates, which: Ints, control: int, level: float, draws: int, seed: int) -> float:
-    rng = np.random.default_rng(seed)
-    own, shared = estimates.own[which], estimates.shared[which]
-    errors = np.sqrt(own + own[control] + ((shared - shared[control]) ** 2).sum(axis=1))
-    errors[control] = 0.0
-    others = np.flatnonzero(errors > 0)
-    if not len(others):
-        return 0.0
-    largest, left = [], draws
+    errors = {control: _errors_against(estimates, which, control) for control in {leader, int(np.argmin(variance))}}
+    others = {control: found for control, of in errors.items() if len(found := np.flatnonzero(of > 0))}
+    largest: dict[int, list[Floats]] = {control: [] for control in others}
+    rng, left = np.random.default_rng(seed), draws if others else 0
     while left:
-        count = min(left, max(1, _CHUNK_NUMBERS // len(errors)))
-        error = estimates.errors(rng, count, which)
-        largest.append(((error[:, others] - error[:, [control]]) / errors[others]).max(axis=1))
+        count = min(left, max(1, _CHUNK_NUMBERS // len(which)))
+        drawn = estimates.errors(rng, count, which)
+        for control, rest in others.items():
+            apart = (drawn[:, rest] - drawn[:, [control]]) / errors[control][rest]
+            largest[control].append(apart.max(axis=1))
         left -= count
-    return float(np.quantile(np.concatenate(largest), level))
+    return max((float(np.quantile(np.concatenate(found), level)) for found in largest.values()), default=0.0)
 
 
 def _ranks(estimates: Estimates, which: Ints, means: Floats, draws: int, seed: int) -> tuple[list[int], list[int]]:

@@ -87,9 +87,11 @@ def _rest(settings: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]
 
 
 def _alike(own: Mapping[str, Any], other: Mapping[str, Any], names: tuple[str, ...]) -> bool:
-    if _depth(other, names) == 0:  # without speculation there is no tree either
-        own = {name: value for name, value in own.items() if not name.startswith("speculative_")}
     rest = _rest(other, names)
-    if _depth(other, names) == 0:
-        rest = {name: value for name, value in rest.items() if not name.startswith("speculative_")}
+    if _depth(other, names) == 0:  # without speculation there is no tree either
+        own, rest = _without_speculation(own), _without_speculation(rest)
     return own == rest
+
+
+def _without_speculation(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if not name.startswith("speculative_")}

@@ -78,11 +78,12 @@ def repeats_of(trials: Sequence[TrialPoints]) -> dict[tuple[str, str], int]:
 
 def find_drifts(observations: Sequence[Observation], repeats: Mapping[tuple[str, str], int]) -> tuple[Drift, ...]:
     """The hosts whose reference moved by more than noise, in the order of their first trials."""
-    plain = [seen for seen in observations if _repeat(seen, repeats) < FIRST_REFERENCE]
-    floor = noise_floor(plain)
     blocks = _references(observations, repeats)
+    if not blocks:
+        return ()
+    floor = noise_floor([seen for seen in observations if _repeat(seen, repeats) < FIRST_REFERENCE])
     # Of many hosts one moves by two floors each time; all of them together are to be accused by chance in 1 of 20 runs.
-    by_chance = quantile_t(floor.df or _MANY_DF, 1 - 0.025 / max(len(blocks), 1))
+    by_chance = quantile_t(floor.df or _MANY_DF, 1 - 0.025 / len(blocks))
     limit = floor.share * max(_MOST_FLOORS, by_chance)
     moved: dict[str, Drift] = {}
     for host, (begin, end) in blocks.items():

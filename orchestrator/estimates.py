@@ -105,21 +105,6 @@ class Estimates:
         half = quantile_t(self.df, (1 + level) / 2) * error
         return Gap(*(self._share(x, other) for x in (behind, behind - half, behind + half)))
 
-    def covariance(self) -> Floats:
-        """Of the means, (n, n)."""
-        return np.asarray(np.diag(self.own) + self.shared @ self.shared.T)
-
-    def draws(self, count: int, seed: int, among: Sequence[str] | None = None) -> Floats:
-        """(count, n) sets of means that the data allow, on `scale`: multivariate t. All alike if `single`."""
-        which = (
-            np.arange(len(self.config_ids)) if among is None else np.array([self.index[c] for c in among], dtype=int)
-        )
-        if self.kind == "single":
-            return np.tile(self.means[which], (count, 1))
-        errors = self.errors(np.random.default_rng(seed), count, which)
-        errors += self.means[which]
-        return errors
-
     def errors(self, rng: np.random.Generator, count: int, which: Ints) -> Floats:
         """(count, len(which)) errors of means: normal, over one chi for each set, since all share one variance."""
         errors = rng.standard_normal((count, len(which))) * np.sqrt(self.own[which])

@@ -11,6 +11,7 @@ from orchestrator.aim import Aim, Observation, PointValue, TrialPoints, observat
 from orchestrator.aim_precision import precisions
 from orchestrator.drift_check import Drift, find_drifts, repeats_of
 from orchestrator.estimates import Estimates, Kind, estimate
+from orchestrator.limits import Limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +47,11 @@ class Evidence:
         """The estimates of an aim, computed once. `within_run`: slices of single runs count where there is no more."""
         if (aim, within_run) not in self._estimates:
             seen = [s for s in observations(aim, self._trials) if s.host not in self._left_out]
-            within = precisions(aim, self._trials) if within_run and _single(seen) else None
-            self._estimates[aim, within_run] = estimate(seen, maximize=aim.maximize, within=within)
+            single = _single(seen)
+            within = precisions(aim, self._trials) if within_run and single else None
+            found = self._estimates[aim, within_run] = estimate(seen, maximize=aim.maximize, within=within)
+            if not single:  # slices are not looked at
+                self._estimates[aim, not within_run] = found
         return self._estimates[aim, within_run]
 
     def value(self, config_id: str, aim: Aim) -> float | None:
@@ -62,6 +66,13 @@ class Evidence:
 
     def why_absent(self, config_id: str, aim: Aim) -> str:
         return aim.why_absent(self._of.get(config_id, ()))
+
+    def why_fails(self, config_id: str, limit: Limit, aim: Aim) -> str | None:
+        """Why the config fails a limit on what `aim` looks at."""
+        value = self.value(config_id, aim)
+        if value is None:
+            return f"{limit.text} ({self.why_absent(config_id, aim)})"
+        return None if limit.holds(value) else f"{limit.text} (is {value:.4g})"
 
     @property
     def kept(self) -> list[TrialPoints]:

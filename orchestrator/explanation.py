@@ -167,8 +167,7 @@ def _labels(named: Sequence[str], material: Material) -> dict[str, str]:
 
 def runner_up(ranking: Ranking, row: Row) -> Row | None:
     """The first other config that was measured and passes every limit."""
-    others = (r for r in ranking.rows if r.config_id != row.config_id)
-    return next((r for r in others if r.value is not None and not r.gates_failed), None)
+    return next((r for r in ranking.rows if r.eligible and r.config_id != row.config_id), None)
 
 
 def _curve(winner: str, passing: Sequence[str], table: LevelTable) -> tuple[LevelGap, ...]:
@@ -225,7 +224,7 @@ def _alternatives(
         if gap.level != ranking.level and gap.best_id != winner.config_id and gap.given_up > 0:
             found.append(Alternative("level", gap.best_id, str(gap.level), gap.given_up))
     if winner.gap_to_best:
-        best = next((r for r in ranking.rows if r.gap_to_best == 0 and not r.gates_failed), None)
+        best = next((r for r in ranking.rows if r.gap_to_best == 0 and r.eligible), None)
         if best is not None:
             found.append(Alternative("margin", best.config_id, "near_tie", winner.gap_to_best))
     found += _held_back_by_limits(ranking, winner)

@@ -14,13 +14,13 @@ from dataclasses import replace
 from statistics import median_low
 from typing import Any
 
-from orchestrator.aim import Aim, PointValue, aim_of
+from orchestrator.aim import Aim, PointValue
 from orchestrator.comparison import compared
 from orchestrator.config_label import config_labels
 from orchestrator.evidence import Evidence
 from orchestrator.evidence_notes import evidence_notes
-from orchestrator.limits import Limit, parse_limit
 from orchestrator.near_tie import break_ties
+from orchestrator.point_need import Gate, Goal, goal_of
 from orchestrator.ranking_reason import Case, reason
 from orchestrator.ranking_row import Ranking, Row, gap, order
 from orchestrator.scenario_objective import Objective
@@ -47,16 +47,15 @@ def rank(
     objective's workload; `configs` maps config id to settings, `labels` to what the reason calls it. `out`: why a
     search left a config behind; the best is one that it kept, if there is any.
     """
-    aim = aim_of(objective, workload)
-    breakers = [aim_of(t, workload) for t in objective.tie_breakers]
-    limits = [parse_limit(text) for text in objective.limits]
+    goal = goal_of(objective, workload)
+    aim = goal.aim
     evidence = Evidence((p for p in points if p.config_id in configs), aim)
     beside = {name: replace(aim, metric=name) for name in BESIDE}
-    rows = [_row(c, settings, aim, breakers, limits, beside, evidence) for c, settings in configs.items()]
+    rows = [_row(c, settings, goal, beside, evidence) for c, settings in configs.items()]
     rows = _left_behind(rows, out or {})
     rows = compared(_with_gaps(rows, aim, objective.near_tie), evidence.main)
     leaders = [row for row in rows if row.eligible and (row.near or row.gap_to_best == 0)]
-    leaders = sorted(break_ties(leaders, breakers, aim, objective.near_tie), key=lambda row: bool(row.out))
+    leaders = sorted(break_ties(leaders, goal.ties, aim, objective.near_tie), key=lambda row: bool(row.out))
     led = {row.config_id for row in leaders}
     ordered = (*leaders, *sorted((r for r in rows if r.config_id not in led), key=lambda r: order(r, aim)))
     names = labels or config_labels(configs)
@@ -67,7 +66,7 @@ def rank(
         aim.workload,
         aim.level,
         ordered,
-        reason(Case(ordered, aim, breakers, objective, names, evidence.main)),
+        reason(Case(ordered, aim, goal.ties, objective, names, evidence.main)),
         spread=evidence.spread,
         notes=(*evidence_notes(evidence, aim, names), *_luck(ordered)),
     )
@@ -76,32 +75,30 @@ def rank(
 def _row(
     config_id: str,
     settings: dict[str, Any],
-    aim: Aim,
-    breakers: Sequence[Aim],
-    limits: Sequence[Limit],
+    goal: Goal,
     beside: Mapping[str, Aim],
     evidence: Evidence,
 ) -> Row:
-    value = evidence.value(config_id, aim)
-    failed = [] if value is not None else [evidence.why_absent(config_id, aim)]
-    failed += [text for limit in limits if (text := _gate(config_id, limit, aim, evidence)) is not None]
+    value = evidence.value(config_id, goal.aim)
+    failed = [] if value is not None else [evidence.why_absent(config_id, goal.aim)]
+    failed += [text for gate in goal.gates if (text := evidence.why_fails(config_id, gate.limit, gate.aim)) is not None]
     trials, hosts = evidence.counted(config_id)
     low, high = (evidence.main.interval(config_id) or (None, None)) if value is not None else (None, None)
     return Row(
         config_id,
         settings,
         value,
-        aim.unit,
+        goal.aim.unit,
         gap_to_best=None,
         near=False,
         gates_failed=tuple(failed),
         trials=trials,
-        tie_values=tuple(evidence.value(config_id, breaker) for breaker in breakers),
+        tie_values=tuple(evidence.value(config_id, breaker) for breaker in goal.ties),
         beside=tuple((name, evidence.value(config_id, other)) for name, other in beside.items()),
         hosts=hosts,
         low=low,
         high=high,
-        doubtful=tuple(t for limit in limits if (t := _doubtful(config_id, limit, aim, evidence)) is not None),
+        doubtful=tuple(t for gate in goal.gates if (t := _doubtful(config_id, gate, evidence)) is not None),
     )
 
 
@@ -111,21 +108,9 @@ def _left_behind(rows: Sequence[Row], out: Mapping[str, str]) -> list[Row]:
     return [replace(row, out=out.get(row.config_id, "")) for row in rows] if kept else list(rows)
 
 
-def _limited(limit: Limit, aim: Aim) -> Aim:
-    return replace(aim, metric=limit.metric, level=limit.level or aim.level)
-
-
-def _gate(config_id: str, limit: Limit, aim: Aim, evidence: Evidence) -> str | None:
-    """Why the config fails a limit."""
-    value = evidence.value(config_id, _limited(limit, aim))
-    if value is None:
-        return f"{limit.text} ({evidence.why_absent(config_id, _limited(limit, aim))})"
-    return None if limit.holds(value) else f"{limit.text} (is {value:.4g})"
-
-
-def _doubtful(config_id: str, limit: Limit, aim: Aim, evidence: Evidence) -> str | None:
+def _doubtful(config_id: str, gate: Gate, evidence: Evidence) -> str | None:
     """The interval of what a limit bounds, if the bound lies inside."""
-    found = evidence.estimates(_limited(limit, aim), within_run=True)
+    limit, found = gate.limit, evidence.estimates(gate.aim, within_run=True)
     bounds = found.interval(config_id) if config_id in found.index else None
     if bounds is None or not bounds[0] < limit.bound < bounds[1]:
         return None

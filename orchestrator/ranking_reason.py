@@ -57,13 +57,11 @@ def _ahead(case: Case, winner: Row, runner_up: Row) -> str:
     if distance.low is None or distance.high is None or not math.isfinite(distance.high - distance.low):
         return f"{runner_up.gap_to_best:.1%} ahead of {name}"
     within = " within the run" if case.estimates.kind == "within_run" else ""
-    bounds = f"95%{within}: {_percent(distance.low, distance)} to {_percent(distance.high, distance)}"
+    ahead, low, high = (
+        percent(share, distance.low, distance.high) for share in (runner_up.gap_to_best, distance.low, distance.high)
+    )
     best = "" if winner.p_best is None else f"; P(best) {probability(winner.p_best)}"
-    return f"{_percent(runner_up.gap_to_best, distance)} ahead of {name} ({bounds}{best})"
-
-
-def _percent(share: float, distance: object) -> str:
-    return percent(share, getattr(distance, "low", None), getattr(distance, "high", None))
+    return f"{ahead} ahead of {name} (95%{within}: {low} to {high}{best})"
 
 
 def _doubt(case: Case, winner: Row, rest: Sequence[Row]) -> str:

@@ -4,28 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from orchestrator.aim import PointValue
 from orchestrator.command_template import depth_names
 from orchestrator.explanation import Died, Explanation, Material, explain
+from orchestrator.not_measured import NotMeasured
 from orchestrator.ranking import Ranking
 from orchestrator.scenario import Scenario
 from orchestrator.server_facts import ServerFacts, server_facts
 from orchestrator.trial import Repaired
-
-
-class Dead(Protocol):
-    """A config that could not run as it was asked."""
-
-    @property
-    def config_id(self) -> str: ...
-    @property
-    def label(self) -> str: ...
-    @property
-    def phase(self) -> str: ...
-    @property
-    def served_as(self) -> str | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +28,7 @@ class Told:
     values: Sequence[PointValue]
     standing: Mapping[str, str]
     repairs: Mapping[str, Repaired]
-    died: Sequence[Dead]
+    died: Sequence[NotMeasured]
     labels: Mapping[str, str]
 
 

@@ -11,10 +11,3 @@ def quantile_t(df: float, share: float) -> float:
     from scipy.special import stdtrit
 
     return float(stdtrit(df, share))
-
-
-def share_below(df: float, value: float) -> float:
-    """The share of Student's t that lies below a value."""
-    from scipy.special import stdtr
-
-    return float(stdtr(df, value))
