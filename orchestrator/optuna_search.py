@@ -7,7 +7,7 @@ those adjusted for hosts by all that is known by then, and the same table asks f
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Literal
@@ -47,18 +47,11 @@ class OptunaRules:
 
 
 class OptunaSearch:
-    """`known_dead`: why a config need not be started. BadInput if optuna is not installed."""
+    """Draws configs from a space. BadInput if optuna is not installed."""
 
-    def __init__(
-        self,
-        space: Space,
-        goals: Sequence[RaceGoal],
-        rules: OptunaRules,
-        known_dead: Callable[[EngineConfig], str | None] | None = None,
-    ) -> None:
+    def __init__(self, space: Space, goals: Sequence[RaceGoal], rules: OptunaRules) -> None:
         self._optuna = _optuna()
         self._space, self._goals, self._rules = space, goals, rules
-        self._known_dead = known_dead or (lambda _: None)
         self._table = SearchTable()
         self._configs: dict[str, EngineConfig] = {}
         self._draws: dict[str, dict[str, Any]] = {}
@@ -138,18 +131,15 @@ class OptunaSearch:
             trial = study.ask(distributions)
             draw = {name: _value(axis, trial.params[name]) for name, axis in self._space.axes.items()}
             made = self._space.make(draw)
-            config = None if isinstance(made, str) else made
-            why = made if isinstance(made, str) else self._known_dead(made)
-            if config is not None and config.config_id in self._configs:
-                study.tell(trial, state=self._optuna.trial.TrialState.FAIL)
-                continue
-            if config is None or why is not None:
-                self._refuse(draw, why or "")
+            if isinstance(made, str):
+                self._refuse(draw, made)
                 trial.set_constraint("runs", 1.0)
                 study.tell(trial, self._worst({}))
-                continue
-            self._configs[config.config_id], self._draws[config.config_id] = config, draw
-            found.append(config)
+            elif made.config_id in self._configs:
+                study.tell(trial, state=self._optuna.trial.TrialState.FAIL)
+            else:
+                self._configs[made.config_id], self._draws[made.config_id] = made, draw
+                found.append(made)
         for config in self._left_over()[: count - len(found)]:
             self._configs[config.config_id], self._draws[config.config_id] = config, self._whole()[config]
             found.append(config)
@@ -166,8 +156,8 @@ class OptunaSearch:
         return self._listed
 
     def _left_over(self) -> list[EngineConfig]:
-        """Of a small space what was not drawn and may be started."""
-        return [c for c in self._whole() if c.config_id not in self._configs and self._known_dead(c) is None]
+        """Of a small space what was not drawn."""
+        return [c for c in self._whole() if c.config_id not in self._configs]
 
     def _is_used_up(self) -> bool:
         """Whether a small space has no more: also where a search was only told, as of a resumed run."""

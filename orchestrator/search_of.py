@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from orchestrator.ceiling_line import Guess, no_guess
 from orchestrator.ceiling_lines import ceiling_lines
@@ -29,18 +29,16 @@ def search_of(
     scenario: Scenario,
     configs: Sequence[EngineConfig] | None = None,
     guess: Guess = no_guess,
-    known_dead: Callable[[EngineConfig], str | None] | None = None,
 ) -> Search:
     """A search that was told nothing yet. BadInput where it needs what is not installed.
 
     `configs`: those of the sweep, if they are expanded already; `guess`: of configs in the order of the memory they
-    need, the index of the last that should fit; `known_dead`: why a config need not be started (`optuna` only: the
-    others are given configs without these).
+    need, the index of the last that should fit.
     """
     keys = scenario.search
     if keys.method == "optuna":
         rules = OptunaRules(keys.budget_trials or 50, keys.sampler, keys.best, keys.best_repeats, scenario.seed)
-        return OptunaSearch(search_space(scenario), race_goals(scenario), rules, known_dead)
+        return OptunaSearch(search_space(scenario), race_goals(scenario), rules)
     configs = tuple(expand(scenario)) if configs is None else configs
     if keys.method == "grid":
         return GridSearch(configs, scenario.measure.repeats)
