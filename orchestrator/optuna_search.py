@@ -215,9 +215,9 @@ class OptunaSearch:
         by_goal = [self._adjusted(goal) for goal in self._goals]
         return {c: [of[c] for of in by_goal] for c in self._draws if all(c in of for of in by_goal)}
 
-    def _adjusted(self, goal: RaceGoal) -> dict[str, float]:
-        """Config id -> mean of its values in logs, less what its hosts add."""
-        scored = {c: [s for _, s in self._table.scored(c)] for c in self._draws}
+    def _adjusted(self, goal: RaceGoal, starts: int | None = None) -> dict[str, float]:
+        """Config id -> mean of its values in logs, less what its hosts add; with `starts` of its first so many only."""
+        scored = {c: [s for _, s in self._table.scored(c)][:starts] for c in self._draws}
         seen = observations_of(goal, {c: of for c, of in scored.items() if of})
         if not seen:
             return {}
@@ -251,14 +251,7 @@ class OptunaSearch:
         """The best by their first starts: which they are must not change when they are measured again."""
         found: dict[str, None] = {}
         for goal in self._goals:
-            first = {c: [s for _, s in self._table.scored(c)][:1] for c in self._draws}
-            seen = observations_of(goal, {c: of for c, of in first.items() if of})
-            if not seen:
-                continue
-            configs = [self._configs[o.config_id] for o in seen]
-            standing = pooled_fit(seen, places_of(configs), maximize=goal.maximize, spread=Spread())
-            sign = 1.0 if goal.maximize else -1.0
-            value = {o.config_id: sign * math.log(o.value) - standing.hosts[o.host] for o in seen}
+            value = self._adjusted(goal, 1)
             found |= dict.fromkeys(sorted(value, key=lambda c: (-value[c], c))[: self._rules.best])
         return list(found)
 
