@@ -122,10 +122,19 @@ class OptunaSearch:
     def _drawn(self, count: int) -> list[EngineConfig]:
         """So many new configs, fewer if the space has no more."""
         few = len(self._left_over()) <= count and self._is_small  # nothing is left to choose
+        found = [] if few else self._sampled(count)
+        for config in self._left_over()[: count - len(found)]:
+            self._configs[config.config_id], self._draws[config.config_id] = config, self._whole()[config]
+            found.append(config)
+        self._exhausted = len(found) < count
+        return found
+
+    def _sampled(self, count: int) -> list[EngineConfig]:
+        """So many new configs of the sampler's choice, fewer if it does not come upon them."""
         study = self._study()
         found: list[EngineConfig] = []
-        distributions = {name: _distribution(self._optuna, axis) for name, axis in self._space.axes.items()}
-        for _ in range(0 if few else _MOST_DRAWS * count):
+        distributions = self._distributions()
+        for _ in range(_MOST_DRAWS * count):
             if len(found) == count:
                 break
             trial = study.ask(distributions)
@@ -140,11 +149,10 @@ class OptunaSearch:
             else:
                 self._configs[made.config_id], self._draws[made.config_id] = made, draw
                 found.append(made)
-        for config in self._left_over()[: count - len(found)]:
-            self._configs[config.config_id], self._draws[config.config_id] = config, self._whole()[config]
-            found.append(config)
-        self._exhausted = len(found) < count
         return found
+
+    def _distributions(self) -> dict[str, Any]:
+        return {name: _distribution(self._optuna, axis) for name, axis in self._space.axes.items()}
 
     def _whole(self) -> dict[EngineConfig, dict[str, Any]]:
         """All configs of a small space, each with its draw; none of a large one."""
@@ -199,7 +207,7 @@ class OptunaSearch:
         axes = self._space.axes
         return optuna.trial.create_trial(
             params={name: _param(axes[name], value) for name, value in draw.items()},
-            distributions={name: _distribution(optuna, axis) for name, axis in axes.items()},
+            distributions=self._distributions(),
             **given,
         )
 
