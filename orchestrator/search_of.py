@@ -15,7 +15,7 @@ from orchestrator.halving_decision import HalvingRules
 from orchestrator.halving_search import HalvingSearch
 from orchestrator.memory_order import directions_with
 from orchestrator.optuna_search import OptunaRules, OptunaSearch
-from orchestrator.point_need import goal_of
+from orchestrator.point_need import goals_of
 from orchestrator.pooled_fit import Spread
 from orchestrator.race import RaceGoal, RaceRules
 from orchestrator.scenario import Scenario
@@ -54,12 +54,10 @@ def search_of(
 
 def race_goals(scenario: Scenario) -> tuple[RaceGoal, ...]:
     """The objectives as races."""
-    found = []
-    for objective in scenario.objectives:
-        goal = goal_of(objective, objective.workload or scenario.workloads[0].name)
-        ties = tuple(tie.maximize for tie in goal.ties)
-        found.append(RaceGoal(goal.name, goal.aim.maximize, goal.near_tie, ties))
-    return tuple(found)
+    return tuple(
+        RaceGoal(goal.name, goal.aim.maximize, goal.near_tie, tuple(tie.maximize for tie in goal.ties))
+        for goal in goals_of(scenario)
+    )
 
 
 def judge_of(scenario: Scenario, configs: Sequence[EngineConfig]) -> Doubt | None:

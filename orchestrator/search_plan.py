@@ -12,7 +12,7 @@ from orchestrator.config_places import places_of
 from orchestrator.halving_decision import first_count
 from orchestrator.memory_order import directions_with
 from orchestrator.planner import is_probed, point_specs
-from orchestrator.point_need import goal_of, point_need
+from orchestrator.point_need import goals_of, point_need
 from orchestrator.pooled_fit import Spread
 from orchestrator.race import RaceRules
 from orchestrator.scenario import Scenario
@@ -62,9 +62,8 @@ def search_plan(scenario: Scenario, configs: Sequence[EngineConfig]) -> SearchPl
     judge = judge_of(scenario, configs)
     planned = [(spec.workload, spec.level) for spec in point_specs(scenario)]
     if judge is not None:
-        goals = [goal_of(o, o.workload or scenario.workloads[0].name) for o in scenario.objectives]
         fresh = TrialPoints(configs[0].config_id, "", "", {})
-        planned = list(point_need(goals, (), fresh, planned, judge).wanted)
+        planned = list(point_need(goals_of(scenario), (), fresh, planned, judge).wanted)
     named = len(scenario.workloads) > 1
     points = [f"{workload} {level}" if named else str(level) for workload, level in planned]
     points += ["rates as max_rate says"] if is_probed(scenario) else []

@@ -10,7 +10,7 @@ from orchestrator import dataset
 from orchestrator.aim import PointValue, TrialPoints
 from orchestrator.asked_trials import AskedTrial
 from orchestrator.planner import probe_point
-from orchestrator.point_need import Goal, Place, goal_of
+from orchestrator.point_need import Goal, Place, goals_of
 from orchestrator.point_table import measured_points
 from orchestrator.rate_search import RateSeen, next_probe
 from orchestrator.run_configs import RunConfig
@@ -28,7 +28,7 @@ class TrialScores:
         self._scenario = scenario
         self._run = run
         self._read: dict[tuple[str, int], PointValue] = {}
-        self.goals = tuple(goal_of(o, o.workload or scenario.workloads[0].name) for o in scenario.objectives)
+        self.goals = goals_of(scenario)
 
     def points_of(self, asked_id: str, ran: Trial) -> TrialPoints:
         """All that was measured so far of a trial as it was run, with all its points."""
