@@ -43,7 +43,12 @@ class OptunaRules:
     @property
     def first_starts(self) -> int:
         """Starts before the best are measured again."""
-        return max(1, self.budget_trials - self.best * (self.best_repeats - 1))
+        return max(1, self.budget_trials - self.again)
+
+    @property
+    def again(self) -> int:
+        """Further starts of the best of one objective."""
+        return self.best * (self.best_repeats - 1)
 
 
 class OptunaSearch:

@@ -116,7 +116,7 @@ def _check_space(scenario: Scenario, keys: SearchKeys) -> Fault | None:
             message = "is an axis of the sweep too; leave one out"
         if message is not None:
             return ("search", "space", name), message
-    if keys.best * (keys.best_repeats - 1) >= (keys.budget_trials or 50):
+    if keys.best * (keys.best_repeats - 1) >= keys.optuna_starts:
         return ("search", "budget_trials"), "leaves no start for draws: best x (best_repeats - 1) take all of it"
     return None
 

@@ -37,8 +37,7 @@ def search_of(
     """
     keys = scenario.search
     if keys.method == "optuna":
-        rules = OptunaRules(keys.budget_trials or 50, keys.sampler, keys.best, keys.best_repeats, scenario.seed)
-        return OptunaSearch(search_space(scenario), race_goals(scenario), rules)
+        return OptunaSearch(search_space(scenario), race_goals(scenario), optuna_rules(scenario))
     configs = tuple(expand(scenario)) if configs is None else configs
     if keys.method == "grid":
         return GridSearch(configs, scenario.measure.repeats)
@@ -46,10 +45,22 @@ def search_of(
         lines = ceiling_lines(configs, keys.knobs, directions_with(keys.directions))
         return CeilingSearch(lines, keys.verify, guess)
     halving = HalvingRules(keys.eta, keys.screen, keys.infer, keys.finalists, keys.max_repeats, keys.budget_trials)
-    races = RaceRules(places_of(configs), Spread(keys.noise, keys.host_spread), keys.confidence)
     labels = config_labels({config.config_id: config.as_dict() for config in configs})
     directions = directions_with(keys.directions)
+    races = race_rules(scenario, configs)
     return HalvingSearch(configs, race_goals(scenario), races, halving, labels, directions=directions)
+
+
+def optuna_rules(scenario: Scenario) -> OptunaRules:
+    """Of a search that draws."""
+    keys = scenario.search
+    return OptunaRules(keys.optuna_starts, keys.sampler, keys.best, keys.best_repeats, scenario.seed)
+
+
+def race_rules(scenario: Scenario, configs: Sequence[EngineConfig]) -> RaceRules:
+    """Of a search by races among these configs."""
+    keys = scenario.search
+    return RaceRules(places_of(configs), Spread(keys.noise, keys.host_spread), keys.confidence)
 
 
 def race_goals(scenario: Scenario) -> tuple[RaceGoal, ...]:
@@ -64,4 +75,5 @@ def judge_of(scenario: Scenario, configs: Sequence[EngineConfig]) -> Doubt | Non
     """Who says which points of a trial cannot matter any more; None where all are measured, as of a grid."""
     if scenario.search.method != "halving":
         return None
-    return Doubt(places_of(configs), Spread(scenario.search.noise, scenario.search.host_spread))
+    rules = race_rules(scenario, configs)
+    return Doubt(rules.places, rules.spread)
