@@ -15,7 +15,7 @@ from orchestrator.planner import is_probed
 from orchestrator.point_need import Judge, point_need
 from orchestrator.run_directory import RunDirectory
 from orchestrator.scenario import Scenario
-from orchestrator.search import Ask, Dead, Scored, Search, Step, Told
+from orchestrator.search import Ask, Dead, Scored, Search, Step
 from orchestrator.trial import Point, Trial
 from orchestrator.trial_queue import TrialQueue
 from orchestrator.trial_score import TrialScores
@@ -123,10 +123,9 @@ class SearchConductor:
         race, key = self._races[asked.host_class], (asked.config.config_id, asked.repeat)
         with self._deciding:
             ran = self._run.lineages_of(asked.host_class).trial_to_run(self._run.trial_of(asked))
-            told: Told | None = self._scores.told(asked, ran, again=again)
-        if ran is not None and isinstance(told, Scored):
-            race.trials[key] = self._scores.points_of(asked.config.config_id, ran)
-            race.told[key] = told
+            told, points = self._scores.told(asked, ran, again=again)
+        if points is not None and isinstance(told, Scored):
+            race.trials[key], race.told[key] = points, told
         if isinstance(told, Dead):
             race.trials.pop(key, None)
         if told is not None:
