@@ -13,7 +13,7 @@ from typing import Any
 
 from orchestrator.ceiling_line import Guess, Line, LineState, no_guess
 from orchestrator.search import Ask, Step, Told
-from orchestrator.search_table import SearchTable
+from orchestrator.search_table import SearchTable, in_turns
 from orchestrator.staircase import Cell
 from orchestrator.trial import EngineConfig
 
@@ -61,9 +61,8 @@ class CeilingSearch:
         room = slots - self._table.waiting
         if room <= 0:
             return ()
-        turns = [self._wanted(i, state, room) for i, state in enumerate(self._states())]
-        longest = max(map(len, turns), default=0)
-        return self._table.give([turn[k] for k in range(longest) for turn in turns if k < len(turn)][:room])
+        wanted = [self._wanted(i, state, room) for i, state in enumerate(self._states())]
+        return self._table.give(in_turns(wanted)[:room])
 
     def recall(self, config: EngineConfig, repeat: int) -> None:
         """It is asked again if it is still wanted."""
