@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from orchestrator.asked_trials import FIRST_REFERENCE
 from orchestrator.first_configs import spread_order
 from orchestrator.halving_decision import Decision, HalvingRules, Plan, Verdict
-from orchestrator.memory_order import DIRECTIONS, MEMORY_LABELS, Direction, needs_more
+from orchestrator.memory_order import DIRECTIONS, MEMORY_LABELS, needs_more
 from orchestrator.race import HeatMemo, RaceGoal, RaceRules, most_hopeful
+from orchestrator.scenario_search import Direction
 from orchestrator.search import Ask, Step, Told
 from orchestrator.search_table import SearchTable, in_turns
 from orchestrator.trial import EngineConfig

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from orchestrator.ceiling_lines import default_knobs
-from orchestrator.memory_order import Direction, directions_with
+from orchestrator.memory_order import directions_with
 from orchestrator.options import canonical_name, nearest
 from orchestrator.scenario import Scenario
-from orchestrator.scenario_search import SearchKeys, SpaceRange
+from orchestrator.scenario_search import Direction, SearchKeys, SpaceRange
 from orchestrator.sweep_check import Fault, SettingJudge, setting_judge
 
 # Finer steps are none: six digits of a value are kept.
