@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from types import ModuleType
 from typing import Any, Literal
 
@@ -63,8 +64,6 @@ class OptunaSearch:
         self._refused: list[dict[str, Any]] = []
         self._recalled: list[Ask] = []
         self._exhausted = False
-        self._listed: dict[EngineConfig, dict[str, Any]] | None = None
-        self._is_small = False
         self._steps: list[Step] = []
 
     def tell(self, config: EngineConfig, repeat: int, told: Told) -> None:
@@ -126,10 +125,10 @@ class OptunaSearch:
 
     def _drawn(self, count: int) -> list[EngineConfig]:
         """So many new configs, fewer if the space has no more."""
-        few = len(self._left_over()) <= count and self._is_small  # nothing is left to choose
+        few = self._whole is not None and len(self._left_over()) <= count  # nothing is left to choose
         found = [] if few else self._sampled(count)
-        for config in self._left_over()[: count - len(found)]:
-            self._configs[config.config_id], self._draws[config.config_id] = config, self._whole()[config]
+        for config, draw in self._left_over()[: count - len(found)]:
+            self._configs[config.config_id], self._draws[config.config_id] = config, draw
             found.append(config)
         self._exhausted = len(found) < count
         return found
@@ -159,22 +158,22 @@ class OptunaSearch:
     def _distributions(self) -> dict[str, Any]:
         return {name: _distribution(self._optuna, axis) for name, axis in self._space.axes.items()}
 
-    def _whole(self) -> dict[EngineConfig, dict[str, Any]]:
-        """All configs of a small space, each with its draw; none of a large one."""
-        if self._listed is None:
-            draws = self._space.draws(_MOST_LISTED) or []
-            made = [(self._space.make(draw), draw) for draw in reversed(draws)]
-            self._listed = {config: draw for config, draw in made if not isinstance(config, str)}
-            self._is_small = bool(draws)
-        return self._listed
+    @cached_property
+    def _whole(self) -> dict[EngineConfig, dict[str, Any]] | None:
+        """All configs of a small space, each with its draw; None of a large one."""
+        draws = self._space.draws(_MOST_LISTED)
+        if draws is None:
+            return None
+        made = [(self._space.make(draw), draw) for draw in reversed(draws)]
+        return {config: draw for config, draw in made if not isinstance(config, str)}
 
-    def _left_over(self) -> list[EngineConfig]:
+    def _left_over(self) -> list[tuple[EngineConfig, dict[str, Any]]]:
         """Of a small space what was not drawn."""
-        return [c for c in self._whole() if c.config_id not in self._configs]
+        return [(c, draw) for c, draw in (self._whole or {}).items() if c.config_id not in self._configs]
 
     def _is_used_up(self) -> bool:
         """Whether a small space has no more: also where a search was only told, as of a resumed run."""
-        return not self._left_over() and self._is_small
+        return self._whole is not None and not self._left_over()
 
     def _refuse(self, draw: dict[str, Any], why: str) -> None:
         if draw in self._refused:
