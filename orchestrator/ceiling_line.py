@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 from orchestrator.bracket import Bracket
@@ -56,7 +57,7 @@ class Line:
 
 @dataclass
 class LineState:
-    """What the table says of a line."""
+    """What the table says of a line by now."""
 
     line: Line
     table: SearchTable
@@ -75,7 +76,7 @@ class LineState:
     def cells(self, *states: State) -> list[Cell]:
         return [cell for cell, state in self.states.items() if state in states]
 
-    @property
+    @cached_property
     def contradiction(self) -> tuple[Cell, Cell] | None:
         """(what holds, what does not although it needs no more), the nearest pair."""
         pairs = [
@@ -97,30 +98,30 @@ class LineState:
             found = self.lower.probes(most, None, columns)
         return sorted((0, column) for column in found)
 
-    @property
+    @cached_property
     def staircase(self) -> Staircase:
         rows, columns = len(self.line.cells), len(self.line.values)
         return Staircase.of(rows, columns, self.cells("holds"), self.cells("fails"))
 
-    @property
+    @cached_property
     def upper(self) -> Bracket:
         """The largest value: what is too little of an interval lies below it."""
         holds = [c for _, c in self.cells("holds", "too little")]
         return Bracket.of(len(self.line.values), holds, [c for _, c in self.cells("fails")])
 
-    @property
+    @cached_property
     def lower(self) -> Bracket:
         """The smallest value of an interval, as the ceiling of what is too little; below what holds or dies of more."""
         above = [c for _, c in self.cells("holds", "fails")]
         return Bracket.of(len(self.line.values), [c for _, c in self.cells("too little")], above)
 
-    @property
+    @cached_property
     def closed(self) -> bool:
         if len(self.line.cells) > 1:
             return self.staircase.closed
         return self.upper.closed and (not self.line.interval or self.lower.closed)
 
-    @property
+    @cached_property
     def edge(self) -> list[Cell]:
         """Where a closed line is verified: the last values that hold and the first that do not. Of a staircase only its
         corners: they decide all others.

@@ -7,8 +7,8 @@ from typing import Any
 
 from orchestrator.ceiling_line import Line
 from orchestrator.config_places import FOLLOWING, varying
-from orchestrator.memory_order import Direction
 from orchestrator.options import canonical_name
+from orchestrator.scenario_search import Direction
 from orchestrator.trial import EngineConfig
 
 

@@ -7,13 +7,13 @@ stops and both are told.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.ceiling_line import Guess, Line, LineState, no_guess
 from orchestrator.search import Ask, Step, Told
-from orchestrator.search_table import SearchTable
+from orchestrator.search_table import SearchTable, in_turns
 from orchestrator.staircase import Cell
 from orchestrator.trial import EngineConfig
 
@@ -42,28 +42,28 @@ class CeilingSearch:
     """
 
     def __init__(self, lines: Sequence[Line], verify: int = 1, guess: Guess = no_guess) -> None:
-        self._lines = tuple(lines)
         self._verify = verify
         self._guesses = [guess(line.cells[0]) if len(line.cells) == 1 else None for line in lines]
         self._table = SearchTable()
-        self._known = {c.config_id for line in lines for row in line.cells for c in row}
+        self._states = [LineState(line, self._table) for line in lines]
+        self._line_of = {c.config_id: i for i, line in enumerate(lines) for row in line.cells for c in row}
         self._steps: list[Step] = []
         self._told_lines: set[int] = set()
 
     def tell(self, config: EngineConfig, repeat: int, told: Told) -> None:
-        if config.config_id not in self._known:
+        i = self._line_of.get(config.config_id)
+        if i is None:
             return
         self._table.tell(config, repeat, told)
-        for i, state in enumerate(self._states()):
-            self._tell_step(i, state)
+        self._states[i] = LineState(self._states[i].line, self._table)
+        self._tell_step(i, self._states[i])
 
     def ask(self, slots: int) -> tuple[Ask, ...]:
         room = slots - self._table.waiting
         if room <= 0:
             return ()
-        turns = [self._wanted(i, state, room) for i, state in enumerate(self._states())]
-        longest = max(map(len, turns), default=0)
-        return self._table.give([turn[k] for k in range(longest) for turn in turns if k < len(turn)][:room])
+        wanted = [self._wanted(i, state, room) for i, state in enumerate(self._states)]
+        return self._table.give(in_turns(wanted)[:room])
 
     def recall(self, config: EngineConfig, repeat: int) -> None:
         """It is asked again if it is still wanted."""
@@ -72,7 +72,7 @@ class CeilingSearch:
     def done(self) -> bool:
         if self._table.waiting:
             return False
-        return not any(self._wanted(i, state, 1) for i, state in enumerate(self._states()))
+        return not any(self._wanted(i, state, 1) for i, state in enumerate(self._states))
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -83,14 +83,10 @@ class CeilingSearch:
         """One for each row of each line that is closed and without contradiction."""
         return tuple(
             _ceiling(state, row)
-            for state in self._states()
+            for state in self._states
             if state.closed and state.contradiction is None
             for row in range(len(state.line.cells))
         )
-
-    def _states(self) -> Iterator[LineState]:
-        for line in self._lines:
-            yield LineState(line, self._table)
 
     def _wanted(self, i: int, state: LineState, room: int) -> list[Ask]:
         if state.contradiction is not None or self._stuck(state):

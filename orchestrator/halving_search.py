@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from orchestrator.asked_trials import FIRST_REFERENCE
 from orchestrator.first_configs import spread_order
 from orchestrator.halving_decision import Decision, HalvingRules, Plan, Verdict
-from orchestrator.memory_order import DIRECTIONS, Direction, needs_more
+from orchestrator.memory_order import DIRECTIONS, needs_more
 from orchestrator.outcome import OUT_OF_GPU_MEMORY
 from orchestrator.race import HeatMemo, RaceGoal, RaceRules, most_hopeful
+from orchestrator.scenario_search import Direction
 from orchestrator.search import Ask, Step, Told
-from orchestrator.search_table import SearchTable
+from orchestrator.search_table import SearchTable, in_turns
 from orchestrator.trial import EngineConfig
 
 
@@ -92,9 +93,7 @@ class HalvingSearch:
         chosen: list[str] = []
         if plan.heats:
             racing = [now for now in plan.heats.values() if now is not None and not now.settled]
-            turns = [most_hopeful(now, fresh, pending, room) for now in racing]
-            longest = max(map(len, turns), default=0)
-            chosen = [turn[i] for i in range(longest) for turn in turns if i < len(turn)]
+            chosen = in_turns([most_hopeful(now, fresh, pending, room) for now in racing])
         if not chosen and not (pending and plan.heats and None not in plan.heats.values()):
             chosen = sorted(fresh, key=self._first.__getitem__)
         return [Ask(self._configs[c], self._table.next_repeat(c), "first start") for c in dict.fromkeys(chosen)]

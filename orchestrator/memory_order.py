@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 from orchestrator.options import canonical_name
+from orchestrator.scenario_search import Direction
 from orchestrator.trial import EngineConfig
-
-Direction = Literal["up", "down", "interval", "none"]
 
 # By SGLang's names. Each of these makes a pool, a state, or what a captured graph or a prefill works on larger.
 DIRECTIONS: dict[str, Direction] = {

@@ -7,8 +7,9 @@ those adjusted for hosts by all that is known by then, and the same table asks f
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from types import ModuleType
 from typing import Any, Literal
 
@@ -43,30 +44,26 @@ class OptunaRules:
     @property
     def first_starts(self) -> int:
         """Starts before the best are measured again."""
-        return max(1, self.budget_trials - self.best * (self.best_repeats - 1))
+        return max(1, self.budget_trials - self.again)
+
+    @property
+    def again(self) -> int:
+        """Further starts of the best of one objective."""
+        return self.best * (self.best_repeats - 1)
 
 
 class OptunaSearch:
-    """`known_dead`: why a config need not be started. BadInput if optuna is not installed."""
+    """Draws configs from a space. BadInput if optuna is not installed."""
 
-    def __init__(
-        self,
-        space: Space,
-        goals: Sequence[RaceGoal],
-        rules: OptunaRules,
-        known_dead: Callable[[EngineConfig], str | None] | None = None,
-    ) -> None:
+    def __init__(self, space: Space, goals: Sequence[RaceGoal], rules: OptunaRules) -> None:
         self._optuna = _optuna()
         self._space, self._goals, self._rules = space, goals, rules
-        self._known_dead = known_dead or (lambda _: None)
         self._table = SearchTable()
         self._configs: dict[str, EngineConfig] = {}
         self._draws: dict[str, dict[str, Any]] = {}
         self._refused: list[dict[str, Any]] = []
         self._recalled: list[Ask] = []
         self._exhausted = False
-        self._listed: dict[EngineConfig, dict[str, Any]] | None = None
-        self._is_small = False
         self._steps: list[Step] = []
 
     def tell(self, config: EngineConfig, repeat: int, told: Told) -> None:
@@ -128,50 +125,55 @@ class OptunaSearch:
 
     def _drawn(self, count: int) -> list[EngineConfig]:
         """So many new configs, fewer if the space has no more."""
-        few = len(self._left_over()) <= count and self._is_small  # nothing is left to choose
+        few = self._whole is not None and len(self._left_over()) <= count  # nothing is left to choose
+        found = [] if few else self._sampled(count)
+        for config, draw in self._left_over()[: count - len(found)]:
+            self._configs[config.config_id], self._draws[config.config_id] = config, draw
+            found.append(config)
+        self._exhausted = len(found) < count
+        return found
+
+    def _sampled(self, count: int) -> list[EngineConfig]:
+        """So many new configs of the sampler's choice, fewer if it does not come upon them."""
         study = self._study()
         found: list[EngineConfig] = []
-        distributions = {name: _distribution(self._optuna, axis) for name, axis in self._space.axes.items()}
-        for _ in range(0 if few else _MOST_DRAWS * count):
+        distributions = self._distributions()
+        for _ in range(_MOST_DRAWS * count):
             if len(found) == count:
                 break
             trial = study.ask(distributions)
             draw = {name: _value(axis, trial.params[name]) for name, axis in self._space.axes.items()}
             made = self._space.make(draw)
-            config = None if isinstance(made, str) else made
-            why = made if isinstance(made, str) else self._known_dead(made)
-            if config is not None and config.config_id in self._configs:
-                study.tell(trial, state=self._optuna.trial.TrialState.FAIL)
-                continue
-            if config is None or why is not None:
-                self._refuse(draw, why or "")
+            if isinstance(made, str):
+                self._refuse(draw, made)
                 trial.set_constraint("runs", 1.0)
                 study.tell(trial, self._worst({}))
-                continue
-            self._configs[config.config_id], self._draws[config.config_id] = config, draw
-            found.append(config)
-        for config in self._left_over()[: count - len(found)]:
-            self._configs[config.config_id], self._draws[config.config_id] = config, self._whole()[config]
-            found.append(config)
-        self._exhausted = len(found) < count
+            elif made.config_id in self._configs:
+                study.tell(trial, state=self._optuna.trial.TrialState.FAIL)
+            else:
+                self._configs[made.config_id], self._draws[made.config_id] = made, draw
+                found.append(made)
         return found
 
-    def _whole(self) -> dict[EngineConfig, dict[str, Any]]:
-        """All configs of a small space, each with its draw; none of a large one."""
-        if self._listed is None:
-            draws = self._space.draws(_MOST_LISTED) or []
-            made = [(self._space.make(draw), draw) for draw in reversed(draws)]
-            self._listed = {config: draw for config, draw in made if not isinstance(config, str)}
-            self._is_small = bool(draws)
-        return self._listed
+    def _distributions(self) -> dict[str, Any]:
+        return {name: _distribution(self._optuna, axis) for name, axis in self._space.axes.items()}
 
-    def _left_over(self) -> list[EngineConfig]:
-        """Of a small space what was not drawn and may be started."""
-        return [c for c in self._whole() if c.config_id not in self._configs and self._known_dead(c) is None]
+    @cached_property
+    def _whole(self) -> dict[EngineConfig, dict[str, Any]] | None:
+        """All configs of a small space, each with its draw; None of a large one."""
+        draws = self._space.draws(_MOST_LISTED)
+        if draws is None:
+            return None
+        made = [(self._space.make(draw), draw) for draw in reversed(draws)]
+        return {config: draw for config, draw in made if not isinstance(config, str)}
+
+    def _left_over(self) -> list[tuple[EngineConfig, dict[str, Any]]]:
+        """Of a small space what was not drawn."""
+        return [(c, draw) for c, draw in (self._whole or {}).items() if c.config_id not in self._configs]
 
     def _is_used_up(self) -> bool:
         """Whether a small space has no more: also where a search was only told, as of a resumed run."""
-        return not self._left_over() and self._is_small
+        return self._whole is not None and not self._left_over()
 
     def _refuse(self, draw: dict[str, Any], why: str) -> None:
         if draw in self._refused:
@@ -209,7 +211,7 @@ class OptunaSearch:
         axes = self._space.axes
         return optuna.trial.create_trial(
             params={name: _param(axes[name], value) for name, value in draw.items()},
-            distributions={name: _distribution(optuna, axis) for name, axis in axes.items()},
+            distributions=self._distributions(),
             **given,
         )
 
@@ -225,9 +227,9 @@ class OptunaSearch:
         by_goal = [self._adjusted(goal) for goal in self._goals]
         return {c: [of[c] for of in by_goal] for c in self._draws if all(c in of for of in by_goal)}
 
-    def _adjusted(self, goal: RaceGoal) -> dict[str, float]:
-        """Config id -> mean of its values in logs, less what its hosts add."""
-        scored = {c: [s for _, s in self._table.scored(c)] for c in self._draws}
+    def _adjusted(self, goal: RaceGoal, starts: int | None = None) -> dict[str, float]:
+        """Config id -> mean of its values in logs, less what its hosts add; with `starts` of its first so many only."""
+        scored = {c: [s for _, s in self._table.scored(c)][:starts] for c in self._draws}
         seen = observations_of(goal, {c: of for c, of in scored.items() if of})
         if not seen:
             return {}
@@ -261,14 +263,7 @@ class OptunaSearch:
         """The best by their first starts: which they are must not change when they are measured again."""
         found: dict[str, None] = {}
         for goal in self._goals:
-            first = {c: [s for _, s in self._table.scored(c)][:1] for c in self._draws}
-            seen = observations_of(goal, {c: of for c, of in first.items() if of})
-            if not seen:
-                continue
-            configs = [self._configs[o.config_id] for o in seen]
-            standing = pooled_fit(seen, places_of(configs), maximize=goal.maximize, spread=Spread())
-            sign = 1.0 if goal.maximize else -1.0
-            value = {o.config_id: sign * math.log(o.value) - standing.hosts[o.host] for o in seen}
+            value = self._adjusted(goal, 1)
             found |= dict.fromkeys(sorted(value, key=lambda c: (-value[c], c))[: self._rules.best])
         return list(found)
 

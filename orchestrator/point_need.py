@@ -12,6 +12,7 @@ from typing import Protocol
 
 from orchestrator.aim import Aim, TrialPoints, aim_of, is_fact
 from orchestrator.limits import Limit, parse_limit
+from orchestrator.scenario import Scenario
 from orchestrator.scenario_objective import Objective
 from orchestrator.trial import LoadLevel
 
@@ -64,6 +65,11 @@ def goal_of(objective: Objective, workload: str) -> Goal:
     return Goal(
         objective.name, aim, gates, tuple(aim_of(tie, workload) for tie in objective.tie_breakers), objective.near_tie
     )
+
+
+def goals_of(scenario: Scenario) -> tuple[Goal, ...]:
+    """All objectives; the first workload counts where one names none."""
+    return tuple(goal_of(o, o.workload or scenario.workloads[0].name) for o in scenario.objectives)
 
 
 def point_need(

@@ -9,6 +9,8 @@ from pydantic import Field, model_validator
 from orchestrator.scenario_engine import Count, Positive, Strict
 
 Direction = Literal["up", "down", "interval", "none"]
+# Starts of an optuna search without a budget of its own.
+_OPTUNA_STARTS = 50
 
 
 class SpaceRange(Strict):
@@ -82,6 +84,11 @@ class SearchKeys(Strict):
     )
     best: Count = Field(4, description="optuna: so many of the best are measured again at the end, ...")
     best_repeats: Count = Field(3, description="... until each has so many starts: the winner's value is not its luck.")
+
+    @property
+    def optuna_starts(self) -> int:
+        """Most starts of an optuna search in all."""
+        return self.budget_trials or _OPTUNA_STARTS
 
     @model_validator(mode="before")
     @classmethod

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from orchestrator.ceiling_lines import default_knobs
-from orchestrator.memory_order import Direction, directions_with
+from orchestrator.memory_order import directions_with
 from orchestrator.options import canonical_name, nearest
 from orchestrator.scenario import Scenario
-from orchestrator.scenario_search import SearchKeys, SpaceRange
+from orchestrator.scenario_search import Direction, SearchKeys, SpaceRange
 from orchestrator.sweep_check import Fault, SettingJudge, setting_judge
 
 # Finer steps are none: six digits of a value are kept.
@@ -116,7 +116,7 @@ def _check_space(scenario: Scenario, keys: SearchKeys) -> Fault | None:
             message = "is an axis of the sweep too; leave one out"
         if message is not None:
             return ("search", "space", name), message
-    if keys.best * (keys.best_repeats - 1) >= (keys.budget_trials or 50):
+    if keys.best * (keys.best_repeats - 1) >= keys.optuna_starts:
         return ("search", "budget_trials"), "leaves no start for draws: best x (best_repeats - 1) take all of it"
     return None
 

@@ -31,7 +31,6 @@ class _Race:
     steps_told: int = 0
     is_judged: bool = False
     trials: dict[tuple[str, int], TrialPoints] = field(default_factory=dict)
-    told: dict[tuple[str, int], Scored] = field(default_factory=dict)
     leaders: dict[str, tuple[str, float]] = field(default_factory=dict)
 
 
@@ -86,16 +85,14 @@ class SearchConductor:
         race = self._races.get(trial.host_class)
         if race is None or asked is None:
             return []
-        self._tell(asked)
+        told = self._tell(asked)
         race.outstanding.discard((asked.config.config_id, asked.repeat))
-        return [*self._new_leaders(trial.host_class, race, asked), *self._ask(trial.host_class, race)]
+        leads = self._new_leaders(race, asked, told) if isinstance(told, Scored) else []
+        return [*leads, *self._ask(trial.host_class, race)]
 
-    def _new_leaders(self, host_class: str, race: _Race, asked: AskedTrial) -> list[BestSoFar]:
+    def _new_leaders(self, race: _Race, asked: AskedTrial, told: Scored) -> list[BestSoFar]:
         """The objectives that this trial leads, and its config has not led before."""
         config_id, found = asked.config.config_id, []
-        told = race.told.get((config_id, asked.repeat))
-        if told is None:
-            return []
         for goal in self._scores.goals:
             own = told.values[goal.name]
             leader, best = race.leaders.get(goal.name, (None, None))
@@ -107,7 +104,7 @@ class SearchConductor:
             if leader != config_id:
                 where = goal.aim.where if goal.aim.where.startswith("at ") else ""  # a formula would fill the line
                 value = f"{own.value:.4g} {goal.aim.unit} {where}".strip()
-                found.append(BestSoFar(goal.name, config_id, value, host_class))
+                found.append(BestSoFar(goal.name, config_id, value, asked.host_class))
         return found
 
     def ask(self) -> list[TrialAsked | SearchStep | BestSoFar]:
@@ -119,20 +116,20 @@ class SearchConductor:
         asked_id = trial.repaired.asked_id if trial.repaired else trial.config.config_id
         return self._run.asked.find(trial.host_class, asked_id, trial.repeat)
 
-    def _tell(self, asked: AskedTrial, *, again: bool = False) -> None:
+    def _tell(self, asked: AskedTrial, *, again: bool = False) -> Told | None:
         race, key = self._races[asked.host_class], (asked.config.config_id, asked.repeat)
         with self._deciding:
             ran = self._run.lineages_of(asked.host_class).trial_to_run(self._run.trial_of(asked))
-            told: Told | None = self._scores.told(asked, ran, again=again)
-        if ran is not None and isinstance(told, Scored):
-            race.trials[key] = self._scores.points_of(asked.config.config_id, ran)
-            race.told[key] = told
+            told, points = self._scores.told(asked, ran, again=again)
+        if points is not None and isinstance(told, Scored):
+            race.trials[key] = points
         if isinstance(told, Dead):
             race.trials.pop(key, None)
         if told is not None:
             race.search.tell(asked.config, asked.repeat, told)
         elif again:
             race.search.recall(asked.config, asked.repeat)
+        return told
 
     def _ask(self, host_class: str, race: _Race) -> list[TrialAsked | SearchStep | BestSoFar]:
         queue = self._queue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from orchestrator.ceiling_line import Guess, no_guess
 from orchestrator.ceiling_lines import ceiling_lines
@@ -15,7 +15,7 @@ from orchestrator.halving_decision import HalvingRules
 from orchestrator.halving_search import HalvingSearch
 from orchestrator.memory_order import directions_with
 from orchestrator.optuna_search import OptunaRules, OptunaSearch
-from orchestrator.point_need import goal_of
+from orchestrator.point_need import goals_of
 from orchestrator.pooled_fit import Spread
 from orchestrator.race import RaceGoal, RaceRules
 from orchestrator.scenario import Scenario
@@ -29,18 +29,15 @@ def search_of(
     scenario: Scenario,
     configs: Sequence[EngineConfig] | None = None,
     guess: Guess = no_guess,
-    known_dead: Callable[[EngineConfig], str | None] | None = None,
 ) -> Search:
     """A search that was told nothing yet. BadInput where it needs what is not installed.
 
     `configs`: those of the sweep, if they are expanded already; `guess`: of configs in the order of the memory they
-    need, the index of the last that should fit; `known_dead`: why a config need not be started (`optuna` only: the
-    others are given configs without these).
+    need, the index of the last that should fit.
     """
     keys = scenario.search
     if keys.method == "optuna":
-        rules = OptunaRules(keys.budget_trials or 50, keys.sampler, keys.best, keys.best_repeats, scenario.seed)
-        return OptunaSearch(search_space(scenario), race_goals(scenario), rules, known_dead)
+        return OptunaSearch(search_space(scenario), race_goals(scenario), optuna_rules(scenario))
     configs = tuple(expand(scenario)) if configs is None else configs
     if keys.method == "grid":
         return GridSearch(configs, scenario.measure.repeats)
@@ -48,24 +45,35 @@ def search_of(
         lines = ceiling_lines(configs, keys.knobs, directions_with(keys.directions))
         return CeilingSearch(lines, keys.verify, guess)
     halving = HalvingRules(keys.eta, keys.screen, keys.infer, keys.finalists, keys.max_repeats, keys.budget_trials)
-    races = RaceRules(places_of(configs), Spread(keys.noise, keys.host_spread), keys.confidence)
     labels = config_labels({config.config_id: config.as_dict() for config in configs})
     directions = directions_with(keys.directions)
+    races = race_rules(scenario, configs)
     return HalvingSearch(configs, race_goals(scenario), races, halving, labels, directions=directions)
+
+
+def optuna_rules(scenario: Scenario) -> OptunaRules:
+    """Of a search that draws."""
+    keys = scenario.search
+    return OptunaRules(keys.optuna_starts, keys.sampler, keys.best, keys.best_repeats, scenario.seed)
+
+
+def race_rules(scenario: Scenario, configs: Sequence[EngineConfig]) -> RaceRules:
+    """Of a search by races among these configs."""
+    keys = scenario.search
+    return RaceRules(places_of(configs), Spread(keys.noise, keys.host_spread), keys.confidence)
 
 
 def race_goals(scenario: Scenario) -> tuple[RaceGoal, ...]:
     """The objectives as races."""
-    found = []
-    for objective in scenario.objectives:
-        goal = goal_of(objective, objective.workload or scenario.workloads[0].name)
-        ties = tuple(tie.maximize for tie in goal.ties)
-        found.append(RaceGoal(goal.name, goal.aim.maximize, goal.near_tie, ties))
-    return tuple(found)
+    return tuple(
+        RaceGoal(goal.name, goal.aim.maximize, goal.near_tie, tuple(tie.maximize for tie in goal.ties))
+        for goal in goals_of(scenario)
+    )
 
 
 def judge_of(scenario: Scenario, configs: Sequence[EngineConfig]) -> Doubt | None:
     """Who says which points of a trial cannot matter any more; None where all are measured, as of a grid."""
     if scenario.search.method != "halving":
         return None
-    return Doubt(places_of(configs), Spread(scenario.search.noise, scenario.search.host_spread))
+    rules = race_rules(scenario, configs)
+    return Doubt(rules.places, rules.spread)

@@ -8,19 +8,13 @@ from typing import Any
 
 from orchestrator.aim import TrialPoints
 from orchestrator.ceiling_lines import ceiling_lines
-from orchestrator.config_places import places_of
 from orchestrator.halving_decision import first_count
 from orchestrator.memory_order import directions_with
 from orchestrator.planner import is_probed, point_specs
-from orchestrator.point_need import goal_of, point_need
-from orchestrator.pooled_fit import Spread
-from orchestrator.race import RaceRules
+from orchestrator.point_need import goals_of, point_need
 from orchestrator.scenario import Scenario
-from orchestrator.search_of import judge_of
+from orchestrator.search_of import judge_of, optuna_rules, race_rules
 from orchestrator.trial import EngineConfig
-
-# Starts of an optuna search without a budget of its own.
-_OPTUNA_STARTS = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +56,8 @@ def search_plan(scenario: Scenario, configs: Sequence[EngineConfig]) -> SearchPl
     judge = judge_of(scenario, configs)
     planned = [(spec.workload, spec.level) for spec in point_specs(scenario)]
     if judge is not None:
-        goals = [goal_of(o, o.workload or scenario.workloads[0].name) for o in scenario.objectives]
         fresh = TrialPoints(configs[0].config_id, "", "", {})
-        planned = list(point_need(goals, (), fresh, planned, judge).wanted)
+        planned = list(point_need(goals_of(scenario), (), fresh, planned, judge).wanted)
     named = len(scenario.workloads) > 1
     points = [f"{workload} {level}" if named else str(level) for workload, level in planned]
     points += ["rates as max_rate says"] if is_probed(scenario) else []
@@ -75,17 +68,15 @@ def search_plan(scenario: Scenario, configs: Sequence[EngineConfig]) -> SearchPl
 def _starts(scenario: Scenario, configs: Sequence[EngineConfig]) -> tuple[int, int]:
     keys, count = scenario.search, len(configs)
     if keys.method == "optuna":
-        budget = keys.budget_trials or _OPTUNA_STARTS
+        rules = optuna_rules(scenario)
         # The budget holds all starts; the best of each objective are started again at its end.
-        again = keys.best * (keys.best_repeats - 1)
-        draws = max(1, budget - again) if keys.space else min(count, max(1, budget - again))
-        return draws, min(budget, draws + again * len(scenario.objectives))
+        draws = rules.first_starts if keys.space else min(count, rules.first_starts)
+        return draws, min(rules.budget_trials, draws + rules.again * len(scenario.objectives))
     if keys.method == "ceiling":
         lines = ceiling_lines(configs, keys.knobs, directions_with(keys.directions))
         edges = sum(len(line.cells) * (2 if line.interval else 1) for line in lines)
         return len(lines), count + 2 * keys.verify * edges
-    races = RaceRules(places_of(configs), Spread(keys.noise, keys.host_spread), keys.confidence)
-    least = min(count, first_count(races)) if keys.screen else count
+    least = min(count, first_count(race_rules(scenario, configs))) if keys.screen else count
     most = count * keys.max_repeats
     if keys.budget_trials is not None:
         least, most = min(least, keys.budget_trials), min(most, keys.budget_trials)

@@ -100,7 +100,7 @@ def draw_of(config: EngineConfig, space: Space) -> dict[str, Any] | None:
     draw: dict[str, Any] = {}
     for name, axis in space.axes.items():
         value = settings.get(canonical_name(name))
-        if value is None and canonical_name(name) == "speculative_num_steps" and isinstance(axis, Listed | Between):
+        if value is None and canonical_name(name) == "speculative_num_steps":
             value = 0
         if isinstance(axis, Listed):
             value = next((v for v in axis.values if v == value), axis.values[0] if value is None else None)

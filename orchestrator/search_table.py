@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from orchestrator.search import Ask, Broken, Dead, Scored, Told
 from orchestrator.trial import EngineConfig
 
+_T = TypeVar("_T")
+
 # A config whose starts broke so often, without any that worked, is set aside: it says nothing, and costs each time.
 MOST_BROKEN = 2
+
+
+def in_turns(queues: Sequence[Sequence[_T]]) -> list[_T]:
+    """The first of each, then the second of each, and so on."""
+    longest = max(map(len, queues), default=0)
+    return [queue[i] for i in range(longest) for queue in queues if i < len(queue)]
 
 
 @dataclass

@@ -10,7 +10,7 @@ from orchestrator import dataset
 from orchestrator.aim import PointValue, TrialPoints
 from orchestrator.asked_trials import AskedTrial
 from orchestrator.planner import probe_point
-from orchestrator.point_need import Goal, Place, goal_of
+from orchestrator.point_need import Goal, Place, goals_of
 from orchestrator.point_table import measured_points
 from orchestrator.rate_search import RateSeen, next_probe
 from orchestrator.run_configs import RunConfig
@@ -28,11 +28,13 @@ class TrialScores:
         self._scenario = scenario
         self._run = run
         self._read: dict[tuple[str, int], PointValue] = {}
-        self.goals = tuple(goal_of(o, o.workload or scenario.workloads[0].name) for o in scenario.objectives)
+        self.goals = goals_of(scenario)
 
     def points_of(self, asked_id: str, ran: Trial) -> TrialPoints:
         """All that was measured so far of a trial as it was run, with all its points."""
-        ran, _ = self.probed(ran)
+        return self._points(asked_id, self.probed(ran)[0])
+
+    def _points(self, asked_id: str, ran: Trial) -> TrialPoints:
         row = dataset.read_trial(self._run.paths, ran.trial_id, self._run.state.attempts.get(ran.trial_id, 1))
         values = with_facts(self._scenario, [row] if row else [], self._values(ran, row))
         points: dict[Place, PointValue] = {(p.workload, p.level): p for p in values}
@@ -65,24 +67,27 @@ class TrialScores:
                 self._read[point.load["point_id"], point.load["attempt"]] = point.value
         return [self._read[key] for key in wanted if key in self._read]
 
-    def told(self, asked: AskedTrial, ran: Trial | None, *, again: bool = False) -> Told | None:
-        """What became of a trial; None while that is open. `ran`: it or what stands in for it, None: it is not started.
+    def told(
+        self, asked: AskedTrial, ran: Trial | None, *, again: bool = False
+    ) -> tuple[Told | None, TrialPoints | None]:
+        """What became of a trial, None while that is open; and what it has measured, where it is through.
 
-        `again`: what broke is tried again, as after a resumption.
+        `ran`: it or what stands in for it, None: it is not started. `again`: what broke is tried again, as after a
+        resumption.
         """
-        config_id = asked.config.config_id
         if ran is None:
-            return self._dead(asked)
+            return self._dead(asked), None
         outcome = self._run.state.outcomes.get(ran.trial_id, {}).get("outcome")
         ran, probe = self.probed(ran)
         if probe is None and all(map(self._run.is_finished, ran.points)):
-            return scored(self.goals, self.points_of(config_id, ran), self._scenario.search.method != "ceiling")
+            points = self._points(asked.config.config_id, ran)
+            return scored(self.goals, points, self._scenario.search.method != "ceiling"), points
         if outcome == "infeasible":
-            return self._dead(asked)
+            return self._dead(asked), None
         if outcome == "failed" and not again:
             told = self._run.state.outcomes[ran.trial_id]
-            return Broken(f"{told['label']}: {told['evidence']}")
-        return None
+            return Broken(f"{told['label']}: {told['evidence']}"), None
+        return None, None
 
     def _dead(self, asked: AskedTrial) -> Dead:
         """By the last config of its lineage whose end is known."""
