@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from orchestrator.options import nearest
+from orchestrator.options import did_you_mean
 from orchestrator.trial import LoadLevel
 
 FUNCTIONS = ("geomean", "mean", "min", "max")
@@ -165,8 +165,7 @@ class _Parser:
 
     def _fold(self, function: str, begin: int) -> Expression:
         if function not in FUNCTIONS:
-            hint = nearest(function, list(FUNCTIONS))
-            meant = f"; did you mean '{hint}'?" if hint else ""
+            meant = did_you_mean(function, list(FUNCTIONS))
             raise ExpressionFault(
                 self._text, begin, f"'{function}' is no function; there are {', '.join(FUNCTIONS)}{meant}"
             )

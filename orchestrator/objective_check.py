@@ -10,7 +10,7 @@ from orchestrator.expression_sense import direction, unit
 from orchestrator.limits import parse_limit
 from orchestrator.metric_names import TRIAL_METRICS, WORKLOAD_METRICS, rankable_names
 from orchestrator.objective_presets import PRESETS, preset_fault
-from orchestrator.options import nearest
+from orchestrator.options import did_you_mean
 from orchestrator.scenario import Scenario, Workload
 from orchestrator.scenario_objective import At, Criterion, Objective
 from orchestrator.sweep_check import Fault
@@ -79,8 +79,7 @@ def _unresolved(scenario: Scenario, path: _Path, objective: Objective) -> Fault:
     """Why a preset came to nothing."""
     preset = objective.preset or ""
     if preset not in PRESETS:
-        hint = nearest(preset, list(PRESETS))
-        meant = f"; did you mean '{hint}'?" if hint else ""
+        meant = did_you_mean(preset, list(PRESETS))
         return (*path, "preset"), f"is '{preset}', allowed: {', '.join(PRESETS)}{meant}"
     workload = find_workload(scenario, objective.workload)
     if workload is None:
@@ -181,8 +180,7 @@ def _check_sense(path: _Path, expression: Expression, key: str) -> Fault | None:
 
 
 def _unknown_metric(metric: str) -> str:
-    hint = nearest(metric, rankable_names())
-    return f"is '{metric}', which is not a metric" + (f"; did you mean '{hint}'?" if hint else "")
+    return f"is '{metric}', which is not a metric{did_you_mean(metric, rankable_names())}"
 
 
 def _check_at(path: _Path, at: At, workload: Workload) -> Fault | None:
