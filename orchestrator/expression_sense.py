@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from orchestrator.expression import Arithmetic, Expression, Fold, Number, Reading, parse
+from orchestrator.expression import Arithmetic, Expression, Fold, Number, Reading
 from orchestrator.metric_names import metric_named
 
 Direction = Literal["max", "min", "none"]
@@ -83,8 +83,3 @@ def _unit_of_two(expression: Arithmetic) -> str | None:
 def _unlike(what: str, units: list[str]) -> str:
     shown = " and ".join(dict.fromkeys(unit or "a share or number" for unit in units))
     return f"has {shown} in one {what}; use geomean, or divide each by a number of its own unit's size"
-
-
-def unit_of(text: str) -> str:
-    """The unit of an expression that was checked."""
-    return unit(parse(text))
