@@ -166,7 +166,7 @@ def aim_of(criterion: Criterion, workload: str) -> Aim:
 
 def front_aims(front: Front, workload: str) -> tuple[Aim, ...]:
     """What the axes of a front look at; each takes workload and load level from the front where it names none."""
-    return tuple(aim_of(front.criterion(i), front.workload or workload) for i in range(len(front.axes)))
+    return tuple(aim_of(axis, workload) for axis in front.criteria)
 
 
 def first_level(metric: str) -> LoadLevel | None:

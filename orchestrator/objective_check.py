@@ -46,7 +46,7 @@ def _check_fronts(scenario: Scenario, names: set[str]) -> Fault | None:
         if front.name in names:
             return (*path, "name"), f"'{front.name}' is used twice, among objectives and fronts"
         names.add(front.name)
-        axes = [front.criterion(j) for j in range(len(front.axes))]
+        axes = front.criteria
         for j, axis in enumerate(axes):
             fault = check_criterion(scenario, (*path, "axes", j), axis)
             if fault:
