@@ -11,18 +11,17 @@ from orchestrator.limits import parse_limit
 from orchestrator.metric_names import TRIAL_METRICS, WORKLOAD_METRICS, rankable_names
 from orchestrator.objective_presets import PRESETS, preset_fault
 from orchestrator.options import did_you_mean
+from orchestrator.point_metrics import OF_POWER
 from orchestrator.scenario import Scenario, Workload
 from orchestrator.scenario_objective import At, Criterion, Objective
 from orchestrator.sweep_check import Fault
+from orchestrator.trial import LoadLevel
 from orchestrator.workload_check import measured_levels
 from orchestrator.workload_traffic import load_levels
 
 NEEDS_SLO = frozenset({"goodput_rps", "attainment", "attainment_n"})
 NEEDS_COST = frozenset({"cost_per_million_output_tokens"})
-NEEDS_GPUS = frozenset(
-    {"cost_per_million_output_tokens", "output_throughput_tok_s_per_gpu", "gpu_power_w", "joules_per_output_token",
-     "output_tokens_per_joule"}
-)  # fmt: skip
+NEEDS_GPUS = NEEDS_COST | {"output_throughput_tok_s_per_gpu", *OF_POWER}
 
 _Path = tuple[str | int, ...]
 
@@ -136,7 +135,7 @@ def _check_reading(
         return ((*path, key), told) if reading.level else None
     if reading.level is None:
         return _check_open_level(path, criterion.at, workload, reading)
-    if reading.level.value in measured_levels(workload, reading.level.kind):
+    if _measured(reading.level, workload):
         return None
     return (*path, key), f"looks at {reading}, but workload '{workload.name}' is measured at: {_levels(workload)}"
 
@@ -211,7 +210,7 @@ def check_limit(scenario: Scenario, path: _Path, text: str, objective: Criterion
     fault = _needs(scenario, workload, limit.metric)
     if fault:
         return path, f"looks at {limit.metric}, which {fault}"
-    if is_fact(limit.metric) or (limit.level is not None and _measured(limit.level.kind, limit.level.value, workload)):
+    if is_fact(limit.metric) or (limit.level is not None and _measured(limit.level, workload)):
         return None
     if limit.level is None:
         told = f"does not say at which load level it holds: write '{limit.text} @ C=1'"
@@ -219,8 +218,8 @@ def check_limit(scenario: Scenario, path: _Path, text: str, objective: Criterion
     return path, f"looks at {limit.level}, but workload '{workload.name}' is measured at: {_levels(workload)}"
 
 
-def _measured(kind: str, value: float, workload: Workload) -> bool:
-    return value in measured_levels(workload, kind)
+def _measured(level: LoadLevel, workload: Workload) -> bool:
+    return level.value in measured_levels(workload, level.kind)
 
 
 def _has_level(objective: Criterion) -> bool:
