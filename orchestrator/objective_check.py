@@ -8,7 +8,7 @@ from orchestrator.aim import is_fact
 from orchestrator.expression import Expression, ExpressionFault, Reading, parse, readings
 from orchestrator.expression_sense import direction, unit
 from orchestrator.limits import parse_limit
-from orchestrator.metric_names import TRIAL_METRICS, WORKLOAD_METRICS, rankable_names
+from orchestrator.metric_names import RANKABLE, TRIAL_METRICS, WORKLOAD_METRICS
 from orchestrator.objective_presets import PRESETS, preset_fault
 from orchestrator.options import did_you_mean
 from orchestrator.point_metrics import OF_POWER
@@ -116,7 +116,7 @@ def check_criterion(
 def _check_reading(
     scenario: Scenario, path: _Path, key: str, reading: Reading, criterion: Criterion, named: str | None
 ) -> Fault | None:
-    if reading.metric not in rankable_names():
+    if reading.metric not in RANKABLE:
         return (*path, key), _unknown_metric(reading.metric)
     if reading.metric in TRIAL_METRICS:
         told = f"looks at {reading}, but {reading.metric} is a fact of a server's start: write it without @ and of"
@@ -179,7 +179,7 @@ def _check_sense(path: _Path, expression: Expression, key: str) -> Fault | None:
 
 
 def _unknown_metric(metric: str) -> str:
-    return f"is '{metric}', which is not a metric{did_you_mean(metric, rankable_names())}"
+    return f"is '{metric}', which is not a metric{did_you_mean(metric, list(RANKABLE))}"
 
 
 def _check_at(path: _Path, at: At, workload: Workload) -> Fault | None:
@@ -200,7 +200,7 @@ def check_limit(scenario: Scenario, path: _Path, text: str, objective: Criterion
         limit = parse_limit(text)
     except ValueError as error:
         return path, str(error)
-    if limit.metric not in rankable_names():
+    if limit.metric not in RANKABLE:
         return path, _unknown_metric(limit.metric)
     workload = find_workload(scenario, objective.workload)
     if is_fact(limit.metric) and limit.level is not None:
