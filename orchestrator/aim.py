@@ -6,11 +6,12 @@ The trial is the unit: an aim has one value per trial, from the points that were
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from orchestrator.batch_means import WithinRun
 from orchestrator.expression import Expression, Reading, evaluate, parse, readings
 from orchestrator.expression_sense import unit
+from orchestrator.limits import Limit
 from orchestrator.metric_names import TRIAL_METRICS, WORKLOAD_METRICS
 from orchestrator.scenario_objective import At, Criterion, Front
 from orchestrator.trial import LoadLevel
@@ -102,6 +103,10 @@ class Aim:
     @property
     def unit(self) -> str:
         return unit(self._expression)
+
+    def limited(self, limit: Limit) -> Aim:
+        """What a limit looks at beside it: at its own level, or this one's."""
+        return replace(self, metric=limit.metric, level=limit.level or self.level)
 
     def of_trial(self, trial: TrialPoints) -> float | None:
         """The trial's value, None where nothing valid was measured or the expression has no value."""

@@ -99,7 +99,8 @@ def pareto_front(front: Front, config_ids: Sequence[str], points: Iterable[Point
     evidence = Evidence((p for p in points if p.config_id in known), aims[0])
     whole = [trial for trial in evidence.kept if all(aim.of_trial(trial) is not None for aim in aims)]
     measured = {trial.config_id for trial in whole}
-    limits = _limits(front, aims[0], front.workload or workload)
+    at = replace(aims[0], workload=front.workload or workload)
+    limits = [(limit, at.limited(limit)) for limit in map(parse_limit, front.limits)]
     out: list[tuple[str, Place, str]] = []
     for config_id in config_ids:
         if config_id not in measured:
@@ -187,11 +188,6 @@ def _square_root(covariance: Floats) -> Floats:
     """A with A A' the covariance, which may be singular: two axes may say the same."""
     values, vectors = np.linalg.eigh(covariance)
     return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
-
-
-def _limits(front: Front, aim: Aim, workload: str) -> list[tuple[Limit, Aim]]:
-    limits = [parse_limit(text) for text in front.limits]
-    return [(li, replace(aim, metric=li.metric, workload=workload, level=li.level or aim.level)) for li in limits]
 
 
 def _gates_failed(config_id: str, limits: Sequence[tuple[Limit, Aim]], evidence: Evidence) -> list[str]:
