@@ -62,6 +62,11 @@ def installed_nvml() -> Any | None:
     return pynvml
 
 
+def gpu_handle(nvml: Any, name: str) -> Any:
+    """NVML's handle of a GPU by index or UUID; its NVMLError if there is none."""
+    return nvml.nvmlDeviceGetHandleByIndex(int(name)) if name.isdigit() else nvml.nvmlDeviceGetHandleByUUID(name)
+
+
 def gpu_states(nvml: Any | None = None) -> tuple[GpuState, ...] | None:
     """All GPUs of the host, by NVML or the ledger that stands in for it; None if neither is there or answers."""
     if nvml is None and (ledger := ledger_of(os.environ)) is not None:

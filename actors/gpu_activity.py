@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from actors.gpu import installed_nvml
+from actors.gpu import gpu_handle, installed_nvml
 
 
 def busiest_gpu_percent(gpu_ids: Sequence[str], nvml: Any | None = None) -> int | None:
@@ -14,10 +14,6 @@ def busiest_gpu_percent(gpu_ids: Sequence[str], nvml: Any | None = None) -> int 
     if nvml is None or not gpu_ids:
         return None
     try:
-        return max(int(nvml.nvmlDeviceGetUtilizationRates(_handle(nvml, name)).gpu) for name in gpu_ids)
+        return max(int(nvml.nvmlDeviceGetUtilizationRates(gpu_handle(nvml, name)).gpu) for name in gpu_ids)
     except nvml.NVMLError:  # MIG slices and some cards do not tell
         return None
-
-
-def _handle(nvml: Any, name: str) -> Any:
-    return nvml.nvmlDeviceGetHandleByIndex(int(name)) if name.isdigit() else nvml.nvmlDeviceGetHandleByUUID(name)

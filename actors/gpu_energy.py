@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from actors.gpu import installed_nvml
+from actors.gpu import gpu_handle, installed_nvml
 from actors.gpu_ledger import ledger_of
 
 SAMPLE_S = 0.5
@@ -104,10 +104,7 @@ class SlotPower:
         if nvml is None or not self._ids:
             return False
         try:
-            handles = self._handles or [handle for gpu in self._ids if (handle := _handle(nvml, gpu)) is not None]
-            if len(handles) < len(self._ids):
-                return False
-            self._handles = handles
+            self._handles = handles = self._handles or [gpu_handle(nvml, gpu) for gpu in self._ids]
             if self._counts is None:
                 self._counts = _has_counters(nvml, handles)
             if self._counts:
@@ -128,13 +125,3 @@ def _has_counters(nvml: Any, handles: Sequence[Any]) -> bool:
     except nvml.NVMLError:
         return False
     return True
-
-
-def _handle(nvml: Any, gpu: str) -> Any | None:
-    """A GPU by index or UUID."""
-    for index in range(nvml.nvmlDeviceGetCount()):
-        handle = nvml.nvmlDeviceGetHandleByIndex(index)
-        uuid = nvml.nvmlDeviceGetUUID(handle)
-        if gpu in (str(index), uuid.decode() if isinstance(uuid, bytes) else uuid):
-            return handle
-    return None

@@ -30,14 +30,6 @@ class Truth:
     speed: dict[int, float] | None
     start_s: float
 
-    def balanced(self) -> float:
-        """Geometric mean over the levels."""
-        assert self.speed is not None
-        product = 1.0
-        for value in self.speed.values():
-            product *= value
-        return float(product ** (1 / len(self.speed)))
-
 
 def space() -> list[EngineConfig]:
     """7 x 4 x 4 configs; the captured batch is the running requests', as SGLang makes it."""

@@ -2,7 +2,7 @@
 
 The run's files are written by the product's own code (without waiting for the disk): a real server's account of 36 kB
 per trial, 100 requests a point, 32 chunks a request. Each ranking is a process of its own. `anew` keeps nothing of an
-earlier ranking, `again` finds all of it, `5 % new` finds all but a part.
+earlier ranking, `again` finds all of it.
 
     python -m benchmarks.rank_speed [--quick] [--configs 10000] [--levels 1] [--requests 100] [--dir FOLDER]
 """

@@ -77,7 +77,6 @@ class Campaign:
     judge: Doubt | None = None
     gpu_s: float = 0.0
     starts: int = 0
-    points: int = 0
     trials: list[TrialPoints] = field(default_factory=list)
     _ran: dict[str, list[int]] = field(default_factory=dict)
     _goals: list[Goal] = field(default_factory=list)
@@ -136,6 +135,5 @@ class Campaign:
             level = int(left[0][1].value)
             seen[level] = self.world.measured(ask, host, level, truth.speed[level])
         self.trials.append(trial)
-        self.points += len(seen)
         values = {goal.name: ObjectiveValue(goal.aim.of_trial(trial)) for goal in goals}
         return Scored(trial.host, values), truth.start_s + POINT_S * len(seen)

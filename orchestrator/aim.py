@@ -6,11 +6,12 @@ The trial is the unit: an aim has one value per trial, from the points that were
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from orchestrator.batch_means import WithinRun
 from orchestrator.expression import Expression, Reading, evaluate, parse, readings
 from orchestrator.expression_sense import unit
+from orchestrator.limits import Limit
 from orchestrator.metric_names import TRIAL_METRICS, WORKLOAD_METRICS
 from orchestrator.scenario_objective import At, Criterion, Front
 from orchestrator.trial import LoadLevel
@@ -103,6 +104,10 @@ class Aim:
     def unit(self) -> str:
         return unit(self._expression)
 
+    def limited(self, limit: Limit) -> Aim:
+        """What a limit looks at beside it: at its own level, or this one's."""
+        return replace(self, metric=limit.metric, level=limit.level or self.level)
+
     def of_trial(self, trial: TrialPoints) -> float | None:
         """The trial's value, None where nothing valid was measured or the expression has no value."""
         return evaluate(self._expression, lambda reading: self._look(reading, trial))
@@ -166,7 +171,7 @@ def aim_of(criterion: Criterion, workload: str) -> Aim:
 
 def front_aims(front: Front, workload: str) -> tuple[Aim, ...]:
     """What the axes of a front look at; each takes workload and load level from the front where it names none."""
-    return tuple(aim_of(front.criterion(i), front.workload or workload) for i in range(len(front.axes)))
+    return tuple(aim_of(axis, workload) for axis in front.criteria)
 
 
 def first_level(metric: str) -> LoadLevel | None:

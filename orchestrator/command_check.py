@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from orchestrator.command_template import FLAGS_WORD, RESERVED, depth_names, flag_words, placeholders
-from orchestrator.options import nearest
+from orchestrator.options import did_you_mean, nearest
 from orchestrator.scenario import Scenario
 from orchestrator.server_start import PORT_WORD
 
@@ -77,8 +77,7 @@ def _check_words(scenario: Scenario) -> Fault | None:
 def _check_depth(scenario: Scenario) -> Fault | None:
     for name in depth_names(scenario.engine):
         if name not in scenario.engine.flags:
-            hint = nearest(name, list(scenario.engine.flags))
-            meant = f"; did you mean '{hint}'?" if hint else ""
+            meant = did_you_mean(name, list(scenario.engine.flags))
             return ("engine", "depth"), f"is '{name}', which has no words in engine.flags{meant}"
     counters = scenario.engine.counters
     if counters.accepted is None and (counters.drafted or counters.verified):

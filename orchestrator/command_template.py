@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from orchestrator.options import SettingsFault, nearest
+from orchestrator.options import SettingsFault, did_you_mean
 from orchestrator.scenario_engine import Engine, Model
 from orchestrator.server_start import HOST_WORD, PORT_WORD
 
@@ -52,9 +52,7 @@ def command_settings(engine: Engine, given: Mapping[str, Any]) -> dict[str, Any]
 def command_setting_fault(engine: Engine, name: str, value: object) -> str | None:
     """Why a setting cannot be given, or None."""
     if name not in engine.flags:
-        hint = nearest(name, list(engine.flags))
-        meant = f"; did you mean '{hint}'?" if hint else ""
-        return f"has no words in engine.flags{meant}"
+        return f"has no words in engine.flags{did_you_mean(name, list(engine.flags))}"
     if name in depth_names(engine) and value is not False and not _is_depth(value):
         return f"is a depth of speculation: a whole number, 0 for none, not {value!r}"
     short = isinstance(engine.flags[name], str)

@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from orchestrator.options import nearest
+from orchestrator.limits import level_in
+from orchestrator.options import did_you_mean
 from orchestrator.trial import LoadLevel
 
 FUNCTIONS = ("geomean", "mean", "min", "max")
@@ -165,8 +166,7 @@ class _Parser:
 
     def _fold(self, function: str, begin: int) -> Expression:
         if function not in FUNCTIONS:
-            hint = nearest(function, list(FUNCTIONS))
-            meant = f"; did you mean '{hint}'?" if hint else ""
+            meant = did_you_mean(function, list(FUNCTIONS))
             raise ExpressionFault(
                 self._text, begin, f"'{function}' is no function; there are {', '.join(FUNCTIONS)}{meant}"
             )
@@ -200,11 +200,10 @@ class _Parser:
 
     def _level(self) -> LoadLevel:
         found = self._match(_LEVEL)
-        if found is None:
+        level = level_in(found) if found else None
+        if level is None:
             raise self._fault("expected a load level after @: C=4, 5 req/s or trace x1")
-        if found["concurrency"]:
-            return LoadLevel("concurrency", float(found["concurrency"]))
-        return LoadLevel("trace", float(found["trace"])) if found["trace"] else LoadLevel("rate", float(found["rate"]))
+        return level
 
     def _keyword(self, word: str) -> bool:
         before = self._at

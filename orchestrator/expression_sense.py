@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from orchestrator.expression import Arithmetic, Expression, Fold, Number, Reading, parse
-from orchestrator.metric_names import metric_named
+from orchestrator.expression import Arithmetic, Expression, Fold, Number, Reading
+from orchestrator.metric_names import RANKABLE
 
 Direction = Literal["max", "min", "none"]
 _TURNED: dict[Direction, Direction] = {"max": "min", "min": "max", "none": "none"}
@@ -35,7 +35,7 @@ def _ways(expression: Expression) -> list[tuple[Reading, Direction]]:
     if isinstance(expression, Number):
         return []
     if isinstance(expression, Reading):
-        return [(expression, metric_named(expression.metric).direction)]
+        return [(expression, RANKABLE[expression.metric].direction)]
     if isinstance(expression, Fold):
         return [found for _, part in expression.parts for found in _telling(part)]
     right = _telling(expression.right)
@@ -58,7 +58,7 @@ def _unit(expression: Expression) -> str | None:
     if isinstance(expression, Number):
         return None
     if isinstance(expression, Reading):
-        return metric_named(expression.metric).unit
+        return RANKABLE[expression.metric].unit
     if isinstance(expression, Fold):
         units = [own for _, part in expression.parts if (own := _unit(part)) is not None]
         if len(set(units)) > 1 and expression.function != "geomean":
@@ -83,8 +83,3 @@ def _unit_of_two(expression: Arithmetic) -> str | None:
 def _unlike(what: str, units: list[str]) -> str:
     shown = " and ".join(dict.fromkeys(unit or "a share or number" for unit in units))
     return f"has {shown} in one {what}; use geomean, or divide each by a number of its own unit's size"
-
-
-def unit_of(text: str) -> str:
-    """The unit of an expression that was checked."""
-    return unit(parse(text))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from actors.container import command_fault, container_runtime
 from orchestrator.config_env import is_variable
-from orchestrator.options import nearest
+from orchestrator.options import did_you_mean
 from orchestrator.scenario import Scenario
 
 Fault = tuple[tuple[str | int, ...], str]
@@ -52,9 +52,7 @@ def _ulimit_fault(scenario: Scenario) -> Fault | None:
     for name, limit in scenario.engine.ulimits.items():
         path = ("engine", "ulimits", name)
         if name not in ULIMITS:
-            hint = nearest(name, list(ULIMITS))
-            meant = f"; did you mean '{hint}'?" if hint else ""
-            return path, f"is not a limit here{meant} Allowed: {', '.join(ULIMITS)}"
+            return path, f"is not a limit here{did_you_mean(name, list(ULIMITS))} Allowed: {', '.join(ULIMITS)}"
         least, endless = ULIMITS[name]
         if limit == UNLIMITED and endless:
             continue

@@ -39,11 +39,13 @@ def parse_limit(text: str) -> Limit:
         raise ValueError(f"{text!r} is not a limit; write e.g. 'ttft_p95_ms <= 500' or 'tpot_p50_ms < 20 @ C=16'")
     if not math.isfinite(float(found["bound"])):
         raise ValueError(f"{text!r}: {found['bound']} is too large a number")
-    level = None
+    return Limit(found["metric"], found["op"], float(found["bound"]), level_in(found), " ".join(text.split()))
+
+
+def level_in(found: re.Match[str]) -> LoadLevel | None:
+    """The load level in a text that has one in a group of its kind."""
     if found["concurrency"]:
-        level = LoadLevel("concurrency", float(found["concurrency"]))
-    elif found["rate"]:
-        level = LoadLevel("rate", float(found["rate"]))
-    elif found["trace"]:
-        level = LoadLevel("trace", float(found["trace"]))
-    return Limit(found["metric"], found["op"], float(found["bound"]), level, " ".join(text.split()))
+        return LoadLevel("concurrency", float(found["concurrency"]))
+    if found["rate"]:
+        return LoadLevel("rate", float(found["rate"]))
+    return LoadLevel("trace", float(found["trace"])) if found["trace"] else None

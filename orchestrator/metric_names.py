@@ -153,17 +153,8 @@ WORKLOAD_METRICS: dict[str, Metric] = {
 }  # fmt: skip
 
 
-def metric_named(name: str) -> Metric:
-    """A metric that an objective may name; KeyError for other names."""
-    found = METRICS.get(name) or TRIAL_METRICS.get(name) or WORKLOAD_METRICS.get(name)
-    if found is None:
-        raise KeyError(name)
-    return found
-
-
-def rankable_names() -> list[str]:
-    """All metrics that an objective may name."""
-    return [*METRICS, *TRIAL_METRICS, *WORKLOAD_METRICS]
+# All that an objective may name.
+RANKABLE: dict[str, Metric] = METRICS | TRIAL_METRICS | WORKLOAD_METRICS
 
 
 @cache

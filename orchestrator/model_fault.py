@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from orchestrator.errors import ScenarioError
-from orchestrator.options import nearest
+from orchestrator.options import did_you_mean
 from orchestrator.yaml_tree import Path as KeyPath
 from orchestrator.yaml_tree import YamlTree, dotted
 
@@ -48,8 +48,7 @@ def _message(detail: Any, path: KeyPath, model: type[BaseModel]) -> str:
     kind, given = detail["type"], detail.get("input")
     if kind == "extra_forbidden":
         fields = _fields_at(model, detail["loc"][:-1])
-        hint = nearest(str(path[-1]), fields)
-        meant = f"; did you mean '{hint}'?" if hint else ""
+        meant = did_you_mean(str(path[-1]), fields)
         return f"is not a key here{meant or '.'} Allowed: {', '.join(fields)}"
     if kind == "missing":
         return "is missing"

@@ -8,21 +8,20 @@ from orchestrator.aim import is_fact
 from orchestrator.expression import Expression, ExpressionFault, Reading, parse, readings
 from orchestrator.expression_sense import direction, unit
 from orchestrator.limits import parse_limit
-from orchestrator.metric_names import TRIAL_METRICS, WORKLOAD_METRICS, rankable_names
+from orchestrator.metric_names import RANKABLE, TRIAL_METRICS, WORKLOAD_METRICS
 from orchestrator.objective_presets import PRESETS, preset_fault
-from orchestrator.options import nearest
+from orchestrator.options import did_you_mean
+from orchestrator.point_metrics import OF_POWER
 from orchestrator.scenario import Scenario, Workload
 from orchestrator.scenario_objective import At, Criterion, Objective
 from orchestrator.sweep_check import Fault
+from orchestrator.trial import LoadLevel
 from orchestrator.workload_check import measured_levels
 from orchestrator.workload_traffic import load_levels
 
 NEEDS_SLO = frozenset({"goodput_rps", "attainment", "attainment_n"})
 NEEDS_COST = frozenset({"cost_per_million_output_tokens"})
-NEEDS_GPUS = frozenset(
-    {"cost_per_million_output_tokens", "output_throughput_tok_s_per_gpu", "gpu_power_w", "joules_per_output_token",
-     "output_tokens_per_joule"}
-)  # fmt: skip
+NEEDS_GPUS = NEEDS_COST | {"output_throughput_tok_s_per_gpu", *OF_POWER}
 
 _Path = tuple[str | int, ...]
 
@@ -46,7 +45,7 @@ def _check_fronts(scenario: Scenario, names: set[str]) -> Fault | None:
         if front.name in names:
             return (*path, "name"), f"'{front.name}' is used twice, among objectives and fronts"
         names.add(front.name)
-        axes = [front.criterion(j) for j in range(len(front.axes))]
+        axes = front.criteria
         for j, axis in enumerate(axes):
             fault = check_criterion(scenario, (*path, "axes", j), axis)
             if fault:
@@ -79,8 +78,7 @@ def _unresolved(scenario: Scenario, path: _Path, objective: Objective) -> Fault:
     """Why a preset came to nothing."""
     preset = objective.preset or ""
     if preset not in PRESETS:
-        hint = nearest(preset, list(PRESETS))
-        meant = f"; did you mean '{hint}'?" if hint else ""
+        meant = did_you_mean(preset, list(PRESETS))
         return (*path, "preset"), f"is '{preset}', allowed: {', '.join(PRESETS)}{meant}"
     workload = find_workload(scenario, objective.workload)
     if workload is None:
@@ -118,7 +116,7 @@ def check_criterion(
 def _check_reading(
     scenario: Scenario, path: _Path, key: str, reading: Reading, criterion: Criterion, named: str | None
 ) -> Fault | None:
-    if reading.metric not in rankable_names():
+    if reading.metric not in RANKABLE:
         return (*path, key), _unknown_metric(reading.metric)
     if reading.metric in TRIAL_METRICS:
         told = f"looks at {reading}, but {reading.metric} is a fact of a server's start: write it without @ and of"
@@ -137,7 +135,7 @@ def _check_reading(
         return ((*path, key), told) if reading.level else None
     if reading.level is None:
         return _check_open_level(path, criterion.at, workload, reading)
-    if reading.level.value in measured_levels(workload, reading.level.kind):
+    if _measured(reading.level, workload):
         return None
     return (*path, key), f"looks at {reading}, but workload '{workload.name}' is measured at: {_levels(workload)}"
 
@@ -181,8 +179,7 @@ def _check_sense(path: _Path, expression: Expression, key: str) -> Fault | None:
 
 
 def _unknown_metric(metric: str) -> str:
-    hint = nearest(metric, rankable_names())
-    return f"is '{metric}', which is not a metric" + (f"; did you mean '{hint}'?" if hint else "")
+    return f"is '{metric}', which is not a metric{did_you_mean(metric, list(RANKABLE))}"
 
 
 def _check_at(path: _Path, at: At, workload: Workload) -> Fault | None:
@@ -203,7 +200,7 @@ def check_limit(scenario: Scenario, path: _Path, text: str, objective: Criterion
         limit = parse_limit(text)
     except ValueError as error:
         return path, str(error)
-    if limit.metric not in rankable_names():
+    if limit.metric not in RANKABLE:
         return path, _unknown_metric(limit.metric)
     workload = find_workload(scenario, objective.workload)
     if is_fact(limit.metric) and limit.level is not None:
@@ -213,7 +210,7 @@ def check_limit(scenario: Scenario, path: _Path, text: str, objective: Criterion
     fault = _needs(scenario, workload, limit.metric)
     if fault:
         return path, f"looks at {limit.metric}, which {fault}"
-    if is_fact(limit.metric) or (limit.level is not None and _measured(limit.level.kind, limit.level.value, workload)):
+    if is_fact(limit.metric) or (limit.level is not None and _measured(limit.level, workload)):
         return None
     if limit.level is None:
         told = f"does not say at which load level it holds: write '{limit.text} @ C=1'"
@@ -221,8 +218,8 @@ def check_limit(scenario: Scenario, path: _Path, text: str, objective: Criterion
     return path, f"looks at {limit.level}, but workload '{workload.name}' is measured at: {_levels(workload)}"
 
 
-def _measured(kind: str, value: float, workload: Workload) -> bool:
-    return value in measured_levels(workload, kind)
+def _measured(level: LoadLevel, workload: Workload) -> bool:
+    return level.value in measured_levels(workload, level.kind)
 
 
 def _has_level(objective: Criterion) -> bool:

@@ -154,6 +154,12 @@ def nearest(name: str, known: list[str]) -> str | None:
     return found[0] if found else None
 
 
+def did_you_mean(name: str, known: list[str]) -> str:
+    """What to add to a message about a misspelt name; empty where no valid one is close."""
+    hint = nearest(name, known)
+    return f"; did you mean '{hint}'?" if hint else ""
+
+
 def unknown_name(name: str, release: str) -> str:
     """What is wrong with a name that no option of a release has, and what may have been meant."""
     known = options_of(release)
@@ -166,8 +172,7 @@ def unknown_name(name: str, release: str) -> str:
     if longer and longer != [hint]:
         either = f"'{longer[0]}'" if len(longer) == 1 else f"one of {', '.join(longer[:6])}"
         return f"is an abbreviation, which argparse may find ambiguous: write {either}"
-    meant = f"; did you mean '{hint}'?" if hint else ""
-    return f"is not an SGLang {release} server option{meant}"
+    return f"is not an SGLang {release} server option{did_you_mean(name, list(known))}"
 
 
 def value_fault(option: Option, value: object) -> str | None:

@@ -99,16 +99,16 @@ def pareto_front(front: Front, config_ids: Sequence[str], points: Iterable[Point
     evidence = Evidence((p for p in points if p.config_id in known), aims[0])
     whole = [trial for trial in evidence.kept if all(aim.of_trial(trial) is not None for aim in aims)]
     measured = {trial.config_id for trial in whole}
-    limits = _limits(front, aims[0], front.workload or workload)
-    rows, passing = [], set()
+    at = replace(aims[0], workload=front.workload or workload)
+    limits = [(limit, at.limited(limit)) for limit in map(parse_limit, front.limits)]
+    out: list[tuple[str, Place, str]] = []
     for config_id in config_ids:
-        values = tuple(evidence.value(config_id, aim) for aim in aims)
         if config_id not in measured:
-            rows.append(FrontRow(config_id, values, "absent", None, _why_absent(config_id, aims, evidence)))
+            out.append((config_id, "absent", _why_absent(config_id, aims, evidence)))
         elif failed := _gates_failed(config_id, limits, evidence):
-            rows.append(FrontRow(config_id, values, "gated", None, "; ".join(failed)))
-        else:
-            passing.add(config_id)
+            out.append((config_id, "gated", "; ".join(failed)))
+    rows = [FrontRow(c, tuple(evidence.value(c, aim) for aim in aims), place, None, why) for c, place, why in out]
+    passing = measured - {config_id for config_id, *_ in out}
     found, note = _placed(aims, [trial for trial in whole if trial.config_id in passing])
     return ParetoFront(front.name, aims, tuple(sorted([*found, *rows], key=lambda row: _order(row, aims[0]))), note)
 
@@ -188,11 +188,6 @@ def _square_root(covariance: Floats) -> Floats:
     """A with A A' the covariance, which may be singular: two axes may say the same."""
     values, vectors = np.linalg.eigh(covariance)
     return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
-
-
-def _limits(front: Front, aim: Aim, workload: str) -> list[tuple[Limit, Aim]]:
-    limits = [parse_limit(text) for text in front.limits]
-    return [(li, replace(aim, metric=li.metric, workload=workload, level=li.level or aim.level)) for li in limits]
 
 
 def _gates_failed(config_id: str, limits: Sequence[tuple[Limit, Aim]], evidence: Evidence) -> list[str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from orchestrator.aim import Aim, aim_of
 from orchestrator.limits import parse_limit
 from orchestrator.metric_names import parts, values_needed
@@ -18,9 +16,7 @@ def thin_percentiles(scenario: Scenario) -> list[str]:
         aim = aim_of(objective, objective.workload or "")
         told += _thin_of(scenario, f"objectives[{i}]", aim)
         for j, text in enumerate(objective.limits):
-            limit = parse_limit(text)
-            limited = replace(aim, metric=limit.metric, level=limit.level or aim.level)
-            told += _thin_of(scenario, f"objectives[{i}].limits[{j}]", limited)
+            told += _thin_of(scenario, f"objectives[{i}].limits[{j}]", aim.limited(parse_limit(text)))
         for j, breaker in enumerate(objective.tie_breakers):
             told += _thin_of(scenario, f"objectives[{i}].tie_breakers[{j}]", aim_of(breaker, ""))
     return told

@@ -59,14 +59,9 @@ def _check_engine(scenario: Scenario) -> Fault | None:
     if engine.kind == "attach" and (scenario.sweep.axes or scenario.sweep.zip or scenario.sweep.configs):
         return ("sweep",), "has settings to vary, but `attach` never starts a server; leave the sweep out"
     if engine.kind != "emulator":
-        if engine.profile is not None:
-            return ("engine", "profile"), f"is for the emulator, but engine.kind is `{engine.kind}`"
-        if engine.faults is not None:
-            return ("engine", "faults"), f"is for the emulator, but engine.kind is `{engine.kind}`"
-        if engine.noise is not None:
-            return ("engine", "noise"), f"is for the emulator, but engine.kind is `{engine.kind}`"
-        if engine.start_speedup != 1.0:
-            return ("engine", "start_speedup"), f"is for the emulator, but engine.kind is `{engine.kind}`"
+        for key in ("profile", "faults", "noise", "start_speedup"):
+            if getattr(engine, key) != type(engine).model_fields[key].default:
+                return ("engine", key), f"is for the emulator, but engine.kind is `{engine.kind}`"
     return None
 
 

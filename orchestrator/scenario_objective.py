@@ -73,12 +73,15 @@ class Front(Strict):
         default_factory=list, description="Gates as of an objective; a config that fails one is not on the front."
     )
 
-    def criterion(self, index: int) -> Criterion:
-        """An axis with what it takes from its front."""
-        axis = self.axes[index]
-        return Criterion(
-            maximize=axis.maximize,
-            minimize=axis.minimize,
-            workload=axis.workload or self.workload,
-            at=axis.at or self.at,
+    @property
+    def criteria(self) -> tuple[Criterion, ...]:
+        """The axes with what they take from their front."""
+        return tuple(
+            Criterion(
+                maximize=axis.maximize,
+                minimize=axis.minimize,
+                workload=axis.workload or self.workload,
+                at=axis.at or self.at,
+            )
+            for axis in self.axes
         )

@@ -9,7 +9,7 @@ from typing import Any
 from orchestrator.command_template import command_setting_fault
 from orchestrator.config_env import is_variable, variable_fault, variable_text
 from orchestrator.dialect import setting_fault
-from orchestrator.options import canonical_name, nearest
+from orchestrator.options import canonical_name, did_you_mean
 from orchestrator.scenario import Scenario
 from orchestrator.sweep_space import is_comparison
 
@@ -93,9 +93,7 @@ def check_exclude(scenario: Scenario) -> Fault | None:
         for name, wanted in condition.items():
             path = ("sweep", "exclude", i, name)
             if canonical_name(name) not in varied:
-                hint = nearest(canonical_name(name), sorted(varied))
-                meant = f"; did you mean '{hint}'?" if hint else ""
-                return path, f"is not varied by this sweep{meant}"
+                return path, f"is not varied by this sweep{did_you_mean(canonical_name(name), sorted(varied))}"
             values = wanted if isinstance(wanted, list) else [wanted]
             if any(isinstance(v, str) and v.strip()[:1] in tuple("<>=!") and not is_comparison(v) for v in values):
                 return path, f'is {wanted!r}; write a value, a list of values, or a comparison such as ">= 8"'

@@ -34,8 +34,8 @@ def with_facts(
         facts.setdefault(row["trial_id"], {}).update(start_facts(row, scenario.engine))
     absent: dict[str, dict[str, str]] = {}
     for workload in scenario.workloads:
-        if workload.max_rate is not None:
-            _add_max_rates(workload, values, facts, absent)
+        if (goal := rate_goal(workload)) is not None:
+            _add_max_rates(workload.name, goal, values, facts, absent)
     return [
         replace(
             value,
@@ -120,23 +120,22 @@ def winner_rates(scenario: Scenario, rankings: Iterable[Ranking], values: Sequen
 
 
 def _add_max_rates(
-    workload: Workload,
+    workload: str,
+    goal: RateGoal,
     values: Sequence[PointValue],
     facts: dict[str, dict[str, float]],
     absent: dict[str, dict[str, str]],
 ) -> None:
-    goal = rate_goal(workload)
-    assert goal is not None
     of_trials: dict[str, list[PointValue]] = {}
     for value in values:
         of_trials.setdefault(value.trial_id, []).append(value)
-    name = fact_name("max_rate_rps", workload.name)
+    name = fact_name("max_rate_rps", workload)
     for trial_id, own in of_trials.items():
-        found = result(goal, rates_seen(workload.name, own))
+        found = result(goal, rates_seen(workload, own))
         own_facts = facts.setdefault(trial_id, {})
-        own_facts[fact_name("max_rate_low_rps", workload.name)] = found.low_rps
+        own_facts[fact_name("max_rate_low_rps", workload)] = found.low_rps
         if found.high_rps is not None:
-            own_facts[fact_name("max_rate_high_rps", workload.name)] = found.high_rps
+            own_facts[fact_name("max_rate_high_rps", workload)] = found.high_rps
         if found.rate_rps is not None:
             own_facts[name] = found.rate_rps
         else:

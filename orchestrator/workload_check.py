@@ -12,7 +12,7 @@ from orchestrator.scenario import Scenario, Workload
 from orchestrator.scenario_traffic import ArrivalKeys, Distribution, MixEntry, SessionKeys
 from orchestrator.sweep_check import Fault
 from orchestrator.traffic import Traffic, check_arrival
-from orchestrator.workload_traffic import arrival_keys, arrival_of, draw_of, kinds_of, load_levels
+from orchestrator.workload_traffic import arrival_keys, arrival_of, draw_of, is_open_loop, kinds_of, load_levels
 
 DATASETS = ("random_text", "code", "repetitive", "random_ids")
 
@@ -52,13 +52,13 @@ def measured_levels(workload: Workload, kind: str) -> list[Any]:
 
 
 def _check_levels(path: _Path, workload: Workload) -> Fault | None:
-    if not workload.concurrency and not workload.rates and not workload.trace and workload.max_rate is None:
+    if not workload.concurrency and not is_open_loop(workload):
         return path, "has no load level; give `concurrency: [...]`, `rates: [...]`, `trace: [...]` or `max_rate`"
     for key in ("concurrency", "rates", "trace"):
         levels = getattr(workload, key)
         if len(set(levels)) < len(levels):
             return (*path, key), f"has a level twice: {levels}"
-    if workload.max_concurrency is not None and not (workload.rates or workload.trace or workload.max_rate):
+    if workload.max_concurrency is not None and not is_open_loop(workload):
         return (*path, "max_concurrency"), "is for open loop; with `concurrency` the level is the limit"
     return _check_trace(path, workload) if workload.trace else None
 

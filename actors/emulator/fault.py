@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from orchestrator.options import canonical_name, known_options, nearest
+from orchestrator.options import canonical_name, did_you_mean, known_options
 
 FloodLine = Literal["plain", "long", "bar", "ansi", "invalid_utf8"]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -39,8 +39,7 @@ class Fault(Strict):
     def _known_settings(cls, when: dict[str, Any]) -> dict[str, Any]:
         for name in when:
             if canonical_name(name) not in known_options():
-                hint = nearest(name, list(known_options()))
-                raise ValueError(f"'{name}' is no setting of a server" + (f"; did you mean '{hint}'?" if hint else ""))
+                raise ValueError(f"'{name}' is no setting of a server{did_you_mean(name, list(known_options()))}")
         return {canonical_name(name): value for name, value in when.items()}
 
 

@@ -26,14 +26,13 @@ class FakeNvml:
         self.counts = counts
         self.watts = watts
 
-    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
-        return 4
-
     def nvmlDeviceGetHandleByIndex(self, index: int) -> int:  # noqa: N802
+        if index >= 4:
+            raise NvmlFault
         return index
 
-    def nvmlDeviceGetUUID(self, handle: int) -> bytes:  # noqa: N802
-        return f"GPU-{handle}".encode()
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> int:  # noqa: N802
+        return self.nvmlDeviceGetHandleByIndex(int(uuid.removeprefix("GPU-")))
 
     def nvmlDeviceGetTotalEnergyConsumption(self, handle: int) -> int:  # noqa: N802
         if not self.counts:
