@@ -161,16 +161,11 @@ def _shown(value: Any) -> str:
     return "off" if value is None else "[" + ", ".join(map(str, value)) + "]" if isinstance(value, list) else str(value)
 
 
-def server_identity(asked: Mapping[str, Any], env: Mapping[str, str], resolved: Mapping[str, Any]) -> str | None:
-    """Hash of all that decides how a server computes; None if it gave no account of itself.
+def identity_of(content: str | None, env: Mapping[str, str]) -> str | None:
+    """Hash of all that decides how a server computes, from its `server_content`; None if it gave no account of itself.
 
     The environment counts as asked, since no account shows what it does.
     """
-    return identity_of(server_content(asked, resolved), env)
-
-
-def identity_of(content: str | None, env: Mapping[str, str]) -> str | None:
-    """`server_identity` from a `server_content`."""
     return None if content is None else content_hash([content, sorted(env.items())])
 
 

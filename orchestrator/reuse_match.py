@@ -63,10 +63,6 @@ class TakenTrial:
     trial: Trial
     points: Mapping[str, int]
 
-    @property
-    def is_whole(self) -> bool:
-        return len(self.points) == len(self.trial.points)
-
 
 @dataclass(frozen=True, slots=True)
 class Reusable:

@@ -31,7 +31,6 @@ class ServedConfig:
     seconds of each start, the longest request in seconds, the SGLang version (None: not told).
     """
 
-    config_id: str
     settings: Mapping[str, Any]
     accounts: tuple[Mapping[str, Any], ...] = ()
     starts_s: tuple[float, ...] = ()
@@ -80,7 +79,6 @@ def deployment_of(
         name=name,
         program=words[:begin],
         flags=flags,
-        host=wish.host,
         port=wish.port,
         gpus=scenario.slots.gpus,
         image=wish.image or _image(run, version, is_sglang),

@@ -73,7 +73,7 @@ def test_the_winner_is_written_as_it_ran_with_what_sglang_chose(measured: Path) 
 
 def test_only_what_all_servers_chose_alike_and_a_release_can_be_told_is_pinned() -> None:
     def pinned(*accounts: dict[str, Any], **settings: Any) -> dict[str, Any]:
-        return pinned_settings(ServedConfig("c", settings, accounts, version="0.5.23"))
+        return pinned_settings(ServedConfig(settings, accounts, version="0.5.23"))
 
     assert pinned({"page_size": 64}, {"page_size": 64}) == {"page_size": 64}
     assert pinned({"page_size": 64}, {"page_size": 1}) == {}
