@@ -10,7 +10,7 @@ from orchestrator import dataset
 from orchestrator.errors import BadInput
 from orchestrator.journal import read_events, replay
 from orchestrator.paths import RunPaths, write_whole
-from orchestrator.reuse_match import EarlierRun, EarlierStart, Reusable, TakenTrial, reusable
+from orchestrator.reuse_match import EarlierRun, EarlierStart, Question, Reusable, TakenTrial, reusable
 from orchestrator.run_directory import RunDirectory
 from orchestrator.run_manifest import read_manifest
 from orchestrator.scenario import Scenario
@@ -38,6 +38,7 @@ def read_earlier(root: Path) -> EarlierRun:
 
 def earlier_runs(scenario: Scenario, parent: Path, besides: Path | None = None) -> Iterator[Reusable]:
     """The runs below a folder that served the same model with the same kind of engine, newest first."""
+    question = Question(scenario)
     manifests = sorted(parent.glob("*/manifest.json"), key=lambda file: file.stat().st_mtime, reverse=True)
     for file in manifests[:MOST_RUNS]:
         if besides is not None and file.parent.resolve() == besides.resolve():
@@ -46,7 +47,7 @@ def earlier_runs(scenario: Scenario, parent: Path, besides: Path | None = None) 
             told = json.loads(file.read_bytes())["scenario"]
             alike = told["model"]["path"] == scenario.model.path and told["engine"]["kind"] == scenario.engine.kind
             if alike:
-                yield reusable(scenario, read_earlier(file.parent))
+                yield reusable(question, read_earlier(file.parent))
         except (BadInput, OSError, ValueError, KeyError, TypeError):
             continue  # no run, or one of another release: nothing to offer
 
