@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,7 +29,7 @@ def read_earlier(root: Path) -> EarlierRun:
         if r["points"]
     ]
     void = {row["point_id"] for row in dataset.read_rows(paths, "points") if not row["valid"]}
-    done = replay(read_events(paths.journal)).done_points
+    done = replay(read_events(paths.journal, without="server_ready")).done_points  # each is 36 kB
     classes = manifest.get("host_classes") or sorted({start.host_class for start in starts} - {""})
     points = {point_id: attempt for point_id, attempt in done.items() if point_id not in void}
     return EarlierRun(manifest["run_id"], str(root), manifest["scenario"], tuple(classes), starts, points)
@@ -44,7 +43,7 @@ def earlier_runs(scenario: Scenario, parent: Path, besides: Path | None = None) 
         if besides is not None and file.parent.resolve() == besides.resolve():
             continue
         try:
-            told = json.loads(file.read_bytes())["scenario"]
+            told = read_manifest(file.parent)["scenario"]
             alike = told["model"]["path"] == scenario.model.path and told["engine"]["kind"] == scenario.engine.kind
             if alike:
                 yield reusable(question, read_earlier(file.parent))
