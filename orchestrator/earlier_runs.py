@@ -82,9 +82,9 @@ def _take_trial(
             continue
         if not dataset.is_whole(source, point_id, attempt):
             continue
-        name = f"{dataset.part_name(point_id, attempt)}.parquet"
         dataset.write_load(run.paths, loads[point_id, attempt] | origin, attempt)
-        write_whole(run.paths.table("requests") / name, (source.table("requests") / name).read_bytes())
+        new, old = (dataset.part_file(paths, "requests", point_id, attempt) for paths in (run.paths, source))
+        write_whole(new, old.read_bytes())
         copied[point_id] = attempt
     if not copied:
         return 0
