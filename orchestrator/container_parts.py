@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from actors.container_options import GivenOption, RunCommand
 from actors.launch import HIDDEN
 
+# What is the deployment's own, or is said by it, whatever calls the runtime.
+OURS = frozenset({"name", "gpus", "rm", "init", "detach", "restart", "cidfile"})
 # Said by every form in its own way, or of no use without a terminal.
-_SAID = frozenset(
-    {"name", "gpus", "rm", "init", "detach", "restart", "cidfile", "network", "publish", "ipc", "shm-size", "ulimit"}
-    | {"interactive", "tty", "label", "pull", "env", "volume", "workdir", "runtime"}
-)
+_SAID = OURS | {
+    "network", "publish", "ipc", "shm-size", "ulimit", "interactive", "tty", "label", "pull", "env", "volume",
+    "workdir", "runtime",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

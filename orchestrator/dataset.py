@@ -47,13 +47,18 @@ def part_name(point_id: str, attempt: int) -> str:
     return f"{point_id}-{attempt}"
 
 
+def part_file(paths: RunPaths, table: str, point_id: str, attempt: int) -> Path:
+    """The file of one measurement in a table; of `trials` by trial id."""
+    return paths.table(table) / f"{part_name(point_id, attempt)}.parquet"
+
+
 class PointStream:
     """Batches of one point, on disk as they come."""
 
     def __init__(self, paths: RunPaths, point_id: str, attempt: int) -> None:
-        self._name = part_name(point_id, attempt)
         self._paths = paths
-        self._file = paths.stream / f"{self._name}.arrows"
+        self._file = paths.stream / f"{part_name(point_id, attempt)}.arrows"
+        self._part = part_file(paths, "requests", point_id, attempt)
         self._spool = SpoolWriter(self._file, request_schema())
         self._bytes = 0
         self._kept: list[Any] | None = []  # all of the point's batches while they are small
@@ -69,7 +74,7 @@ class PointStream:
         self._spool.close()
         batches = list(read_spool(self._file)) if self._kept is None else self._kept
         table = pa.Table.from_batches(batches, schema=request_schema())
-        write_parquet(table, self._paths.table("requests") / f"{self._name}.parquet")
+        write_parquet(table, self._part)
         self._file.unlink()
 
     def abandon(self, mark: str = "") -> None:
@@ -107,13 +112,13 @@ def write_parquet(table: Any, file: Path) -> None:
 def write_load(paths: RunPaths, row: dict[str, Any], attempt: int) -> None:
     """One row of `loads`."""
     table = pa.Table.from_pylist([row], schema=loads_schema())
-    write_parquet(table, paths.table("loads") / f"{part_name(row['point_id'], attempt)}.parquet")
+    write_parquet(table, part_file(paths, "loads", row["point_id"], attempt))
 
 
 def write_trial(paths: RunPaths, row: dict[str, Any]) -> None:
     """One row of `trials`."""
     table = pa.Table.from_pylist([row], schema=trials_schema())
-    write_parquet(table, paths.table("trials") / f"{part_name(row['trial_id'], row['attempt'])}.parquet")
+    write_parquet(table, part_file(paths, "trials", row["trial_id"], row["attempt"]))
 
 
 def read_rows(paths: RunPaths, name: str) -> list[dict[str, Any]]:
@@ -130,7 +135,7 @@ def read_point(paths: RunPaths, point_id: str, attempt: int, columns: Sequence[s
 
     OSError or pyarrow.ArrowInvalid if the file is gone or damaged.
     """
-    return read_file(paths.table("requests") / f"{part_name(point_id, attempt)}.parquet", columns)
+    return read_file(part_file(paths, "requests", point_id, attempt), columns)
 
 
 def read_file(path: str | Path, columns: Sequence[str] | None = None) -> Any:
@@ -161,17 +166,17 @@ def measured_parts(paths: RunPaths, table: str = "requests") -> list[tuple[str, 
 
 def has_load(paths: RunPaths, point_id: str, attempt: int) -> bool:
     """Whether the point's `loads` row, which is written first, is there."""
-    return (paths.table("loads") / f"{part_name(point_id, attempt)}.parquet").exists()
+    return part_file(paths, "loads", point_id, attempt).exists()
 
 
 def read_load(paths: RunPaths, point_id: str, attempt: int) -> dict[str, Any] | None:
     """The `loads` row of one measurement of one point; None if there is none, or it cannot be read."""
-    return _row(paths.table("loads") / f"{part_name(point_id, attempt)}.parquet")
+    return _row(part_file(paths, "loads", point_id, attempt))
 
 
 def read_trial(paths: RunPaths, trial_id: str, attempt: int) -> dict[str, Any] | None:
     """The `trials` row of one server start; None if there is none, or it cannot be read."""
-    return _row(paths.table("trials") / f"{part_name(trial_id, attempt)}.parquet")
+    return _row(part_file(paths, "trials", trial_id, attempt))
 
 
 def _row(file: Path) -> dict[str, Any] | None:
@@ -184,10 +189,9 @@ def _row(file: Path) -> dict[str, Any] | None:
 
 def is_whole(paths: RunPaths, point_id: str, attempt: int) -> bool:
     """Whether both files of a measured point are there and can be read."""
-    name = f"{part_name(point_id, attempt)}.parquet"
     for table in ("loads", "requests"):
         try:
-            pq.ParquetFile(paths.table(table) / name).close()
+            pq.ParquetFile(part_file(paths, table, point_id, attempt)).close()
         except (OSError, pa.ArrowInvalid):
             return False
     return True
@@ -195,11 +199,11 @@ def is_whole(paths: RunPaths, point_id: str, attempt: int) -> bool:
 
 def set_aside(paths: RunPaths, point_id: str, attempt: int) -> None:
     """Move a measurement that does not count out of the dataset, so that no reader meets it."""
-    name = f"{part_name(point_id, attempt)}.parquet"
     paths.partial.mkdir(parents=True, exist_ok=True)
-    for table, aside in (("requests", name), ("loads", f"loads-{name}")):
+    for table, mark in (("requests", ""), ("loads", "loads-")):
+        file = part_file(paths, table, point_id, attempt)
         with contextlib.suppress(FileNotFoundError):
-            (paths.table(table) / name).replace(paths.partial / aside)
+            file.replace(paths.partial / f"{mark}{file.name}")
 
 
 def set_aside_torn_loads(paths: RunPaths, counted: Mapping[str, int]) -> None:

@@ -112,7 +112,6 @@ def _served(result: RunRanking, scenario: Scenario, row: Row, rows: list[dict[st
     longest = [ms / 1000 for value in values if (ms := value.metrics.get("e2e_max_ms"))]
     speedup = scenario.engine.start_speedup if scenario.engine.kind == "emulator" else 1.0
     return ServedConfig(
-        row.config_id,
         row.settings,
         tuple(json.loads(r["resolved_json"]) for r in rows if r["resolved_json"]),
         tuple(r["start_s"] * speedup for r in rows if r["start_s"]),

@@ -43,7 +43,6 @@ class Deployment:
     name: str
     program: tuple[str, ...]
     flags: tuple[tuple[str, ...], ...]
-    host: str
     port: int
     gpus: int
     image: str

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from orchestrator import dataset
 from orchestrator.errors import BadInput
 from orchestrator.journal import read_events, replay
 from orchestrator.paths import RunPaths, write_whole
-from orchestrator.reuse_match import EarlierRun, EarlierStart, Reusable, TakenTrial, reusable
+from orchestrator.reuse_match import EarlierRun, EarlierStart, Question, Reusable, TakenTrial, reusable
 from orchestrator.run_directory import RunDirectory
 from orchestrator.run_manifest import read_manifest
 from orchestrator.scenario import Scenario
@@ -30,7 +29,7 @@ def read_earlier(root: Path) -> EarlierRun:
         if r["points"]
     ]
     void = {row["point_id"] for row in dataset.read_rows(paths, "points") if not row["valid"]}
-    done = replay(read_events(paths.journal)).done_points
+    done = replay(read_events(paths.journal, without="server_ready")).done_points  # each is 36 kB
     classes = manifest.get("host_classes") or sorted({start.host_class for start in starts} - {""})
     points = {point_id: attempt for point_id, attempt in done.items() if point_id not in void}
     return EarlierRun(manifest["run_id"], str(root), manifest["scenario"], tuple(classes), starts, points)
@@ -38,15 +37,16 @@ def read_earlier(root: Path) -> EarlierRun:
 
 def earlier_runs(scenario: Scenario, parent: Path, besides: Path | None = None) -> Iterator[Reusable]:
     """The runs below a folder that served the same model with the same kind of engine, newest first."""
+    question = Question(scenario)
     manifests = sorted(parent.glob("*/manifest.json"), key=lambda file: file.stat().st_mtime, reverse=True)
     for file in manifests[:MOST_RUNS]:
         if besides is not None and file.parent.resolve() == besides.resolve():
             continue
         try:
-            told = json.loads(file.read_bytes())["scenario"]
+            told = read_manifest(file.parent)["scenario"]
             alike = told["model"]["path"] == scenario.model.path and told["engine"]["kind"] == scenario.engine.kind
             if alike:
-                yield reusable(scenario, read_earlier(file.parent))
+                yield reusable(question, read_earlier(file.parent))
         except (BadInput, OSError, ValueError, KeyError, TypeError):
             continue  # no run, or one of another release: nothing to offer
 
@@ -82,9 +82,9 @@ def _take_trial(
             continue
         if not dataset.is_whole(source, point_id, attempt):
             continue
-        name = f"{dataset.part_name(point_id, attempt)}.parquet"
         dataset.write_load(run.paths, loads[point_id, attempt] | origin, attempt)
-        write_whole(run.paths.table("requests") / name, (source.table("requests") / name).read_bytes())
+        new, old = (dataset.part_file(paths, "requests", point_id, attempt) for paths in (run.paths, source))
+        write_whole(new, old.read_bytes())
         copied[point_id] = attempt
     if not copied:
         return 0

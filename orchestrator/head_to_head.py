@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Any
 
 from orchestrator.aim import Observation
+from orchestrator.student import quantile_t
 
 LEVEL = 0.95
 # Fewer pairs have no spread to speak of.
@@ -98,7 +99,7 @@ def compare(
         return None
     mean = math.fsum(logs) / len(logs)
     spread = math.sqrt(math.fsum((d - mean) ** 2 for d in logs) / (len(logs) - 1))
-    half = _t_quantile(len(logs) - 1) * spread / math.sqrt(len(logs))
+    half = quantile_t(len(logs) - 1, 0.5 + LEVEL / 2) * spread / math.sqrt(len(logs))
     low, high = mean - half, mean + half
     return Comparison(
         rival_id, role, len(logs), math.expm1(mean), math.expm1(low), math.expm1(high),
@@ -140,9 +141,3 @@ def comparison_line(comparison: Comparison, labels: Mapping[str, str], near_tie:
     }[comparison.standing]
     interval = f"95%: {comparison.low:+.1%} to {comparison.high:+.1%}, {comparison.pairs} pairs"
     return f"{how} {labels.get(comparison.rival_id, comparison.rival_id)} ({comparison.role}; {interval}): {said}"
-
-
-def _t_quantile(df: int) -> float:
-    from scipy.special import stdtrit
-
-    return float(stdtrit(df, 0.5 + LEVEL / 2))

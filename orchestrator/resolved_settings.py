@@ -73,7 +73,7 @@ def setting_changes(asked: Mapping[str, Any], resolved: Mapping[str, Any]) -> tu
     for name, value in sorted(asked.items()):
         if name in _NO_MATTER or name.endswith("_path") or _is_open(value) or name not in known_options():
             continue
-        found = _resolved(name, resolved)
+        found = told_value(name, resolved, _ABSENT)
         if found is _ABSENT or _same(value, found):
             continue
         if value is True and name in _TOLD_ELSEWHERE and _TOLD_ELSEWHERE[name](resolved):
@@ -132,12 +132,12 @@ class _Absent:
 _ABSENT = _Absent()
 
 
-def _resolved(name: str, resolved: Mapping[str, Any]) -> Any:
+def told_value(name: str, resolved: Mapping[str, Any], absent: Any = None) -> Any:
     """The value under the setting's name, or under the one that older releases have for it."""
     for spelling in (name, *former_names(name)):
         if spelling in resolved:
             return resolved[spelling]
-    return _ABSENT
+    return absent
 
 
 def _same(asked: Any, resolved: Any) -> bool:
@@ -161,16 +161,11 @@ def _shown(value: Any) -> str:
     return "off" if value is None else "[" + ", ".join(map(str, value)) + "]" if isinstance(value, list) else str(value)
 
 
-def server_identity(asked: Mapping[str, Any], env: Mapping[str, str], resolved: Mapping[str, Any]) -> str | None:
-    """Hash of all that decides how a server computes; None if it gave no account of itself.
+def identity_of(content: str | None, env: Mapping[str, str]) -> str | None:
+    """Hash of all that decides how a server computes, from its `server_content`; None if it gave no account of itself.
 
     The environment counts as asked, since no account shows what it does.
     """
-    return identity_of(server_content(asked, resolved), env)
-
-
-def identity_of(content: str | None, env: Mapping[str, str]) -> str | None:
-    """`server_identity` from a `server_content`."""
     return None if content is None else content_hash([content, sorted(env.items())])
 
 
@@ -212,7 +207,7 @@ def _captured(resolved: Mapping[str, Any]) -> list[int]:
 
 def telling_values(resolved: Mapping[str, Any]) -> dict[str, str]:
     """Those of the telling settings that an account mentions, as shown."""
-    found = ((name, _resolved(name, resolved)) for name in TELLING)
+    found = ((name, told_value(name, resolved, _ABSENT)) for name in TELLING)
     return {name: _shown(value) for name, value in found if value is not _ABSENT}
 
 

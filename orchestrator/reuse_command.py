@@ -10,7 +10,7 @@ from rich.console import Console
 
 from orchestrator.earlier_runs import earlier_runs, read_earlier, take_over
 from orchestrator.errors import BadInput
-from orchestrator.reuse_match import Reusable, reusable
+from orchestrator.reuse_match import Question, Reusable, reusable
 from orchestrator.run_directory import RunDirectory
 from orchestrator.scenario import Scenario
 from orchestrator.scenario_file import load_scenario
@@ -66,9 +66,9 @@ def offer_reuse(scenario: Scenario, directory: RunDirectory, console: Console) -
 
 def runs_to_reuse(scenario: Scenario, roots: Sequence[Path]) -> tuple[Reusable, ...]:
     """What is to be taken over, before anything starts; BadInput with the difference where it must not be."""
-    found = []
+    question, found = Question(scenario), []
     for root in roots:
-        one = reusable(scenario, read_earlier(root.expanduser()))
+        one = reusable(question, read_earlier(root.expanduser()))
         if one.refusal:
             raise BadInput(f"--reuse {root}: {one.refusal}")
         found.append(one)

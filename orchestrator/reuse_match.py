@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
-from orchestrator.planner import trial_of
+from orchestrator.planner import point_specs, trial_of
 from orchestrator.redaction import storable
 from orchestrator.scenario import Scenario
 from orchestrator.sweep_space import expand
-from orchestrator.trial import Trial
+from orchestrator.trial import EngineConfig, Trial
 
 # Keys that no point id covers and that a server, or the load on it, may run otherwise by.
 _DECIDE: dict[str, tuple[str, ...]] = {
@@ -63,10 +64,6 @@ class TakenTrial:
     trial: Trial
     points: Mapping[str, int]
 
-    @property
-    def is_whole(self) -> bool:
-        return len(self.points) == len(self.trial.points)
-
 
 @dataclass(frozen=True, slots=True)
 class Reusable:
@@ -85,29 +82,40 @@ class Reusable:
         return sum(len(trial.points) for trial in self.taken)
 
 
-def reusable(scenario: Scenario, earlier: EarlierRun) -> Reusable:
+class Question:
+    """What a scenario asks for, found out once for all the runs that may have some of it."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self.is_grid = scenario.search.method == "grid"
+
+    @cached_property
+    def configs(self) -> dict[str, EngineConfig]:
+        """By id."""
+        return {config.config_id: config for config in expand(self.scenario)}
+
+    @cached_property
+    def points(self) -> int | None:
+        """On each class of hosts; None where a search decides how many."""
+        each = self.scenario.measure.repeats * len(point_specs(self.scenario))
+        return len(self.configs) * each if self.is_grid else None
+
+
+def reusable(question: Question, earlier: EarlierRun) -> Reusable:
     """The measurements of an earlier run that a scenario asks for."""
-    taken = tuple(_taken(scenario, earlier))
-    classes = max(len(earlier.classes), 1)
-    is_grid = scenario.search.method == "grid"
-    asked = classes * sum(len(trial.points) for trial in _asked(scenario)) if is_grid else None
+    scenario = question.scenario
+    taken = tuple(_taken(question, earlier))
+    asked = None if question.points is None else max(len(earlier.classes), 1) * question.points
     refusal = _refusal(scenario, earlier) or ("" if taken else _nothing(scenario, earlier))
     return Reusable(earlier, taken, asked, refusal)
 
 
-def _asked(scenario: Scenario) -> Iterator[Trial]:
-    for config in expand(scenario):
-        for repeat in range(scenario.measure.repeats):
-            yield trial_of(scenario, config, None, repeat)
-
-
-def _taken(scenario: Scenario, earlier: EarlierRun) -> Iterator[TakenTrial]:
-    configs = {config.config_id: config for config in expand(scenario)}
-    is_grid, repeats = scenario.search.method == "grid", scenario.measure.repeats
+def _taken(question: Question, earlier: EarlierRun) -> Iterator[TakenTrial]:
+    scenario, configs = question.scenario, question.configs
     several = len(earlier.classes) > 1
     seen = dict.fromkeys((s.config_id, s.repeat, s.host_class if several else "") for s in earlier.starts)
     for config_id, repeat, host_class in seen:
-        if config_id not in configs or (is_grid and repeat >= repeats):
+        if config_id not in configs or (question.is_grid and repeat >= scenario.measure.repeats):
             continue
         trial = trial_of(scenario, configs[config_id], None, repeat, host_class)
         found = {p.point_id: earlier.points[p.point_id] for p in trial.points if p.point_id in earlier.points}

@@ -84,12 +84,13 @@ class RunAccount:
     def _measured(self, scenario: Scenario, directory: RunDirectory, *, resumable: bool) -> dict[str, Any]:
         state, root = directory.state, directory.paths.root
         outcomes = {trial: str(end["outcome"]) for trial, end in state.outcomes.items()}
-        missing = directory.plan(scenario, (), finished_work(state)).points
+        done, trials = finished_work(state), directory.plan(scenario, ()).trials
+        missing = sum(p.point_id not in done for t in trials if t.trial_id not in done for p in t.points)
         put_aside = (e["host"] for e in state.of_hosts if e["event"] == HostChange.QUARANTINED)
         return {
             "run_id": directory.run_id,
             "run_dir": str(root),
-            "trials": trial_counts((t.trial_id for t in directory.plan(scenario, ()).trials), outcomes),
+            "trials": trial_counts((t.trial_id for t in trials), outcomes),
             "points": {"measured": len(state.done_points), "missing": missing, "spared": len(state.of_search.spared)},
             "hosts_quarantined": tuple(dict.fromkeys(put_aside)),
             "resume": f"specsweep run --resume {root}" if resumable else None,

@@ -46,12 +46,11 @@ class RunConfig:
         return frozenset(identity for identity in found if identity is not None)
 
 
-def run_configs(scenario: Scenario, trials: list[dict[str, Any]], known: Asked | None = None) -> dict[str, RunConfig]:
-    """Every config of a run by id, in the scenario's order; `trials` are the rows of the `trials` table.
-
-    `known` are its `asked_configs`, if they were found out before.
+def run_configs(scenario: Scenario, trials: list[dict[str, Any]], known: Asked) -> dict[str, RunConfig]:
+    """Every config of a run by id, in the scenario's order; `trials` are the rows of the `trials` table, `known` its
+    `asked_configs`.
     """
-    asked = dict(asked_configs(scenario) if known is None else known)
+    asked = dict(known)
     own: dict[str, list[dict[str, Any]]] = {}
     for trial in trials:
         own.setdefault(trial["config_id"], []).append(trial)

@@ -141,10 +141,10 @@ def rank_run(root: Path, *, anew: bool = False) -> RunRanking:
     classes = manifest.get("host_classes", ())
     parts, points = [], []
     with RunRows(paths, anew=anew) as read:
-        trials, loads = read.trials(), read.loads()
+        asked, trials, loads = read.asked_configs(scenario), read.trials(), read.loads()
         for host_class in classes if len(classes) > 1 else ("",):
             own = [t for t in trials if not host_class or t.get("host_class") == host_class]
-            configs = run_configs(scenario, own, read.asked_configs(scenario))
+            configs = run_configs(scenario, own, asked)
             rows = (row for row in loads if not host_class or row.get("host_class") == host_class)
             found = read.points(scenario, configs, rows, state.done_points)
             repairs = RunRepairs(scenario, [e for e in state.ends if e.get("host_class", "") == host_class])
@@ -155,9 +155,9 @@ def rank_run(root: Path, *, anew: bool = False) -> RunRanking:
     notes = (*damage(missing_points(state.done_points, points)), *host_notes(state.of_hosts))
     first = parts[0]
     steps = tuple(state.of_search.steps)
-    asked = set(first.configs) - set(first.repairs)
-    started = asked & {trial["config_id"] for trial in trials}
-    notes = (*notes, *search_notes(scenario.search.method, steps, len(asked), len(started), done=state.ended))
+    in_question = set(first.configs) - set(first.repairs)
+    started = in_question & {trial["config_id"] for trial in trials}
+    notes = (*notes, *search_notes(scenario.search.method, steps, len(in_question), len(started), done=state.ended))
     result = replace(first, notes=(*notes, *first.notes)) if len(parts) == 1 else _together(parts, notes)
     result = replace(result, search=steps)
     write_whole(paths.ranking, ranking_bytes(result.as_json()))

@@ -9,13 +9,13 @@ from typing import Any
 from actors.container_options import RunCommand, parse_run
 from actors.launch import HIDDEN, is_secret_flag, server_argv
 from orchestrator.config_env import split_environment
-from orchestrator.container_parts import ContainerParts, container_parts
+from orchestrator.container_parts import OURS, ContainerParts, container_parts
 from orchestrator.deployment import IMAGE_PROGRAM as PROGRAM
 from orchestrator.deployment import Deployment, flag_groups, service_name
 from orchestrator.dialect import dialect_of, release_numbers, spell
 from orchestrator.errors import BadInput
-from orchestrator.options import SettingsFault, former_names, known_options
-from orchestrator.resolved_settings import TELLING
+from orchestrator.options import SettingsFault, known_options
+from orchestrator.resolved_settings import TELLING, told_value
 from orchestrator.scenario import Scenario
 from orchestrator.server_start import LaunchSpec
 from orchestrator.trial import SECRET_NAME, EngineConfig, Trial, freeze_settings
@@ -31,7 +31,6 @@ class ServedConfig:
     seconds of each start, the longest request in seconds, the SGLang version (None: not told).
     """
 
-    config_id: str
     settings: Mapping[str, Any]
     accounts: tuple[Mapping[str, Any], ...] = ()
     starts_s: tuple[float, ...] = ()
@@ -80,7 +79,6 @@ def deployment_of(
         name=name,
         program=words[:begin],
         flags=flags,
-        host=wish.host,
         port=wish.port,
         gpus=scenario.slots.gpus,
         image=wish.image or _image(run, version, is_sglang),
@@ -153,7 +151,7 @@ def pinned_settings(served: ServedConfig) -> dict[str, Any]:
     for name in TELLING:
         if served.settings.get(name) not in (None, "auto"):
             continue
-        chosen = [_told(name, account) for account in served.accounts]
+        chosen = [told_value(name, account) for account in served.accounts]
         if not chosen or any(value != chosen[0] for value in chosen) or chosen[0] in (None, "auto", False):
             continue
         option = known_options().get(name)
@@ -165,10 +163,6 @@ def pinned_settings(served: ServedConfig) -> dict[str, Any]:
         except SettingsFault:  # an account may hold words that the parser does not take
             continue
     return pinned
-
-
-def _told(name: str, account: Mapping[str, Any]) -> Any:
-    return next((account[n] for n in (name, *former_names(name)) if n in account), None)
 
 
 def _without_secrets(
@@ -190,10 +184,6 @@ def _without_secrets(
     return tuple(kept), tuple(dict.fromkeys(secret))
 
 
-# What is the deployment's own, or is said by it.
-_OURS = frozenset({"name", "gpus", "rm", "init", "detach", "restart", "cidfile"})
-
-
 def _container_words(
     run: RunCommand, name: str, gpus: int, wish: Wish, variables: Sequence[tuple[str, str]], secret: Sequence[str]
 ) -> tuple[str, ...]:
@@ -204,7 +194,7 @@ def _container_words(
         return ()
     options: list[str] = []
     for option in run.options:
-        if option.name in _OURS:
+        if option.name in OURS:
             continue
         if option.value is not None and HIDDEN in option.value and option.name == "env":
             options += ["-e", option.value.partition("=")[0]]  # its value comes from the environment

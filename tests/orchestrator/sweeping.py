@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from orchestrator import dataset
 from orchestrator.happening import Happening
@@ -27,6 +28,14 @@ def sweep_on(run: RunDirectory, scenario: Scenario, slots: list[FakeSlot]) -> tu
     plan = make_plan(scenario, len(slots), finished_work(run.state), run.lineages.stand_ins)
     sweep = Sweep(plan, list(slots), run, lambda t: launch_spec(scenario, "run", t), Silent())
     return sweep, sweep.run()
+
+
+def finished_run(root: Path, scenario: Scenario, slot: FakeSlot) -> Path:
+    """A run from its beginning to its end on one slot, not yet ranked."""
+    run = RunDirectory.create(root, scenario)
+    sweep_on(run, scenario, [slot])
+    run.close(complete=True)
+    return root
 
 
 @dataclass

@@ -13,13 +13,12 @@ from click.testing import CliRunner
 from orchestrator.cli import main
 from orchestrator.deploy_command import DeployRequest, chosen_deployment, deploy
 from orchestrator.errors import BadInput
-from orchestrator.run_directory import RunDirectory
 from orchestrator.scenario import Scenario
 from orchestrator.served_config import ServedConfig, pinned_settings
 from orchestrator.server_start import LaunchSpec
 from tests.fakes.slot import FakeSlot
 from tests.orchestrator.scenarios import small_scenario
-from tests.orchestrator.sweeping import sweep_on
+from tests.orchestrator.sweeping import finished_run
 
 
 def account(spec: LaunchSpec) -> dict[str, Any]:
@@ -30,10 +29,7 @@ def account(spec: LaunchSpec) -> dict[str, Any]:
 
 
 def run_of(root: Path, scenario: Scenario) -> Path:
-    run = RunDirectory.create(root, scenario)
-    sweep_on(run, scenario, [FakeSlot("a", account=account)])
-    run.close(complete=True)
-    return root
+    return finished_run(root, scenario, FakeSlot("a", account=account))
 
 
 def flags_of(text: str) -> dict[str, list[str]]:
@@ -73,7 +69,7 @@ def test_the_winner_is_written_as_it_ran_with_what_sglang_chose(measured: Path) 
 
 def test_only_what_all_servers_chose_alike_and_a_release_can_be_told_is_pinned() -> None:
     def pinned(*accounts: dict[str, Any], **settings: Any) -> dict[str, Any]:
-        return pinned_settings(ServedConfig("c", settings, accounts, version="0.5.23"))
+        return pinned_settings(ServedConfig(settings, accounts, version="0.5.23"))
 
     assert pinned({"page_size": 64}, {"page_size": 64}) == {"page_size": 64}
     assert pinned({"page_size": 64}, {"page_size": 1}) == {}
@@ -120,9 +116,7 @@ def test_the_dialect_is_that_of_the_release_that_was_measured(tmp_path: Path) ->
     def old(spec: LaunchSpec) -> dict[str, Any]:
         return {**account(spec), "version": "0.5.9"}
 
-    run = RunDirectory.create(tmp_path / "run", scenario)
-    sweep_on(run, scenario, [FakeSlot("a", account=old)])
-    run.close(complete=True)
+    finished_run(tmp_path / "run", scenario, FakeSlot("a", account=old))
     deployment = chosen_deployment(DeployRequest(tmp_path / "run", "command"))
 
     assert ("--cuda-graph-max-bs", "16") in deployment.flags

@@ -31,7 +31,6 @@ SERVER = Deployment(
     name="qwen-agentic",
     program=("python3", "-m", "sglang.launch_server"),
     flags=FLAGS,
-    host="0.0.0.0",
     port=30000,
     gpus=4,
     image="lmsysorg/sglang:v0.5.23",

@@ -9,7 +9,14 @@ from typing import Any
 
 import pytest
 
-from orchestrator.resolved_settings import SettingChange, left_open, server_identity, setting_changes, telling_values
+from orchestrator.resolved_settings import (
+    SettingChange,
+    identity_of,
+    left_open,
+    server_content,
+    setting_changes,
+    telling_values,
+)
 
 CAPTURES = Path(__file__).parents[1] / "data/captures"
 
@@ -39,6 +46,10 @@ ASKED = {
     "speculative_eagle_topk": 1,
     "speculative_num_draft_tokens": 4,
 }
+
+
+def server_identity(asked: dict[str, Any], env: dict[str, str], resolved: dict[str, Any]) -> str | None:
+    return identity_of(server_content(asked, resolved), env)
 
 
 def with_state(told: dict[str, Any], **state: Any) -> dict[str, Any]:

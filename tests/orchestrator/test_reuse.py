@@ -18,7 +18,7 @@ from orchestrator.errors import BadInput
 from orchestrator.journal import finished_work
 from orchestrator.paths import RunPaths
 from orchestrator.reuse_command import offer_reuse, runs_to_reuse, take_over_all
-from orchestrator.reuse_match import reusable
+from orchestrator.reuse_match import Question, reusable
 from orchestrator.run_directory import RunDirectory
 from orchestrator.run_ranking import rank_run
 from orchestrator.scenario import Scenario
@@ -169,7 +169,7 @@ def test_runs_on_hosts_of_other_classes_or_of_none_are_never_mixed(tmp_path: Pat
     manifest = json.loads((one / "manifest.json").read_text())
     del manifest["host_classes"]
     (one / "manifest.json").write_text(json.dumps(manifest))
-    assert reusable(scenario, read_earlier(one)).refusal == (
+    assert reusable(Question(scenario), read_earlier(one)).refusal == (
         "does not tell the class of its hosts (a run of an earlier release)"
     )
 

@@ -15,13 +15,12 @@ from orchestrator.errors import BadInput
 from orchestrator.paths import RunPaths
 from orchestrator.ranking_table import print_rankings
 from orchestrator.run_command import scenario_to_resume
-from orchestrator.run_directory import RunDirectory
 from orchestrator.run_ranking import RunRanking, rank_run
 from orchestrator.scenario import Scenario
 from orchestrator.server_start import LaunchSpec
 from tests.fakes.slot import FakeSlot
 from tests.orchestrator.scenarios import small_scenario
-from tests.orchestrator.sweeping import sweep_on
+from tests.orchestrator.sweeping import finished_run
 
 BACKENDS = [{"attention_backend": "triton"}, {}, {"attention_backend": "fa3"}]
 
@@ -37,9 +36,7 @@ def account(spec: LaunchSpec, **told: Any) -> dict[str, Any]:
 
 
 def ranked(root: Path, scenario: Scenario, told: Any = account) -> tuple[RunRanking, str]:
-    run = RunDirectory.create(root, scenario)
-    sweep_on(run, scenario, [FakeSlot("a", account=told)])
-    run.close(complete=True)
+    finished_run(root, scenario, FakeSlot("a", account=told))
     result = rank_run(root)
     console = Console(file=io.StringIO(), width=300)
     print_rankings(result, console)
@@ -113,9 +110,7 @@ def test_a_config_that_never_speculated_although_asked_is_void_and_says_why(tmp_
     scenario = small_scenario(
         engine={"kind": "sglang", "settings": {"speculative_algorithm": "NEXTN"}}, slots={"gpus": 1}
     )
-    run = RunDirectory.create(tmp_path / "run", scenario)
-    sweep_on(run, scenario, [Deaf("a")])
-    run.close(complete=True)
+    finished_run(tmp_path / "run", scenario, Deaf("a"))
     (ranking,) = rank_run(tmp_path / "run").rankings
 
     told = {row.settings.get("speculative_num_steps", 0): row.gates_failed for row in ranking.rows}
@@ -136,9 +131,7 @@ def test_nothing_was_asked_of_an_attached_server_so_nothing_is_void(tmp_path: Pa
             yield from super().launch(spec)
             self._speculates = True
 
-    run = RunDirectory.create(tmp_path / "run", scenario)
-    sweep_on(run, scenario, [Speculating("a")])
-    run.close(complete=True)
+    finished_run(tmp_path / "run", scenario, Speculating("a"))
 
     assert rank_run(tmp_path / "run").rankings[0].rows[0].gates_failed == ()
 

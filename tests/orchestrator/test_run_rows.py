@@ -18,22 +18,17 @@ from orchestrator.derived_rows import DerivedRows
 from orchestrator.errors import BadInput
 from orchestrator.paths import RunPaths
 from orchestrator.point_table import metrics_json, metrics_of_json
-from orchestrator.run_directory import RunDirectory
 from orchestrator.run_ranking import rank_run
 from orchestrator.run_rows import RunRows
 from tests.fakes.slot import FakeSlot
 from tests.orchestrator.scenarios import small_scenario
-from tests.orchestrator.sweeping import sweep_on
+from tests.orchestrator.sweeping import finished_run
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """3 configs x 2 levels, not yet ranked."""
-    root = tmp_path_factory.mktemp("runs") / "small"
-    run = RunDirectory.create(root, small_scenario())
-    sweep_on(run, small_scenario(), [FakeSlot("a")])
-    run.close(complete=True)
-    return root
+    return finished_run(tmp_path_factory.mktemp("runs") / "small", small_scenario(), FakeSlot("a"))
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from orchestrator.verify_scenario import looked_at, present_settings, verify_tre
 from orchestrator.yaml_tree import YamlTree
 from tests.orchestrator.paced_slot import Pace, PacedSlot
 from tests.orchestrator.scenarios import small_scenario
-from tests.orchestrator.sweeping import sweep_on
+from tests.orchestrator.sweeping import finished_run
 
 
 def seen(config: str, *values: float, host: str = "a") -> list[Observation]:
@@ -108,10 +108,7 @@ def test_fewer_than_two_pairs_say_nothing() -> None:
 
 
 def run_of(root: Path, scenario: Scenario, pace: Pace) -> Path:
-    run = RunDirectory.create(root, scenario)
-    sweep_on(run, scenario, [PacedSlot("a", pace)])
-    run.close(complete=True)
-    return root
+    return finished_run(root, scenario, PacedSlot("a", pace))
 
 
 def depth(settings: dict[str, Any]) -> int:
