@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from orchestrator import dataset
+from orchestrator import sweep as sweep_module
 from orchestrator.course import NextPoint, PointSpared
 from orchestrator.happening import SearchStep, TrialAsked, TrialEnded
 from orchestrator.journal import read_events
@@ -66,9 +69,25 @@ def test_without_a_judge_no_slot_waits_for_a_decision_between_points(tmp_path: P
     assert not [h for h in done.shown if isinstance(h, NextPoint)]
 
 
-def test_repeats_of_a_config_are_measured_on_different_hosts(tmp_path: Path) -> None:
+def test_repeats_of_a_config_are_measured_on_different_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # All trials take as long: which is begun last is then no matter of their length.
+    monkeypatch.setattr(sweep_module, "time", SimpleNamespace(monotonic=lambda: 0.0))
     run = RunDirectory.create(tmp_path / "run", SCENARIO)
-    done = search_on(run, SCENARIO, [slot("a", pause_s=0.01), slot("b", "west", pause_s=0.01)])
+    together = threading.Barrier(2, timeout=30)
+    first_of: dict[str, str] = {}
+    # What each host measured first is the fastest, and so what is started again.
+    slots = [
+        FakeSlot(host, host=host, slowness=lambda _, point: 0.25 if point.config_id in first_of.values() else 1.0)
+        for host in ("east", "west")
+    ]
+    for one in slots:
+
+        def side_by_side(point: Point, host: str = one.facts.host) -> None:
+            first_of.setdefault(host, point.config_id)
+            together.wait()
+
+        one.on_point = side_by_side
+    done = search_on(run, SCENARIO, slots)
 
     hosts: dict[str, set[str]] = {}
     for (config_id, _), told in done.search.told.items():
@@ -129,6 +148,7 @@ def test_a_slot_that_joins_while_all_that_a_search_asked_for_runs_takes_part_in_
     def join_once(point: Point) -> None:
         if not joined and sweeps[0]._trials.left == 0:
             joined.append(sweeps[0].needs_slots() and sweeps[0].join(late))
+            first.refuses = "its GPUs stay held"  # so that what is asked next is left to the other
 
     first.on_point = join_once
     done = search_on(run, SCENARIO, [first], before=sweeps.append, most=1)
