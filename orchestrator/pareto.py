@@ -16,7 +16,7 @@ import numpy as np
 from orchestrator.aim import Aim, Observation, PointValue, TrialPoints, front_aims, observations
 from orchestrator.estimates import Estimates, estimate
 from orchestrator.evidence import Evidence
-from orchestrator.limits import Limit, parse_limit
+from orchestrator.limits import parse_limit
 from orchestrator.scenario_objective import Front
 from orchestrator.student import quantile_t
 from orchestrator.two_way import Floats, Ints
@@ -105,7 +105,7 @@ def pareto_front(front: Front, config_ids: Sequence[str], points: Iterable[Point
     for config_id in config_ids:
         if config_id not in measured:
             out.append((config_id, "absent", _why_absent(config_id, aims, evidence)))
-        elif failed := _gates_failed(config_id, limits, evidence):
+        elif failed := [why for limit, aim in limits if (why := evidence.why_fails(config_id, limit, aim)) is not None]:
             out.append((config_id, "gated", "; ".join(failed)))
     rows = [FrontRow(c, tuple(evidence.value(c, aim) for aim in aims), place, None, why) for c, place, why in out]
     passing = measured - {config_id for config_id, *_ in out}
@@ -188,17 +188,6 @@ def _square_root(covariance: Floats) -> Floats:
     """A with A A' the covariance, which may be singular: two axes may say the same."""
     values, vectors = np.linalg.eigh(covariance)
     return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
-
-
-def _gates_failed(config_id: str, limits: Sequence[tuple[Limit, Aim]], evidence: Evidence) -> list[str]:
-    failed = []
-    for limit, aim in limits:
-        value = evidence.value(config_id, aim)
-        if value is None:
-            failed.append(f"{limit.text} ({evidence.why_absent(config_id, aim)})")
-        elif not limit.holds(value):
-            failed.append(f"{limit.text} (is {value:.4g})")
-    return failed
 
 
 def _why_absent(config_id: str, aims: tuple[Aim, ...], evidence: Evidence) -> str:

@@ -7,7 +7,7 @@ beyond doubt is not asked how fast it is. What no objective looks at is measured
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from orchestrator.aim import Aim, TrialPoints, aim_of, is_fact
@@ -61,7 +61,7 @@ def goal_of(objective: Objective, workload: str) -> Goal:
     """An objective's aims; `workload` is the one that counts where it names none."""
     aim = aim_of(objective, workload)
     limits = [parse_limit(text) for text in objective.limits]
-    gates = tuple(Gate(li, replace(aim, metric=li.metric, level=li.level or aim.level)) for li in limits)
+    gates = tuple(Gate(limit, aim.limited(limit)) for limit in limits)
     return Goal(
         objective.name, aim, gates, tuple(aim_of(tie, workload) for tie in objective.tie_breakers), objective.near_tie
     )

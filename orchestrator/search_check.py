@@ -7,7 +7,7 @@ from typing import Any
 
 from orchestrator.ceiling_lines import default_knobs
 from orchestrator.memory_order import directions_with
-from orchestrator.options import canonical_name, nearest
+from orchestrator.options import canonical_name, did_you_mean
 from orchestrator.scenario import Scenario
 from orchestrator.scenario_search import Direction, SearchKeys, SpaceRange
 from orchestrator.sweep_check import Fault, SettingJudge, setting_judge
@@ -56,7 +56,7 @@ def _check_directions(scenario: Scenario, keys: SearchKeys) -> Fault | None:
     varied = _varied(scenario)
     for name in keys.directions:
         if canonical_name(name) not in map(canonical_name, varied):
-            return ("search", "directions", name), f"is not varied by the sweep{_hint(name, varied)}"
+            return ("search", "directions", name), f"is not varied by the sweep{did_you_mean(name, varied)}"
     return None
 
 
@@ -64,11 +64,6 @@ def _varied(scenario: Scenario) -> list[str]:
     sweep = scenario.sweep
     groups = [list(sweep.axes), *map(list, sweep.zip), *map(list, sweep.configs), *map(list, sweep.include)]
     return list(dict.fromkeys(name for group in groups for name in group))
-
-
-def _hint(name: str, known: list[str]) -> str:
-    hint = nearest(name, known)
-    return f"; did you mean '{hint}'?" if hint else ""
 
 
 def _check_knobs(scenario: Scenario, keys: SearchKeys) -> Fault | None:
@@ -79,7 +74,7 @@ def _check_knobs(scenario: Scenario, keys: SearchKeys) -> Fault | None:
         return ("sweep", part), "cannot be combined with search ceiling, which wants whole axes"
     for i, name in enumerate(keys.knobs):
         if canonical_name(name) not in axes:
-            return ("search", "knobs", i), f"is '{name}', which is no axis of the sweep{_hint(name, list(axes))}"
+            return ("search", "knobs", i), f"is '{name}', which is no axis of the sweep{did_you_mean(name, list(axes))}"
     knobs = [canonical_name(name) for name in keys.knobs] or default_knobs(list(axes), directions)
     if len(knobs) != 1 and not keys.knobs:
         found = f"{len(knobs)} axes have one: {', '.join(knobs)}" if knobs else "no axis has one"

@@ -8,17 +8,16 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import yaml
 
-from orchestrator.aim import aim_of, is_fact
+from orchestrator.aim import is_fact
 from orchestrator.config_env import PREFIX
 from orchestrator.errors import BadInput
-from orchestrator.limits import parse_limit
 from orchestrator.metric_names import WORKLOAD_METRICS
 from orchestrator.options import OWNED
+from orchestrator.point_need import goal_of
 from orchestrator.scenario import Scenario
 from orchestrator.scenario_objective import Objective
 from orchestrator.trial import SECRET_NAME, LoadLevel
@@ -51,13 +50,9 @@ def looked_at(scenario: Scenario, objective: Objective) -> frozenset[tuple[str, 
     """(workload, level) of all that the objective, its limits and its tie-breakers look at; the level is None for what
     is of a whole workload, such as its highest rate.
     """
-    default = objective.workload or scenario.workloads[0].name
-    aim = aim_of(objective, default)
-    limits = [replace(aim, metric=limit.metric, level=limit.level or aim.level)
-              for limit in map(parse_limit, objective.limits)]  # fmt: skip
-    breakers = [aim_of(criterion, default) for criterion in objective.tie_breakers]
+    goal = goal_of(objective, objective.workload or scenario.workloads[0].name)
     found: set[tuple[str, LoadLevel | None]] = set()
-    for seen in (aim, *limits, *breakers):
+    for seen in (goal.aim, *(gate.aim for gate in goal.gates), *goal.ties):
         for reading in seen.readings:
             level = None if is_fact(reading.metric) else reading.level or seen.level
             if level is not None or reading.metric in WORKLOAD_METRICS:
