@@ -51,7 +51,7 @@ def _check_fronts(scenario: Scenario, names: set[str]) -> Fault | None:
             if fault:
                 return fault
         for j, limit in enumerate(front.limits):
-            fault = check_limit(scenario, (*path, "limits", j), limit, axes[0])
+            fault = check_limit(scenario, (*path, "limits", j), limit, front.gated)
             if fault:
                 return fault
     return None

@@ -8,12 +8,12 @@ draws of the estimates of all axes together, with the covariance that their resi
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
-from orchestrator.aim import Aim, Observation, PointValue, TrialPoints, front_aims, observations
+from orchestrator.aim import Aim, Observation, PointValue, TrialPoints, aim_of, front_aims, observations
 from orchestrator.estimates import Estimates, estimate
 from orchestrator.evidence import Evidence
 from orchestrator.limits import parse_limit
@@ -99,7 +99,7 @@ def pareto_front(front: Front, config_ids: Sequence[str], points: Iterable[Point
     evidence = Evidence((p for p in points if p.config_id in known), aims[0])
     whole = [trial for trial in evidence.kept if all(aim.of_trial(trial) is not None for aim in aims)]
     measured = {trial.config_id for trial in whole}
-    at = replace(aims[0], workload=front.workload or workload)
+    at = aim_of(front.gated, workload)
     limits = [(limit, at.limited(limit)) for limit in map(parse_limit, front.limits)]
     out: list[tuple[str, Place, str]] = []
     for config_id in config_ids:

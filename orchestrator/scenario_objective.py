@@ -85,3 +85,9 @@ class Front(Strict):
             )
             for axis in self.axes
         )
+
+    @property
+    def gated(self) -> Criterion:
+        """Where limits hold that name no load level: where the front does, else where its first axis does."""
+        first = self.criteria[0]
+        return first.model_copy(update={"workload": self.workload or first.workload, "at": self.at or first.at})

@@ -179,6 +179,19 @@ def test_gates_filter_first_so_that_what_fails_one_keeps_nobody_off_the_front() 
     ]
 
 
+def test_a_limit_holds_where_the_first_axis_looks_if_the_front_names_no_workload() -> None:
+    axes = [{"maximize": SPEED, "workload": "code"}, {"maximize": USER, "workload": "code"}]
+    points = {"code": 100.0, "chat": 900.0}
+    trials = [
+        PointValue("a", workload, ONE, 0, {SPEED: 9.0, USER: 2.0, "ttft_p95_ms": ttft_ms}, trial_id="a-0", host="h")
+        for workload, ttft_ms in points.items()
+    ]
+
+    assert places(of(front(axes=axes, limits=["ttft_p95_ms <= 500"]), trials)) == {"a": "on"}
+    assert places(of(front(axes=axes, limits=["ttft_p95_ms <= 50"]), trials)) == {"a": "gated"}
+    assert places(of(front(axes=axes, workload="chat", limits=["ttft_p95_ms <= 500"]), trials)) == {"a": "gated"}
+
+
 def test_without_any_config_that_passes_there_is_no_front() -> None:
     found = of(front(limits=["ttft_p95_ms <= 1"]), [trial("a", 0, output_throughput_tok_s=1.0, tok_s_per_user_p50=2.0)])
 
