@@ -6,7 +6,7 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 RUNTIME := $(VENV)/.runtime
 DEV := $(VENV)/.dev
 
-.PHONY: setup demo demo-real demo-llamacpp test test-real test-llamacpp test-two-nodes lint bench docs clean
+.PHONY: setup demo demo-real demo-llamacpp test real-servers test-real test-llamacpp test-two-nodes lint bench docs clean
 
 $(RUNTIME): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -44,9 +44,11 @@ test: $(DEV)
 
 TWO_NODES := tests/contract/test_two_nodes.py
 
-test-real: $(DEV)
+real-servers:
 	PYTHON=$(PYTHON) tests/sglang_cpu/install.sh .sglang-cpu
 	PYTHON=$(PYTHON) tests/dialects/install.sh .sglang-dialects
+
+test-real: $(DEV) real-servers
 	$(BIN)/python -m pytest -m real --timeout 1500 --ignore $(TWO_NODES) tests/contract tests/dialects tests/real
 
 # One real server over two hosts, each start of which takes minutes on two cores; its emulated twin is in `make test`.
