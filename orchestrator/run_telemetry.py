@@ -88,12 +88,19 @@ def _finish(paths: RunPaths, table: str, file: Path) -> None:
     file.unlink()
 
 
-def read_telemetry(paths: RunPaths, table: str, trial_id: str, attempt: int) -> list[dict[str, Any]]:
-    """The rows of one server start, in order of time, also while it runs; empty if there are none that can be read."""
-    part = dataset.part_file(paths, table, trial_id, attempt)
+def read_telemetry(paths: RunPaths, table: str, trial_id: str, attempt: int) -> dict[str, Any]:
+    """The columns of one server start as numpy arrays in order of time, also while it runs; numbers that were not told
+    are NaN. Empty if there are no rows that can be read.
+    """
+    rows: Any = None
     with contextlib.suppress(OSError, pa.ArrowInvalid):
-        return dataset.read_file(part).to_pylist()  # type: ignore[no-any-return]
-    return [row for batch in _streamed(stream_file(paths, table, trial_id, attempt)) for row in batch.to_pylist()]
+        rows = dataset.read_file(dataset.part_file(paths, table, trial_id, attempt))
+    if rows is None:
+        batches = list(_streamed(stream_file(paths, table, trial_id, attempt)))
+        rows = pa.Table.from_batches(batches, schema=telemetry_schema(table))
+    if not rows.num_rows:
+        return {}
+    return {name: rows[name].to_numpy() for name in rows.column_names if not pa.types.is_list(rows[name].type)}
 
 
 def starts_with_telemetry(paths: RunPaths) -> dict[str, int]:
