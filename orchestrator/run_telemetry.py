@@ -91,8 +91,9 @@ def _finish(paths: RunPaths, table: str, file: Path) -> None:
 def read_telemetry(
     paths: RunPaths, table: str, trial_id: str, attempt: int, columns: Sequence[str] | None = None
 ) -> dict[str, Any]:
-    """The columns (None: all but lists) of one server start as numpy arrays in order of time, also while it runs; numbers that were not told
-    are NaN. Empty if there are no rows that can be read.
+    """The columns (None: all but lists) of one server start as numpy arrays in order of time, also while it runs.
+
+    Numbers that were not told are NaN. Empty if there are no rows that can be read.
     """
     rows: Any = None
     with contextlib.suppress(OSError, pa.ArrowInvalid):

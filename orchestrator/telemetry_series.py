@@ -42,7 +42,7 @@ OF_SERVER = {
 
 
 class Bucket(NamedTuple):
-    """Values of a stretch of time: its middle in seconds since the trial began. A tuple: a run has a million of them."""
+    """Values of a stretch of time: its middle in seconds since the trial began. A tuple, since a run has a million."""
 
     at_s: float
     least: float
