@@ -14,7 +14,9 @@ ASSETS = Path(__file__).parent
 # Traces that are drawn, by plot.
 TRACES = """() => Object.fromEntries([...document.querySelectorAll('figure.plot')].map(
   (f) => [f.id, f.querySelectorAll('.trace.scatter .point, .trace.scatter .js-line, .trace.bars .point').length]))"""
-COLUMN = "(i) => [...document.querySelectorAll('#ranking-table tbody tr')].map((r) => r.cells[i].firstChild.textContent)"
+COLUMN = (
+    "(i) => [...document.querySelectorAll('#ranking-table tbody tr')].map((r) => r.cells[i].firstChild.textContent)"
+)
 CONTRAST = (ASSETS / "contrast.js").read_text(encoding="utf-8")
 
 
@@ -139,7 +141,9 @@ def test_hostile_texts_are_shown_and_do_nothing(open_page: Open) -> None:
 def test_all_plots_are_drawn_and_all_folds_open_on_paper(open_page: Open) -> None:
     seen = open_page(sample(), color_scheme="dark")
     seen.wait_until("window.Plotly")
-    seen.page.evaluate("addEventListener('beforeprint', () => { window.found = document.querySelectorAll('.fold[open]').length })")
+    seen.page.evaluate(
+        "addEventListener('beforeprint', () => { window.found = document.querySelectorAll('.fold[open]').length })"
+    )
 
     pdf = seen.page.pdf()
 
@@ -156,7 +160,12 @@ def test_without_scripts_everything_but_the_plots_is_there(open_page: Open) -> N
     assert page.locator("#ranking-table tbody tr").count() == 20
     assert page.get_by_text("Plots are drawn by JavaScript, which did not run here: the values are below.").count() == 6
     page.locator("#curves summary").click()
-    assert page.locator("#curves table tbody tr").all_inner_texts() == ["d4\t1\t812.4", "d4\t16\t2412", "limit\t1\t600", "limit\t32\t600"]
+    assert page.locator("#curves table tbody tr").all_inner_texts() == [
+        "d4\t1\t812.4",
+        "d4\t16\t2412",
+        "limit\t1\t600",
+        "limit\t32\t600",
+    ]
     assert page.get_by_text("812 tok/s, 4.1 % ahead of none.").is_visible()
 
 
@@ -174,7 +183,9 @@ def test_everything_has_a_name_and_headings_do_not_skip(open_page: Open) -> None
     assert seen.page.evaluate(nameless) == []
     assert found[0] == 1
     assert all(b - a <= 1 for a, b in zip(found, found[1:], strict=False))
-    assert [i for i in seen.page.evaluate("[...document.querySelectorAll('#content [id]')].map((e) => e.id)") if " " in i] == []
+    assert [
+        i for i in seen.page.evaluate("[...document.querySelectorAll('#content [id]')].map((e) => e.id)") if " " in i
+    ] == []
     assert [i for i in seen.page.evaluate(ids) if not i.startswith(("clip", "legend", "topdefs"))] == []
 
 
