@@ -1,4 +1,4 @@
-"""Debian's chromium, without a screen. Where there is none, or no playwright, these tests are skipped with the reason."""
+"""Debian's chromium, without a screen. Where it or playwright is missing, these tests are skipped with the reason."""
 
 from __future__ import annotations
 
@@ -63,9 +63,14 @@ def watched(page: Any) -> Seen:
     seen = Seen(page)
     page.on("console", lambda message: seen.wrong.append(f"{message.type}: {message.text}"))
     page.on("pageerror", lambda error: seen.wrong.append(f"error: {error}"))
-    page.on("dialog", lambda dialog: (seen.wrong.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+    page.on("dialog", lambda dialog: _dismiss(seen, dialog))
     page.on("request", lambda request: _note_request(seen, request.url))
     return seen
+
+
+def _dismiss(seen: Seen, dialog: Any) -> None:
+    seen.wrong.append(f"dialog: {dialog.message}")
+    dialog.dismiss()
 
 
 def _note_request(seen: Seen, url: str) -> None:
