@@ -56,6 +56,7 @@ CORE = {
     "depth_curve", "explanation", "explanation_text", "kernel_share", "level_table", "run_explanation", "server_facts",
     "report_document",
     "telemetry",
+    "report_document", "report_plots", "report_markdown", "plot_values", "shown_text",
 }  # fmt: skip
 # Decisions about a server on its host; whoever does what they say is elsewhere.
 DECISIONS = {"life_event", "life_state", "life_end", "lifecycle"}
