@@ -23,7 +23,7 @@ class PartMaterial:
     """One class of hosts of a run. `ranking` is its own; `trials`, `loads`, `points` are rows of its tables.
 
     `mark` goes into the ids of its blocks, empty where the run has one class. `commands`: how highlighted configs are
-    started by hand, by id.
+    started by hand, by id; `raw_commands`: what their servers were started with, as they told.
     """
 
     scenario: Scenario
@@ -33,6 +33,7 @@ class PartMaterial:
     points: Sequence[Row]
     mark: str = ""
     commands: Mapping[str, str] = field(default_factory=dict)
+    raw_commands: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def labels(self) -> dict[str, str]:
