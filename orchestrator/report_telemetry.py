@@ -68,14 +68,12 @@ def _plot(told: TrialTelemetry, metric: str, own: Sequence[Quantity], block_id: 
 
 
 def _series(one: Quantity) -> Series:
-    """A gap between buckets that are further apart than three of them usually are."""
-    steps = sorted(b.at_s - a.at_s for a, b in zip(one.buckets, one.buckets[1:], strict=False))
-    wide = 3 * steps[len(steps) // 2] if steps else 0.0
+    """The means; None where nothing was told for a while."""
     x: list[float] = []
     y: list[float | None] = []
     last: Bucket | None = None
     for bucket in one.buckets:
-        if last is not None and bucket.at_s - last.at_s > wide:
+        if last is not None and bucket.at_s - last.at_s > one.gap_s:
             x.append(rounded((last.at_s + bucket.at_s) / 2) or 0.0)
             y.append(None)
         x.append(rounded(bucket.at_s) or 0.0)
