@@ -79,7 +79,7 @@ def _series(one: Quantity) -> Series:
         x.append(rounded(bucket.at_s) or 0.0)
         y.append(rounded(bucket.mean))
         last = bucket
-    return Series(one.source, tuple(x), tuple(y), group=one.source)
+    return Series(one.source, tuple(x), tuple(y))
 
 
 def _peaks(found: Mapping[str, TrialTelemetry], named: Mapping[str, str], mark: str) -> Table:

@@ -100,7 +100,7 @@ def slot_blocks(part: PartMaterial) -> list[Block]:
         f"{busy / whole:.0%} of their time went into starts and points.{left}"
     )
     plot = Plot(
-        f"slots{part.mark}", "What the slots did", "gantt", Axis("time (UTC)", times=True),
+        f"slots{part.mark}", "What the slots did", "gantt", Axis("time", times=True),
         Axis("slot", categories=slots), tuple(series), told, height_px=min(140 + 26 * len(slots), 900),
     )  # fmt: skip
     return [plot, _slot_table(part, sums)]
@@ -185,7 +185,6 @@ def _phase_plot(part: PartMaterial, chosen: Sequence[Row], count_all: int) -> Pl
                     y=tuple(name for name, _ in own),
                     labels=tuple(_phase_label(p) for _, p in own),
                     base=tuple(round(p["began_s"], 3) for _, p in own),
-                    group=phase.value,
                 )
             )
     dead = [(name, t) for name, t in zip(names, chosen, strict=True) if t["start_s"] is None]
