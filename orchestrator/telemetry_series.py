@@ -20,8 +20,6 @@ from orchestrator.trial import LoadLevel
 MOST_POINTS = 200
 # Name of a column -> its values in order of time; numbers that were not told are NaN.
 Columns = Mapping[str, Any]
-# Samples come a little early or late.
-_ROOM = 1.05
 # Column -> its unit for people; what has none is a share or a number of tokens.
 OF_GPU = {
     "memory_used_gib": "GiB",
@@ -82,7 +80,7 @@ class TrialTelemetry:
     """One server start. `gpu_memory_peak_gib`: the most that one of its GPUs had in use; None where none tells.
 
     `began_at`: UTC, of the first sample if the trial has not ended. `ended_s`: of the last sample, `bucket_s` how long
-    a bucket is. Of a trial that runs there are no phases yet.
+    a bucket is, where there are more samples than can be drawn. Of a trial that runs there are no phases yet.
     """
 
     trial_id: str
@@ -142,9 +140,7 @@ def trial_telemetry(
     """
     began_unix_s = float(server["unix_s"][0] - server["at_s"][0])
     ended_s = float(server["at_s"].max())
-    own = server["at_s"][server["rank"] == server["rank"][0]]
-    usual_s = float(np.median(np.diff(own))) if len(own) > 1 else 1.0
-    bucket_s = max(math.nextafter(ended_s, math.inf) / most_points, usual_s * _ROOM)
+    bucket_s = max(math.nextafter(ended_s, math.inf), 1.0) / most_points
     used, total = (gpus.get(name, np.empty(0)) for name in ("memory_used_gib", "memory_total_gib"))
     return TrialTelemetry(
         trial_id=server["trial_id"][0],
@@ -155,7 +151,11 @@ def trial_telemetry(
         bucket_s=bucket_s,
         phases=tuple(_phases(trial["phases"], server, ended_s)) if trial else (),
         points=tuple(sorted((_point(row, began_unix_s) for row in loads), key=lambda window: window.began_s)),
-        series=(*_series(gpus, OF_GPU, bucket_s), *_series(server, OF_SERVER, bucket_s)),
+        series=tuple(
+            drawn
+            for table, of in ((gpus, OF_GPU), (server, OF_SERVER))
+            for drawn in _series(table, of, bucket_s, most_points)
+        ),
         gpu_memory_peak_gib=_known(used, np.max),
         gpu_memory_total_gib=_known(total, np.min),
     )
@@ -187,21 +187,26 @@ def _point(load: Mapping[str, Any], trial_unix_s: float) -> Window:
     return Window(name, round(began_s, 3), round(began_s + client["duration_s"], 3))
 
 
-def _series(table: Columns, columns: Mapping[str, str], bucket_s: float) -> Iterable[Series]:
-    """A series for each source and column that has values."""
+def _series(table: Columns, columns: Mapping[str, str], bucket_s: float, most_points: int) -> Iterable[Series]:
+    """A series for each source and column that has values; so few that all can be drawn stay as they are."""
     if not table:
         return
     several = len(np.unique(table["rank"])) > 1
     names = [f"GPU {gpu}" for gpu in table["gpu"]] if "gpu" in table else ["server"] * len(table["rank"])
     sources = [f"rank {rank} {name}" for rank, name in zip(table["rank"], names, strict=True)] if several else names
+    of = np.array(sources)
+    places = {source: of == source for source in dict.fromkeys(sources)}
     for column, unit in columns.items():
-        for source in dict.fromkeys(sources):
-            values = table[column].astype(float)
-            own = (np.array(sources) == source) & ~np.isnan(values)
-            if own.any():
-                at_s = table["at_s"][own]
-                gap_s = max(3 * float(np.median(np.diff(at_s))), 2 * bucket_s) if len(at_s) > 1 else 2 * bucket_s
-                yield Series(column, unit, source, round(gap_s, 3), buckets(at_s, values[own], bucket_s))
+        values = table[column].astype(float)
+        for source, place in places.items():
+            own = place & ~np.isnan(values)
+            at_s, told = table["at_s"][own], values[own]
+            gap_s = max(3 * float(np.median(np.diff(at_s))), 2 * bucket_s) if len(at_s) > 1 else 2 * bucket_s
+            if len(told) > most_points:
+                yield Series(column, unit, source, round(gap_s, 3), buckets(at_s, told, bucket_s))
+            elif len(told):
+                single = tuple(Bucket(a, v, v, v) for a, v in zip(at_s.tolist(), told.tolist(), strict=True))
+                yield Series(column, unit, source, round(gap_s, 3), single)
 
 
 def buckets(at_s: Any, values: Any, bucket_s: float) -> tuple[Bucket, ...]:
