@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.aim import Aim
+from orchestrator.report_values import WorkloadValues, workloads_of
 from orchestrator.run_ranking import RunRanking
 from orchestrator.scenario import Scenario
 from orchestrator.trial import LoadLevel
@@ -16,6 +17,20 @@ from orchestrator.trial import LoadLevel
 Row = Mapping[str, Any]
 # Configs that are drawn in colour and have plots of their own; the others are drawn muted.
 MOST_HIGHLIGHTED = 12
+# Configs whose values are worked out at every level.
+MOST_DRAWN = 1000
+
+
+def _in_turn(lists: Sequence[Sequence[str]], most: int) -> tuple[str, ...]:
+    """The first of each, then the second of each, and so on; each name once."""
+    found: dict[str, None] = {}
+    for place in range(max(map(len, lists), default=0)):
+        for names in lists:
+            if place < len(names) and len(found) < most:
+                found.setdefault(names[place])
+        if len(found) >= most:
+            break
+    return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -50,15 +65,24 @@ class PartMaterial:
     @cached_property
     def highlighted(self) -> tuple[str, ...]:
         """Ids of the configs that matter most: what was picked, then the next of every ranking in turn."""
-        found: dict[str, None] = {}
-        ranked = [[row.config_id for row in r.rows if row.value is not None] for r in self.ranking.rankings]
         fronts = [[row.config_id for row in f.rows if row.place == "on"] for f in self.ranking.fronts]
-        places = [*ranked, *fronts]
-        for place in range(max(map(len, places), default=0)):
-            for ids in places:
-                if place < len(ids) and len(found) < MOST_HIGHLIGHTED:
-                    found.setdefault(ids[place])
-        return tuple(found)
+        return _in_turn([*self._ranked, *fronts], MOST_HIGHLIGHTED)
+
+    @cached_property
+    def _ranked(self) -> list[list[str]]:
+        """Of every ranking the configs that have a value, best first."""
+        return [[row.config_id for row in r.rows if row.value is not None] for r in self.ranking.rankings]
+
+    @cached_property
+    def drawn(self) -> tuple[str, ...]:
+        """Ids of the configs whose values are worked out for plots: of thousands the first of every ranking."""
+        return _in_turn(self._ranked, MOST_DRAWN)
+
+    @cached_property
+    def workloads(self) -> tuple[WorkloadValues, ...]:
+        """Values of the drawn configs."""
+        drawn = set(self.drawn)
+        return workloads_of(value for value in self.ranking.values if value.config_id in drawn)
 
     @property
     def picks(self) -> tuple[str, ...]:

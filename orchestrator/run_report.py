@@ -27,7 +27,6 @@ from orchestrator.report_ranking import not_started, ranking_blocks
 from orchestrator.report_search import search_blocks
 from orchestrator.report_telemetry import MOST_POINTS, telemetry_blocks, telemetry_trials
 from orchestrator.report_timeline import slot_blocks, start_blocks
-from orchestrator.report_values import workloads_of
 from orchestrator.run_ranking import RunRanking
 from orchestrator.telemetry_series import telemetry_of
 
@@ -87,11 +86,19 @@ def _ranking(run: RunMaterial) -> list[Block]:
 
 
 def _speed(run: RunMaterial) -> list[Block]:
-    return _by_part(lambda part: [*speed_blocks(part, workloads_of(part.ranking.values)), *front_blocks(part)], run)
+    return _by_part(lambda part: [*speed_blocks(part, part.workloads), *front_blocks(part), *_left_out(part)], run)
+
+
+def _left_out(part: PartMaterial) -> list[Block]:
+    """Said where plots do not have all configs."""
+    measured = len({row.config_id for r in part.ranking.rankings for row in r.rows if row.value is not None})
+    if measured <= len(part.drawn):
+        return []
+    return [Paragraph(f"Plots have the first {len(part.drawn):,} of {measured:,} measured configs.", "muted")]
 
 
 def _load(run: RunMaterial) -> list[Block]:
-    return _by_part(lambda part: curve_blocks(part, workloads_of(part.ranking.values)), run)
+    return _by_part(lambda part: curve_blocks(part, part.workloads), run)
 
 
 def _memory(run: RunMaterial) -> list[Block]:
