@@ -2,7 +2,7 @@
 function prepare(root) {
   prepareTables(root);
   preparePlots(root);
-  for (const code of root.querySelectorAll("figure.code")) code.append(copyButton(code));
+  for (const code of root.querySelectorAll("figure.code")) code.querySelector("pre").before(copyButton(code));
 }
 
 function copyButton(code) {
