@@ -17,6 +17,7 @@ from orchestrator.server_account import account_of
 
 # Bars that can be read side by side.
 MOST_DEAD = 8
+MOST_TOLD = 2
 MOST_ROWS = 300
 # Less is noise of the log's two decimals.
 LEAST_GIB = 0.02
@@ -125,7 +126,7 @@ def _plot(part: PartMaterial, bars: Sequence[MemoryBar]) -> Plot:
         for name in (*_NAMES, MISSING):
             takes = bar.missing_gib if name == MISSING else bar.measured.get(name, 0.0)
             if takes:
-                drawn.setdefault(name, []).append((part.name(bar.config_id), round(at, 3), takes))
+                drawn.setdefault(name, []).append((part.row_name(bar.config_id), round(at, 3), takes))
                 at += takes
     series = tuple(
         Series(
@@ -145,7 +146,7 @@ def _plot(part: PartMaterial, bars: Sequence[MemoryBar]) -> Plot:
         "GPU memory of one GPU when the server was ready, or when it died",
         "gantt",
         Axis("memory from the start of loading on", "GiB"),
-        Axis("", categories=tuple(dict.fromkeys(part.name(bar.config_id) for bar in bars))),
+        Axis(part.rows_title, categories=tuple(dict.fromkeys(part.row_name(bar.config_id) for bar in bars))),
         series,
         _summary(part, bars),
         height_px=min(160 + 30 * len(bars), 900),
@@ -158,11 +159,12 @@ def _summary(part: PartMaterial, bars: Sequence[MemoryBar]) -> str:
     if served:
         least = min(served, key=lambda bar: bar.measured[FREE])
         told.append(f"Least stays free with {part.name(least.config_id)}: {least.measured[FREE]:.2f} GiB.")
+    dead = [bar for bar in bars if bar.died and FREE in bar.measured]
     told += [
         f"{part.name(bar.config_id)} died of {bar.died}, with {bar.measured[FREE]:.2f} GiB free before it."
-        for bar in bars
-        if bar.died and FREE in bar.measured
-    ][:4]
+        for bar in dead[:MOST_TOLD]
+    ]
+    told += [f"{len(dead) - MOST_TOLD} more died."] if len(dead) > MOST_TOLD else []
     return " ".join(told) or plural(len(bars), "config")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,6 +20,10 @@ Row = Mapping[str, Any]
 MOST_HIGHLIGHTED = 12
 # Configs whose values are worked out at every level.
 MOST_DRAWN = 1000
+# Letters that find room beside a bar.
+LONGEST_ROW = 36
+# The name of a setting in the name of a config.
+_SETTING = re.compile(r"(?:(?<=^)|(?<=, ))([A-Za-z_][\w.]*)=")
 
 
 def _in_turn(lists: Sequence[Sequence[str]], most: int) -> tuple[str, ...]:
@@ -31,6 +36,21 @@ def _in_turn(lists: Sequence[Sequence[str]], most: int) -> tuple[str, ...]:
         if len(found) >= most:
             break
     return tuple(found)
+
+
+def short_names(labels: Mapping[str, str]) -> tuple[dict[str, str], str]:
+    """Names by id as they are, and no title, if all are short; else their values alone, with the settings as title.
+
+    `speculative_num_steps=2, max_running_requests=58` becomes `2, 58`, if that is a name of one config only.
+    """
+    whole = dict(labels)
+    settings = {tuple(_SETTING.findall(label)) for label in labels.values() if "=" in label}
+    if max(map(len, labels.values()), default=0) <= LONGEST_ROW or len(settings) != 1:
+        return whole, ""
+    short = {config_id: _SETTING.sub("", label) for config_id, label in labels.items()}
+    if len(set(short.values())) < len(short):
+        return whole, ""
+    return short, ", ".join(next(iter(settings)))
 
 
 @dataclass(frozen=True)
@@ -57,6 +77,18 @@ class PartMaterial:
 
     def name(self, config_id: str) -> str:
         return self.labels.get(config_id, config_id)
+
+    @cached_property
+    def _short(self) -> tuple[dict[str, str], str]:
+        return short_names(self.labels)
+
+    def row_name(self, config_id: str) -> str:
+        """What it is called at an axis, where long names find no room: by its values, whose names `rows_title` has."""
+        return self._short[0].get(config_id, config_id)
+
+    @property
+    def rows_title(self) -> str:
+        return self._short[1]
 
     def standing(self, config_id: str) -> str:
         """The config that stands for this one in the rankings: itself, or one that came to the same server."""

@@ -14,6 +14,8 @@ from orchestrator.telemetry_series import Series as Quantity
 MOST_TRIALS = 6
 MOST_POINTS = 100
 MOST_ROWS = 300
+# What most questions are about; the rest is folded.
+MAIN = ("memory_used_gib", "power_w", "generation_tok_s", "running_requests", "token_usage")
 
 
 def telemetry_trials(part: PartMaterial) -> tuple[str, ...]:
@@ -36,9 +38,16 @@ def telemetry_blocks(part: PartMaterial, found: Mapping[str, TrialTelemetry]) ->
         plots = trial_plots(found[trial_id], f"{number}{part.mark}", named.get(trial_id, trial_id))
         if not plots:
             continue
-        blocks += plots if number == 0 else [Fold(named.get(trial_id, trial_id), tuple(plots))]
+        first = [plot for plot in plots if _is_main(plot)]
+        rest = [plot for plot in plots if plot not in first]
+        more = [Fold("More of it", tuple(rest))] if rest else []
+        blocks += [*first, *more] if number == 0 else [Fold(named.get(trial_id, trial_id), (*first, *more))]
     blocks.append(_peaks(found, named, part.mark))
     return blocks
+
+
+def _is_main(plot: Block) -> bool:
+    return isinstance(plot, Plot) and any(f"telemetry-{name}-" in plot.block_id for name in MAIN)
 
 
 def trial_plots(told: TrialTelemetry, mark: str, name: str) -> list[Block]:

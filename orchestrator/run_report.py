@@ -117,7 +117,8 @@ def _latency(run: RunMaterial) -> list[Block]:
 
 def _telemetry(run: RunMaterial) -> list[Block]:
     def of(part: PartMaterial) -> list[Block]:
-        return telemetry_blocks(part, telemetry_of(run.root, telemetry_trials(part), most_points=MOST_POINTS))
+        found = telemetry_of(run.root, telemetry_trials(part), MOST_POINTS, part.loads)
+        return telemetry_blocks(part, found)
 
     return _by_part(of, run)
 
