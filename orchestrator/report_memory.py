@@ -100,8 +100,10 @@ def memory_blocks(part: PartMaterial, predictions: Mapping[str, Prediction], why
 
 def _where_from(bars: Sequence[MemoryBar], predictions: Mapping[str, Prediction], why_none: str) -> str:
     dead = [bar for bar in bars if bar.died]
-    if any(bar.config_id in predictions for bar in dead):
+    if any(bar.missing_gib for bar in dead):
         return "Of configs that died, parts were measured before their death; what was missing is predicted."
+    if any(bar.config_id in predictions for bar in dead):
+        why_none = "the prediction has room for them"
     return f"Of configs that died, parts were measured before their death; {why_none or 'nothing more is predicted'}."
 
 
@@ -142,7 +144,7 @@ def _plot(part: PartMaterial, bars: Sequence[MemoryBar]) -> Plot:
         if name in drawn
     )
     return Plot(
-        f"memory{part.mark}",
+        f"memory-plot{part.mark}",
         "GPU memory of one GPU when the server was ready, or when it died",
         "gantt",
         Axis("memory from the start of loading on", "GiB"),

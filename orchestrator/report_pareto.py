@@ -43,9 +43,13 @@ def _spots(of: WorkloadValues, metric: str) -> list[Spot]:
 
 
 def _best(spots: Sequence[Spot]) -> list[Spot]:
-    """Those of which none is better in both, slow users first."""
+    """Those of which none is better in both, slow users first; of equal ones the first."""
     flags = on_front(np.array([(x.value, y.value) for _, _, x, y in spots]))
-    return sorted((s for s, on in zip(spots, flags, strict=True) if on), key=lambda spot: spot[2].value)
+    found: dict[tuple[float, float], Spot] = {}
+    for spot, on in zip(spots, flags, strict=True):
+        if on:
+            found.setdefault((spot[2].value, spot[3].value), spot)
+    return [found[place] for place in sorted(found)]
 
 
 def _speed_plot(part: PartMaterial, of: WorkloadValues, metric: str, spots: Sequence[Spot], block_id: str) -> Plot:

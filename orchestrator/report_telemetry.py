@@ -11,8 +11,8 @@ from orchestrator.telemetry_series import Bucket, TrialTelemetry
 from orchestrator.telemetry_series import Series as Quantity
 
 # Trials that are drawn; buckets of one quantity.
-MOST_TRIALS = 6
-MOST_POINTS = 100
+MOST_TRIALS = 4
+MOST_POINTS = 80
 MOST_ROWS = 300
 # What most questions are about; the rest is folded.
 MAIN = ("memory_used_gib", "power_w", "generation_tok_s", "running_requests", "token_usage")
@@ -29,7 +29,7 @@ def telemetry_trials(part: PartMaterial) -> tuple[str, ...]:
 
 
 def telemetry_blocks(part: PartMaterial, found: Mapping[str, TrialTelemetry]) -> list[Block]:
-    """A fold for each trial, the first one open; and the peaks of all."""
+    """All quantities of the first trial, the main ones of the others in folds; and the peaks of all."""
     if not found:
         return [Paragraph("This run has no telemetry: nothing was sampled while its servers ran.", "muted")]
     named = {trial["trial_id"]: f"{part.name(trial['config_id'])} #{trial['repeat'] + 1}" for trial in part.trials}
@@ -40,8 +40,10 @@ def telemetry_blocks(part: PartMaterial, found: Mapping[str, TrialTelemetry]) ->
             continue
         first = [plot for plot in plots if _is_main(plot)]
         rest = [plot for plot in plots if plot not in first]
-        more = [Fold("More of it", tuple(rest))] if rest else []
-        blocks += [*first, *more] if number == 0 else [Fold(named.get(trial_id, trial_id), (*first, *more))]
+        if number == 0:
+            blocks += [*first, *([Fold("More of it", tuple(rest))] if rest else [])]
+        elif first:
+            blocks.append(Fold(named.get(trial_id, trial_id), tuple(first)))
     blocks.append(_peaks(found, named, part.mark))
     return blocks
 

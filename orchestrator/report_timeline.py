@@ -100,7 +100,7 @@ def slot_blocks(part: PartMaterial) -> list[Block]:
         f"{busy / whole:.0%} of their time went into starts and points.{left}"
     )
     plot = Plot(
-        f"slots{part.mark}", "What the slots did", "gantt", Axis("time", times=True),
+        f"slots-plot{part.mark}", "What the slots did", "gantt", Axis("time", times=True),
         Axis("slot", categories=slots), tuple(series), told, height_px=min(140 + 26 * len(slots), 900),
     )  # fmt: skip
     return [plot, _slot_table(part, sums)]
@@ -201,7 +201,7 @@ def _phase_plot(part: PartMaterial, chosen: Sequence[Row], count_all: int) -> Pl
     if ready:
         told += f" Median until ready: {seconds(statistics.median(ready))}; the slowest {seconds(max(ready))}."
     return Plot(
-        f"starts{part.mark}", "Phases of server starts", "gantt", Axis("since launch", "s"),
+        f"starts-plot{part.mark}", "Phases of server starts", "gantt", Axis("since launch", "s"),
         Axis(part.rows_title, categories=tuple(names)), tuple(series), told, height_px=min(140 + 24 * len(names), 1000),
     )  # fmt: skip
 
