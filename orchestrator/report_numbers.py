@@ -19,7 +19,8 @@ def rounded(value: float | None, digits: int = DIGITS) -> float | None:
         return None
     if isinstance(value, int):
         return value
-    return float(f"{value:.{digits}g}")
+    short = float(f"{value:.{digits}g}")
+    return short if math.isfinite(short) else value  # the largest numbers have none above them
 
 
 def cell(value: float | None, low: float | None = None, high: float | None = None, *, tone: Tone = "plain") -> Cell:
