@@ -31,6 +31,13 @@ def browser() -> Iterator[Any]:
         started.close()
 
 
+_WAIT = """async () => {
+  const began = performance.now();
+  while (!(%s)) {
+    if (performance.now() - began > 10000) throw new Error(`not seen: %s`);
+    await new Promise((r) => setTimeout(r, 20));
+  }
+}"""
 _SCROLL_THROUGH = """async () => {
   for (const plot of document.querySelectorAll('figure.plot')) {
     plot.scrollIntoView({ behavior: 'instant' });
@@ -48,7 +55,7 @@ class Seen:
 
     def wait_until(self, condition: str) -> None:
         """Playwright's own way needs `eval`, which the page forbids."""
-        self.page.evaluate(f"async () => {{ while (!({condition})) await new Promise((r) => setTimeout(r, 20)) }}")
+        self.page.evaluate(_WAIT % (condition, condition.replace("`", "")))
 
     def draw_all(self) -> None:
         """Waits until every plot is drawn, as for a reader who scrolls through all of it."""
