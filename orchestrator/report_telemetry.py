@@ -15,6 +15,19 @@ MOST_TRIALS = 4
 MOST_POINTS = 80
 MOST_ROWS = 300
 # What most questions are about; the rest is folded.
+TITLES = {
+    "memory_used_gib": "GPU memory in use",
+    "power_w": "power of a GPU",
+    "sm_clock_mhz": "SM clock",
+    "temperature_c": "temperature",
+    "utilization_percent": "utilisation",
+    "generation_tok_s": "generated tokens, as the server averages them",
+    "token_usage": "share of the KV cache in use",
+    "rss_gib": "main memory of its processes",
+    "cpu_cores": "CPU of its processes",
+}
+# A highest value that is so much above the mean is drawn besides.
+APART = 0.05
 MAIN = ("memory_used_gib", "power_w", "generation_tok_s", "running_requests", "token_usage")
 
 
@@ -62,10 +75,10 @@ def trial_plots(told: TrialTelemetry, mark: str, name: str) -> list[Block]:
 
 
 def _plot(told: TrialTelemetry, metric: str, own: Sequence[Quantity], block_id: str, name: str) -> Plot:
-    title = metric.removesuffix(f"_{own[0].unit.lower()}").replace("_", " ")
-    series = [_series(one) for one in own]
+    title = TITLES.get(metric, metric.replace("_", " "))
+    series = [line for one in own for line in _lines(one)]
     top = max(bucket.most for one in own for bucket in one.buckets)
-    if metric.startswith("gpu_memory") and told.gpu_memory_total_gib:
+    if metric == "memory_used_gib" and told.gpu_memory_total_gib:
         total = rounded(told.gpu_memory_total_gib)
         series.append(Series("all of the GPU", (0, rounded(told.ended_s) or 0), (total, total), dashed=True))
     series += [
@@ -78,19 +91,28 @@ def _plot(told: TrialTelemetry, metric: str, own: Sequence[Quantity], block_id: 
                 tuple(series), summary, height_px=300)  # fmt: skip
 
 
-def _series(one: Quantity) -> Series:
-    """The means; None where nothing was told for a while."""
+def _lines(one: Quantity) -> list[Series]:
+    """The means, and what was highest where that is far from them: of several GPUs, or in a long stretch."""
+    apart = any(b.most - b.mean > APART * abs(b.mean) for b in one.buckets)
+    means = _series(one, one.source, [b.mean for b in one.buckets])
+    if not apart:
+        return [means]
+    return [means, _series(one, f"{one.source}, highest", [b.most for b in one.buckets], dashed=True)]
+
+
+def _series(one: Quantity, name: str, values: Sequence[float], *, dashed: bool = False) -> Series:
+    """None where nothing was told for a while."""
     x: list[float] = []
     y: list[float | None] = []
     last: Bucket | None = None
-    for bucket in one.buckets:
+    for bucket, value in zip(one.buckets, values, strict=True):
         if last is not None and bucket.at_s - last.at_s > one.gap_s:
             x.append(rounded((last.at_s + bucket.at_s) / 2) or 0.0)
             y.append(None)
         x.append(rounded(bucket.at_s) or 0.0)
-        y.append(rounded(bucket.mean))
+        y.append(rounded(value))
         last = bucket
-    return Series(one.source, tuple(x), tuple(y))
+    return Series(name, tuple(x), tuple(y), dashed=dashed)
 
 
 def _peaks(found: Mapping[str, TrialTelemetry], named: Mapping[str, str], mark: str) -> Table:

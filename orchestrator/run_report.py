@@ -117,7 +117,7 @@ def _latency(run: RunMaterial) -> list[Block]:
 
 def _telemetry(run: RunMaterial) -> list[Block]:
     def of(part: PartMaterial) -> list[Block]:
-        found = telemetry_of(run.root, telemetry_trials(part), MOST_POINTS, part.loads)
+        found = telemetry_of(run.root, telemetry_trials(part), MOST_POINTS, loads=part.loads)
         return telemetry_blocks(part, found)
 
     return _by_part(of, run)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -41,9 +41,8 @@ OF_SERVER = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Bucket:
-    """Values of a stretch of time: its middle in seconds since the trial began."""
+class Bucket(NamedTuple):
+    """Values of a stretch of time: its middle in seconds since the trial began. A tuple, since a run has a million."""
 
     at_s: float
     least: float
@@ -53,7 +52,8 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One quantity over a trial. `source` is a GPU ("GPU 0", on several hosts "rank 1 GPU 0") or the server.
+    """One quantity over a trial. `source` is the server, its GPUs together ("8 GPUs"), or one of them ("GPU 0";
+    on several hosts "rank 1 GPU 0").
 
     `metric` is the column of the table, with its unit as suffix; `unit` is that unit for people. A stretch in which the
     quantity was not told has no bucket: two buckets further apart than `gap_s` have a gap between them.
@@ -73,6 +73,15 @@ class Window:
     name: str
     began_s: float
     ended_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    """How much of it is drawn."""
+
+    most_points: int
+    bucket_s: float
+    each_gpu: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +109,14 @@ def telemetry_of(
     run_dir: Path,
     trial_ids: Iterable[str] | None = None,
     most_points: int = MOST_POINTS,
+    *,
+    each_gpu: bool = False,
     loads: Iterable[Mapping[str, Any]] | None = None,
 ) -> dict[str, TrialTelemetry]:
     """The telemetry of these trials (None: of all that have some), by trial id: of the last start of each.
 
-    At most `most_points` buckets a series. Reads also what is still being written of a run that goes on. `loads`: the
-    rows of that table, if the caller has them.
+    At most `most_points` buckets a series. All GPUs of a trial are one series, unless `each_gpu` is wanted. Reads also
+    what is still being written of a run that goes on. `loads`: the rows of that table, if the caller has them.
     """
     paths = RunPaths(run_dir)
     attempts = starts_with_telemetry(paths)
@@ -116,10 +127,12 @@ def telemetry_of(
         if trial_id not in attempts:
             continue
         start = (trial_id, attempts[trial_id])
-        server, gpus = (read_telemetry(paths, table, *start) for table in (SERVER, GPU))
+        server = read_telemetry(paths, SERVER, *start)
+        gpus = read_telemetry(paths, GPU, *start, ("at_s", "rank", "gpu", "memory_total_gib", *OF_GPU))
         row = dataset.read_trial(paths, *start)
         if server:  # the other is empty where there is no GPU
-            found[trial_id] = trial_telemetry(server, gpus, row, of_starts.get(start, []), most_points)
+            own = of_starts.get(start, [])
+            found[trial_id] = trial_telemetry(server, gpus, row, own, most_points, each_gpu=each_gpu)
     return found
 
 
@@ -137,6 +150,8 @@ def trial_telemetry(
     trial: Mapping[str, Any] | None,
     loads: Iterable[Mapping[str, Any]],
     most_points: int = MOST_POINTS,
+    *,
+    each_gpu: bool = False,
 ) -> TrialTelemetry:
     """Of the tables of one server start, its row of `trials` if it has ended, and its rows of `loads`.
 
@@ -144,7 +159,7 @@ def trial_telemetry(
     """
     began_unix_s = float(server["unix_s"][0] - server["at_s"][0])
     ended_s = float(server["at_s"].max())
-    bucket_s = max(math.nextafter(ended_s, math.inf), 1.0) / most_points
+    drawn = _Drawn(most_points, max(math.nextafter(ended_s, math.inf), 1.0) / most_points, each_gpu)
     used, total = (gpus.get(name, np.empty(0)) for name in ("memory_used_gib", "memory_total_gib"))
     return TrialTelemetry(
         trial_id=server["trial_id"][0],
@@ -152,14 +167,10 @@ def trial_telemetry(
         began_at=trial["began_at"] if trial else _utc(began_unix_s),
         ended_s=ended_s,
         engine=server["engine"][0],
-        bucket_s=bucket_s,
+        bucket_s=drawn.bucket_s,
         phases=tuple(_phases(trial["phases"], server, ended_s)) if trial else (),
         points=tuple(sorted((_point(row, began_unix_s) for row in loads), key=lambda window: window.began_s)),
-        series=tuple(
-            drawn
-            for table, of in ((gpus, OF_GPU), (server, OF_SERVER))
-            for drawn in _series(table, of, bucket_s, most_points)
-        ),
+        series=(*_series(gpus, OF_GPU, drawn), *_series(server, OF_SERVER, drawn)),
         gpu_memory_peak_gib=_known(used, np.max),
         gpu_memory_total_gib=_known(total, np.min),
     )
@@ -191,36 +202,57 @@ def _point(load: Mapping[str, Any], trial_unix_s: float) -> Window:
     return Window(name, round(began_s, 3), round(began_s + client["duration_s"], 3))
 
 
-def _series(table: Columns, columns: Mapping[str, str], bucket_s: float, most_points: int) -> Iterable[Series]:
-    """A series for each source and column that has values; so few that all can be drawn stay as they are."""
+def _series(table: Columns, columns: Mapping[str, str], drawn: _Drawn) -> Iterable[Series]:
+    """A series for each source and column that has values."""
     if not table:
         return
-    several = len(np.unique(table["rank"])) > 1
-    names = [f"GPU {gpu}" for gpu in table["gpu"]] if "gpu" in table else ["server"] * len(table["rank"])
-    sources = [f"rank {rank} {name}" for rank, name in zip(table["rank"], names, strict=True)] if several else names
-    of = np.array(sources)
-    places = {source: of == source for source in dict.fromkeys(sources)}
+    of = np.array(_sources(table, each_gpu=drawn.each_gpu))
+    places = {source: of == source for source in dict.fromkeys(of.tolist())}
     for column, unit in columns.items():
         values = table[column].astype(float)
         for source, place in places.items():
             own = place & ~np.isnan(values)
-            at_s, told = table["at_s"][own], values[own]
-            gap_s = max(3 * float(np.median(np.diff(at_s))), 2 * bucket_s) if len(at_s) > 1 else 2 * bucket_s
-            if len(told) > most_points:
-                yield Series(column, unit, source, round(gap_s, 3), buckets(at_s, told, bucket_s))
-            elif len(told):
-                single = tuple(Bucket(a, v, v, v) for a, v in zip(at_s.tolist(), told.tolist(), strict=True))
-                yield Series(column, unit, source, round(gap_s, 3), single)
+            if own.any():
+                order = np.argsort(table["at_s"][own], kind="stable")
+                at_s, told = table["at_s"][own][order], values[own][order]
+                times = np.unique(at_s)
+                usual_s = float(np.median(np.diff(times))) if len(times) > 1 else 0.0
+                gap_s = round(max(3 * usual_s, 2 * drawn.bucket_s), 3)
+                few = len(times) <= drawn.most_points
+                yield Series(
+                    column, unit, source, gap_s, moments(at_s, told) if few else buckets(at_s, told, drawn.bucket_s)
+                )
+
+
+def _sources(table: Columns, *, each_gpu: bool) -> list[str]:
+    ranks = table["rank"].tolist()
+    several = len(set(ranks)) > 1
+    if "gpu" not in table:
+        return [f"rank {rank} server" if several else "server" for rank in ranks]
+    gpus = table["gpu"].tolist()
+    count = len(set(zip(ranks, gpus, strict=True)))
+    if count > 1 and not each_gpu:
+        return [f"{count} GPUs"] * len(gpus)
+    return [f"rank {rank} GPU {gpu}" if several else f"GPU {gpu}" for rank, gpu in zip(ranks, gpus, strict=True)]
 
 
 def buckets(at_s: Any, values: Any, bucket_s: float) -> tuple[Bucket, ...]:
     """Values at rising times, in stretches of this length from 0 on; stretches without values are left out."""
-    which = (at_s // bucket_s).astype(int)
-    places, starts, counts = np.unique(which, return_index=True, return_counts=True)
+    places, starts = np.unique((at_s // bucket_s).astype(int), return_index=True)
+    return _reduced(((places + 0.5) * bucket_s).round(3), starts, values)
+
+
+def moments(at_s: Any, values: Any) -> tuple[Bucket, ...]:
+    """Values at rising times, those of one time together."""
+    times, starts = np.unique(at_s, return_index=True)
+    return _reduced(times, starts, values)
+
+
+def _reduced(times: Any, starts: Any, values: Any) -> tuple[Bucket, ...]:
     least, most = np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts)
-    means = np.add.reduceat(values, starts) / counts
-    told = zip(((places + 0.5) * bucket_s).round(3), least, means.round(4), most, strict=True)
-    return tuple(Bucket(*map(float, one)) for one in told)
+    means = np.add.reduceat(values, starts) / np.diff(np.append(starts, len(values)))
+    told = (column.tolist() for column in (times, least, means.round(4), most))
+    return tuple(Bucket(*one) for one in zip(*told, strict=True))
 
 
 def _utc(unix_s: float) -> str:

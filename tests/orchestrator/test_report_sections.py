@@ -285,7 +285,19 @@ def test_a_gap_in_what_was_sampled_is_a_gap_in_its_line() -> None:
     (plot,) = plots(trial_plots(told, "0", "a #1"))
 
     assert plot.series[0].y == (2.0, 2.0, 2.0, None, 2.0, 2.0)
+    assert (plot.series[1].name, plot.series[1].y) == ("GPU 0, highest", (3.0, 3.0, 3.0, None, 3.0, 3.0))
     assert plot.summary == "Highest: 3 W. Points: chat C=1 from 10 s to 20 s."
+
+
+def test_gpus_that_are_alike_have_one_line_and_memory_its_limit() -> None:
+    buckets = tuple(Bucket(float(at), 70.0, 70.1, 70.2) for at in range(3))
+    told = telemetry(Quantity("memory_used_gib", "GiB", "8 GPUs", 2.5, buckets))
+
+    (plot,) = plots(trial_plots(told, "0", "a #1"))
+
+    assert plot.title == "GPU memory in use: a #1"
+    assert [series.name for series in plot.series] == ["8 GPUs", "all of the GPU", "chat C=1"]
+    assert plot.series[1].y == (95.6, 95.6)
 
 
 def test_peaks_of_gpu_memory_are_told_for_each_start() -> None:

@@ -24,7 +24,7 @@ START = {"trial_id": "t-r0", "config_id": "t", "attempt": 1, "slot": "a/0", "hos
 
 def sample(at_s: float, used_gib: float | None = 10.0, running: int | None = 1, **changes: Any) -> Sample:
     """The server's process ran 2 s after the trial began, which was at 1000 s of the host's wall clock."""
-    gpus = (GpuSample("0", used_gib, 80.0), GpuSample("1"))
+    gpus = (GpuSample("0", used_gib, 80.0),)
     lived_s = at_s - 2.0 if at_s > 2.0 else None
     return replace(Sample(at_s, 1000.0 + at_s, lived_s, ServerSample(running), gpus), **changes)
 
@@ -139,8 +139,27 @@ def test_a_trial_that_runs_is_there_without_phases(tmp_path: Path) -> None:
 def test_hosts_of_one_server_are_told_apart(tmp_path: Path) -> None:
     stored(tmp_path, [sample(float(i), rank=rank) for i in range(3) for rank in (0, 1)])
 
-    sources = {series.source for series in the_trial(tmp_path).series}
+    sources = {series.source for series in the_trial(tmp_path, each_gpu=True).series}
     assert sources == {"rank 0 GPU 0", "rank 1 GPU 0", "rank 0 server", "rank 1 server"}
+
+
+def test_gpus_of_a_trial_are_one_series_unless_each_is_wanted(tmp_path: Path) -> None:
+    """Also where the samples of a rank came later than those of the other."""
+    of_rank_0 = [sample(float(i), gpus=(GpuSample("0", 1.0), GpuSample("1", 3.0))) for i in range(3)]
+    of_rank_1 = [sample(float(i), rank=1, gpus=(GpuSample("0", 8.0 + i), GpuSample("1"))) for i in range(3)]
+    stored(tmp_path, [*of_rank_0, *of_rank_1])
+    (together,) = series_of(the_trial(tmp_path), "memory_used_gib")
+    each = series_of(the_trial(tmp_path, each_gpu=True), "memory_used_gib")
+
+    assert together.source == "4 GPUs"
+    assert together.buckets == (
+        Bucket(0.0, 1.0, 4.0, 8.0),
+        Bucket(1.0, 1.0, 4.3333, 9.0),
+        Bucket(2.0, 1.0, 4.6667, 10.0),
+    )
+    assert [(series.source, series.buckets[2].mean) for series in each] == [
+        ("rank 0 GPU 0", 1.0), ("rank 0 GPU 1", 3.0), ("rank 1 GPU 0", 10.0),
+    ]  # fmt: skip
 
 
 def test_only_the_trials_that_are_asked_for_and_have_samples(tmp_path: Path) -> None:
