@@ -101,7 +101,7 @@ def warnings(run: RunMaterial) -> tuple[str, ...]:
     told = [note for note in notes if note in evidence or DAMAGED in note]
     if not run.complete:
         told.append(
-            f"The run is not complete: what is missing may change the picks (specsweep run --resume {run.root})"
+            f"The run is not complete: what is missing may change the picks (specsweep run --resume {run.place})"
         )
     return (*told, *_void(run))
 

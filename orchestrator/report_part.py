@@ -136,9 +136,13 @@ class PartMaterial:
 
 @dataclass(frozen=True)
 class RunMaterial:
-    """A run as its directory has it. `events`: its journal, without what servers told of themselves."""
+    """A run as its directory has it. `events`: its journal, without what servers told of themselves.
+
+    `root` is read, `place` is where readers find it: another one where a copy is read.
+    """
 
     root: Path
+    place: Path
     manifest: Mapping[str, Any]
     scenario: Scenario
     ranking: RunRanking

@@ -36,9 +36,11 @@ MOST_PLACES = 4
 NOT_MADE = "This section could not be made"
 
 
-def run_report(root: Path, ranking: RunRanking, *, is_live: bool = False) -> ReportDocument:
-    """The report of a run that `rank_run` has just ranked. `is_live`: the run goes on. BadInput for what is no run."""
-    run = read_material(root, ranking)
+def run_report(root: Path, ranking: RunRanking, *, is_live: bool = False, place: Path | None = None) -> ReportDocument:
+    """The report of a run that `rank_run` has just ranked. `is_live`: the run goes on. `place`: where readers find it, if
+    `root` is a copy. BadInput for what is no run.
+    """
+    run = read_material(root, ranking, place)
     found = [Section(name, title, tuple(_made(build, run))) for name, title, build in _SECTIONS]
     return ReportDocument(
         title=run.scenario.name,
