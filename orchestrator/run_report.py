@@ -37,8 +37,9 @@ NOT_MADE = "This section could not be made"
 
 
 def run_report(root: Path, ranking: RunRanking, *, is_live: bool = False, place: Path | None = None) -> ReportDocument:
-    """The report of a run that `rank_run` has just ranked. `is_live`: the run goes on. `place`: where readers find it, if
-    `root` is a copy. BadInput for what is no run.
+    """The report of a run that `rank_run` has just ranked. BadInput for what is no run.
+
+    `is_live`: the run goes on. `place`: where readers find it, if `root` is a copy.
     """
     run = read_material(root, ranking, place)
     found = [Section(name, title, tuple(_made(build, run))) for name, title, build in _SECTIONS]
@@ -48,7 +49,7 @@ def run_report(root: Path, ranking: RunRanking, *, is_live: bool = False, place:
         headlines=tuple(headline for part in run.parts for headline in headlines(part)),
         sections=tuple(section for section in found if section.blocks),
         made_at=utc_now(),
-        warnings=warnings(run),
+        warnings=warnings(run, is_live=is_live),
         is_live=is_live,
     )
 

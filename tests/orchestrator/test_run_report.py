@@ -158,6 +158,9 @@ def test_a_run_that_goes_on_says_that_its_picks_may_change(tmp_path: Path) -> No
     assert found.warnings[1] == (
         "The run is not complete: what is missing may change the picks (specsweep run --resume /share/run)"
     )
+    assert run_report(root, rank_run(root), is_live=True).warnings[1] == (
+        "The run goes on: what is missing may change the picks."
+    )
     run.close(complete=False)
 
 
