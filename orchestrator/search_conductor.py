@@ -104,7 +104,7 @@ class SearchConductor:
             if leader != config_id:
                 where = goal.aim.where if goal.aim.where.startswith("at ") else ""  # a formula would fill the line
                 value = f"{own.value:.4g} {goal.aim.unit} {where}".strip()
-                found.append(BestSoFar(goal.name, config_id, value, asked.host_class))
+                found.append(BestSoFar(goal.name, config_id, value, asked.host_class, own.value))
         return found
 
     def ask(self) -> list[TrialAsked | SearchStep | BestSoFar]:
