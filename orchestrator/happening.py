@@ -13,6 +13,7 @@ from orchestrator.load_spread import Again
 from orchestrator.outcome import Outcome
 from orchestrator.search import Step
 from orchestrator.server_start import ServerDied, ServerReady, StartProgress
+from orchestrator.telemetry import Sample
 from orchestrator.trial import ClientReport, Point, Trial
 
 
@@ -30,6 +31,15 @@ class PointBegan:
     """The load of a point begins."""
 
     point: Point
+
+
+@dataclass(frozen=True, slots=True)
+class TelemetryArrived:
+    """What was sampled of the trial's server and GPUs since the last time, every few seconds; at least one sample."""
+
+    trial: Trial
+    attempt: int
+    samples: tuple[Sample, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +167,7 @@ Happening = (
     | StartProgress
     | ServerReady
     | PointBegan
+    | TelemetryArrived
     | BatchArrived
     | PointEnded
     | PointBroke

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from orchestrator.config_label import config_labels
 from orchestrator.course import PointSpared
@@ -17,6 +17,7 @@ from orchestrator.happening import (
     PointRepeated,
     ReferenceAsked,
     SlotEnded,
+    TelemetryArrived,
     TrialAsked,
     TrialBegan,
     TrialEnded,
@@ -29,6 +30,7 @@ from orchestrator.outcome import Cancelled, Failed, Infeasible, Measured, Phase
 from orchestrator.planner import Plan
 from orchestrator.recovery import Again, Repair
 from orchestrator.server_start import ServerReady, StartProgress
+from orchestrator.telemetry import Sample
 from orchestrator.time_left import SearchBounds, TrialTimes, plan_left_s, search_left
 from orchestrator.trial import Point, Trial
 
@@ -43,6 +45,7 @@ class _Slot:
     began_s: float = 0.0
     tokens: int = 0
     point_since_s: float = 0.0
+    samples: dict[int, Sample] = field(default_factory=dict)  # the newest of each of its hosts
 
 
 class LiveState:
@@ -93,13 +96,15 @@ class LiveState:
         match happening:
             case TrialBegan(trial, attempt, _):
                 self._waiting.pop(trial.trial_id, None)
-                slot.trial, slot.began_s = trial, now_s
+                slot.trial, slot.began_s, slot.samples = trial, now_s, {}
                 slot.view = SlotView(slot.view.name, config=self.label(trial), trial_id=trial.trial_id)
                 _does(slot, "starting", f"starting{f' (attempt {attempt})' if attempt > 1 else ''}", now_s)
             case StartProgress():
                 _starts(slot, happening, now_s)
             case ServerReady():
                 _does(slot, "ready", "ready", now_s)
+            case TelemetryArrived(_, _, samples):
+                slot.samples |= {sample.rank: sample for sample in samples}
             case TrialEnded():
                 self._trial_ended(slot, happening, now_s)
             case SlotEnded() if happening.lost and happening.refused is None:
@@ -151,7 +156,7 @@ class LiveState:
         is_another = isinstance(decision, Repair) and ended.recovery is not None and ended.recovery.is_applied
         if is_another and ended.recovery is not None and not ended.recovery.is_known:
             self._count(all_trials=1, all_points=len(trial.points))
-        slot.trial, slot.tokens, slot.view = None, 0, SlotView(slot.view.name)
+        slot.trial, slot.tokens, slot.samples, slot.view = None, 0, {}, SlotView(slot.view.name)
         _does(slot, "waiting", "waiting", now_s)
         if ended.refused is not None:
             _does(slot, "unused", "not used any more", now_s)
@@ -215,7 +220,19 @@ def _count_anew(slot: _Slot, now_s: float) -> None:
 def _seen(slot: _Slot, now_s: float) -> SlotView:
     over_s = now_s - slot.point_since_s
     tok_s = slot.tokens / over_s if slot.tokens and over_s > 0 else slot.view.tok_s
-    return replace(slot.view, for_s=now_s - slot.since_s, tok_s=tok_s)
+    view = replace(slot.view, for_s=now_s - slot.since_s, tok_s=tok_s)
+    if 0 not in slot.samples:
+        return view
+    server = slot.samples[0].server  # rank 0 alone serves
+    free = [sample.gpu_free_gib for sample in slot.samples.values() if sample.gpu_free_gib is not None]
+    return replace(
+        view,
+        tok_s=view.tok_s if server.generation_tok_s is None else server.generation_tok_s,
+        running=server.running_requests,
+        queued=server.queued_requests,
+        kv_usage=server.token_usage,
+        free_gib=min(free, default=view.free_gib),
+    )
 
 
 def point_text(point: Point) -> str:

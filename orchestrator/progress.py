@@ -13,7 +13,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from orchestrator.happening import BatchArrived, Happening
+from orchestrator.happening import BatchArrived, BestSoFar, Happening
 from orchestrator.line_allowance import LineAllowance
 from orchestrator.live_state import LiveState
 from orchestrator.live_table import live_table
@@ -72,6 +72,11 @@ class Progress:
             lines = list(self._lines.of(slot, happening))
         for line in lines:
             self._tell(line)
+
+    def leads(self, best: BestSoFar) -> None:
+        """A config leads an objective of a grid: shown in tables, not told in a line. From any thread."""
+        with self._lock:
+            self._state.saw("", best, self._clock())
 
     def view(self) -> LiveView:
         """The run at this moment, and the last lines that it told."""

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 MODULES = sorted([*(ROOT / "orchestrator").glob("*.py"), *(ROOT / "actors").rglob("*.py")])
 VOCABULARY = {
     "dialect", "errors", "options", "outcome", "paths", "records", "schemas", "server_start", "traffic", "trial",
-    "host_report",
+    "host_report", "telemetry",
     "faked_results", "gpu_arch", "sglang_rules",  # asked again on the host, where GPUs and environment are known
     # How a YAML file is read and its faults are told: fault scripts of the emulator are checked like scenarios.
     "model_fault", "yaml_tree",
@@ -56,6 +56,7 @@ CORE = {
     "depth_curve", "explanation", "explanation_text", "kernel_share", "level_table", "run_explanation", "server_facts",
     "report_document",
     "live_view", "live_state", "time_left", "progress_lines",
+    "telemetry",
 }  # fmt: skip
 # Decisions about a server on its host; whoever does what they say is elsewhere.
 DECISIONS = {"life_event", "life_state", "life_end", "lifecycle"}
