@@ -57,7 +57,7 @@ CORE = {
     "report_document",
     "live_view", "live_state", "time_left", "progress_lines",
     "telemetry",
-    "report_document", "report_plots", "report_markdown", "plot_values", "shown_text",
+    "report_plots", "report_markdown", "plot_values", "shown_text",
 }  # fmt: skip
 # Decisions about a server on its host; whoever does what they say is elsewhere.
 DECISIONS = {"life_event", "life_state", "life_end", "lifecycle"}
