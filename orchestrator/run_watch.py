@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,19 +40,24 @@ class RunWatch:
         self._run_id = str(manifest["run_id"])
         self._clock, self._wall_clock = clock, wall_clock
         self._beats = Beats()
-        self._journal: tuple[Any, LiveView] | None = None
+        self._journal: tuple[Any, tuple[LiveView, bool]] | None = None
 
     def look(self) -> WatchedRun:
         """The run as it is now."""
         live, result = read_live(self._paths.live), self._result()
         silent_s = self._beats.silent_s(live, self._clock(), self._wall_clock()) if live else None
-        status = status_of(live, silent_s, has_result=result is not None)
         name, scenario = self.root.name, str(self._scenario.get("name", ""))
         if result is not None:
-            end = result.ending
-            view = view_of_result(result, live)
-            return WatchedRun(name, self._run_id, scenario, status, view, None, end.verdict, end.message, end.exit_code)
-        return WatchedRun(name, self._run_id, scenario, status, live or self._view_of_journal(), silent_s)
+            end, view = result.ending, view_of_result(result, live)
+            return WatchedRun(
+                name, self._run_id, scenario, "ended", view, None, end.verdict, end.message, end.exit_code
+            )
+        if live is not None:
+            return WatchedRun(name, self._run_id, scenario, status_of(live, silent_s), live, silent_s)
+        view, is_complete = self._of_journal()  # of a release that told nothing else, or nothing has begun
+        if is_complete:
+            return WatchedRun(name, self._run_id, scenario, "ended", view, verdict="complete")
+        return WatchedRun(name, self._run_id, scenario, "starting", view)
 
     def look_twice(self, sleep: Callable[[float], None] = time.sleep) -> WatchedRun:
         """As `look`; what seems silent is looked at once more, since only the clocks of two hosts may differ."""
@@ -71,11 +77,13 @@ class RunWatch:
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def _view_of_journal(self) -> LiveView:
+    def _of_journal(self) -> tuple[LiveView, bool]:
+        """The run by its journal, and whether that says that it came to its end."""
         mark = _mark(self._paths.journal)
         if self._journal is None or self._journal[0] != mark:
             state = replay(read_events(self._paths.journal, without="server_ready"))
-            self._journal = (mark, view_of_journal(state, self._planned(len(state.of_search.asked))))
+            view = view_of_journal(state, self._planned(len(state.of_search.asked)))
+            self._journal = (mark, (replace(view, ended=state.ended), state.ended))
         return self._journal[1]
 
     def _planned(self, asked: int) -> tuple[int, int]:

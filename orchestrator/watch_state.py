@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from orchestrator.journal import RunState
@@ -44,7 +44,7 @@ class WatchedRun:
         silent = duration_text(self.silent_s or 0.0)
         match self.status:
             case "starting":
-                return "no slot has begun; the run waits for the cluster, or its driver has ended"
+                return "its driver tells nothing: it waits for the cluster, or has ended"
             case "running":
                 return "running"
             case "silent":
@@ -60,12 +60,8 @@ class WatchedRun:
         return {**told, "text": self.text, "live": self.view.as_json()}
 
 
-def status_of(view: LiveView | None, silent_s: float | None, *, has_result: bool) -> Status:
-    """A result counts for more than a view, which a driver that was killed leaves behind."""
-    if has_result:
-        return "ended"
-    if view is None:
-        return "starting"
+def status_of(view: LiveView, silent_s: float | None) -> Status:
+    """Of a run that has no result yet: a driver that was killed leaves its last view behind."""
     if view.ended:
         return "ending"
     return "silent" if silent_s is not None and silent_s > SILENT_S else "running"
@@ -132,8 +128,3 @@ def view_of_journal(state: RunState, planned: tuple[int, int]) -> LiveView:
 
 def _named(place: Mapping[str, Any], name: str) -> Any:
     return place.get(name) or ""
-
-
-def run_facts(run: WatchedRun) -> dict[str, Any]:
-    """The run without its view, e.g. to see whether anything but the clock changed."""
-    return {name: value for name, value in asdict(run).items() if name not in ("view", "silent_s")}

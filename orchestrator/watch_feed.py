@@ -1,0 +1,132 @@
+"""A run's report as it changes: what is served of a watched run, each part with the number of its last change."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from orchestrator.live_section import LIVE_ID, live_section
+from orchestrator.provenance import utc_now
+from orchestrator.report_document import Paragraph, ReportDocument, Section
+from orchestrator.report_page import head_event, section_event
+from orchestrator.run_watch import LOOK_S, RunWatch
+from orchestrator.watch_state import WatchedRun
+
+# The report is made anew at most so often, and never takes more than this share of one CPU.
+REBUILD_S = 5.0
+_SHARE = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One server-sent event. `number` grows over all parts."""
+
+    number: int
+    kind: str
+    data: str
+
+
+class WatchFeed:
+    """Looks at the run every second. `build` makes its report, in a thread; what it raises leaves the last one.
+
+    Whoever listens asks for what is newer than a number: one who is slow gets the newest state, not all that were.
+    """
+
+    def __init__(self, watch: RunWatch, build: Callable[[], ReportDocument]) -> None:
+        self._watch, self._build = watch, build
+        self.run: WatchedRun = watch.look()
+        self._report: ReportDocument | None = None
+        self._fault = ""
+        self._built: object = None  # the mark of what it was made of
+        self._next_build_s = 0.0
+        # Not from 0: a page that stays open while the viewer is started anew must get all.
+        self.number = time.time_ns() // 1_000_000
+        self._events: dict[str, Event] = {}
+        self._order: tuple[str, ...] = ()
+        self._news = asyncio.Condition()
+        self.is_done = False
+        self.closed = False
+
+    @property
+    def document(self) -> ReportDocument:
+        """The report with the state of the run before it."""
+        return watched_document(self.run, self._report, self._fault)
+
+    async def keep_up(self) -> None:
+        """Until it is cancelled."""
+        building: asyncio.Task[None] | None = None
+        while True:
+            self.run = await asyncio.to_thread(self._watch.look)
+            mark = await asyncio.to_thread(self._watch.mark)
+            if building is not None and building.done():
+                building = None
+            is_due = mark != self._built and time.monotonic() >= self._next_build_s
+            if building is None and is_due:
+                building = asyncio.create_task(self._rebuild(mark))
+            is_whole = mark == self._built and building is None
+            await self.publish(is_done=self.run.is_over and is_whole)
+            await asyncio.sleep(LOOK_S)
+
+    async def _rebuild(self, mark: object) -> None:
+        began_s = time.monotonic()
+        try:
+            self._report, self._fault = await asyncio.to_thread(self._build), ""
+        except Exception as error:  # noqa: BLE001 - of a run that is being written; the next one may do
+            self._fault = f"The report cannot be made yet: {error}"
+        took_s = time.monotonic() - began_s
+        self._built, self._next_build_s = mark, time.monotonic() + max(REBUILD_S, took_s / _SHARE)
+
+    async def publish(self, *, is_done: bool = False) -> None:
+        """Number what has changed, and wake those who listen."""
+        document = self.document
+        # Rendering a large report takes a while; the event loop serves others meanwhile.
+        events = await asyncio.to_thread(_rendered, document)
+        async with self._news:
+            for name, (kind, data) in events.items():
+                known = self._events.get(name)
+                if known is None or known.data != data:
+                    self.number += 1
+                    self._events[name] = Event(self.number, kind, data)
+            for name in set(self._events) - set(events):
+                del self._events[name]
+            self._order = tuple(events)
+            self.is_done = is_done
+            self._news.notify_all()
+
+    async def close(self) -> None:
+        """Whoever listens goes."""
+        async with self._news:
+            self.closed = True
+            self._news.notify_all()
+
+    async def newer(self, number: int, wait_s: float) -> list[Event]:
+        """What changed after that number, the head first; empty if nothing did for so long."""
+        async with self._news:
+            if not (found := self._newer(number)) and not self.is_done and not self.closed:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._news.wait(), wait_s)
+                found = self._newer(number)
+        return found
+
+    def _newer(self, number: int) -> list[Event]:
+        return [event for name in self._order if (event := self._events[name]).number > number]
+
+
+def _rendered(document: ReportDocument) -> dict[str, tuple[str, str]]:
+    sections = {f"section {s.section_id}": ("section", section_event(s)) for s in document.sections}
+    return {"head": ("head", head_event(document)), **sections}
+
+
+def watched_document(run: WatchedRun, report: ReportDocument | None, fault: str = "") -> ReportDocument:
+    """The report of a run that is watched: its state is the first section. Without a report, all there is."""
+    now = live_section(run)
+    if report is None:
+        waits = Paragraph(fault, "warn") if fault else Paragraph("The report is being made.", "muted")
+        rest: tuple[Section, ...] = (Section("report", "Report", (waits,)),)
+        return ReportDocument(f"Run {run.name}", run.scenario, (), (now, *rest), utc_now(), is_live=not run.is_over)
+    sections = tuple(section for section in report.sections if section.section_id != LIVE_ID)
+    warnings = (*report.warnings, *((fault,) if fault else ()))
+    return replace(report, sections=(now, *sections), warnings=warnings, is_live=not run.is_over)
