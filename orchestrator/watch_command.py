@@ -20,7 +20,7 @@ from rich.text import Text
 
 from orchestrator.errors import BadInput
 from orchestrator.live_table import live_table
-from orchestrator.live_view import LiveView, counts_text
+from orchestrator.live_view import counts_text
 from orchestrator.report_document import ReportDocument
 from orchestrator.run_mirror import RunMirror
 from orchestrator.run_watch import LOOK_S, RunWatch
@@ -113,18 +113,13 @@ def _print_lines(run_watch: RunWatch, console: Console) -> None:
         for line in new_lines(seen, run.view.recent):
             _print(console, line)
         seen = run.view.recent or seen
-        counts = _counts(run.view)
-        if (state := f"{run.text if run.status != 'silent' else run.status} {counts}") != told and not run.is_over:
+        if (state := f"{run.status} {run.view.counts}") != told and not run.is_over:
             told = state
             _print(console, f"{run.name}: {run.text}; {counts_text(run.view)}")
         if run.is_over:
             _tell_end(run, console)
             return
         time.sleep(LOOK_S)
-
-
-def _counts(view: LiveView) -> str:
-    return repr(view.counts)
 
 
 def new_lines(seen: tuple[str, ...], now: tuple[str, ...]) -> tuple[str, ...]:
@@ -150,6 +145,7 @@ def _print(console: Console, text: str) -> None:
 def _serve(request: WatchRequest, run_watch: RunWatch, console: Console) -> None:
     from aiohttp import web
 
+    from orchestrator.watch_feed import WatchFeed
     from orchestrator.watch_server import Access, WatchServer
 
     host = request.listen or "127.0.0.1"
@@ -164,21 +160,21 @@ def _serve(request: WatchRequest, run_watch: RunWatch, console: Console) -> None
     with tempfile.TemporaryDirectory(prefix="specsweep-watch-") as folder:
 
         async def made() -> web.Application:
-            from orchestrator.watch_feed import WatchFeed
-
-            return WatchServer(WatchFeed(run_watch, report_maker(request.run_dir, Path(folder))), access).app()
+            return WatchServer(WatchFeed(run_watch, report_maker(run_watch, Path(folder))), access).app()
 
         web.run_app(made(), sock=listener, print=None, shutdown_timeout=1.0, access_log=None)
 
 
-def report_maker(root: Path, folder: Path) -> Callable[[], ReportDocument]:
+def report_maker(run_watch: RunWatch, folder: Path) -> Callable[[], ReportDocument]:
     """Makes the report of a run from a mirror of it in the folder: nothing is written beside the run."""
-    mirror = RunMirror(root, folder)
+    from orchestrator.run_ranking import rank_run
+    from orchestrator.run_report import run_report
+
+    mirror = RunMirror(run_watch.root, folder)
 
     def make() -> ReportDocument:
-        from orchestrator.run_report import report_of
-
-        return report_of(mirror.bring_up())
+        root = mirror.bring_up()
+        return run_report(root, rank_run(root), is_live=not run_watch.look().is_over)
 
     return make
 

@@ -62,7 +62,7 @@ class WatchServer:
 
     def app(self) -> web.Application:
         """The application; its feed keeps up while it runs."""
-        app = web.Application(middlewares=[web.middleware(self._guard)], client_max_size=1024)
+        app = web.Application(middlewares=[self._guard], client_max_size=1024)
         routes = {
             "/": self._page, "/report.html": self._file, "/report.md": self._markdown, "/events": self._listen,
             "/live.json": self._live, "/metrics": self._metrics,
@@ -86,6 +86,7 @@ class WatchServer:
         del app
         await self._feed.close()
 
+    @web.middleware
     async def _guard(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
         refusal = self._access.refusal(request.host, request.query.get("token", ""))
         if refusal:
