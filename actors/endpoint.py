@@ -67,6 +67,10 @@ class Endpoint:
                 return account if isinstance(account, dict) else {}
         return {}
 
+    async def page(self, path: str, timeout_s: float) -> tuple[int, str]:
+        """Status and text of a page; NOBODY or LATE and the reason if none came."""
+        return await self._ask("GET", path, timeout_s=timeout_s)
+
     async def unready(self, path: str, timeout_s: float) -> str | None:
         """None if the path answered 200, else what it answered instead."""
         status, text = await self._ask("GET", path, timeout_s=timeout_s)

@@ -38,6 +38,7 @@ from actors.pulse import Pulse
 from actors.server_command import ServerPlace, boot
 from actors.server_log import ServerLog
 from actors.slot_gpus import SlotGpus
+from actors.slot_telemetry import Watched
 from actors.startup import StartupTimeline
 from actors.template_start import CoarseTimeline, TemplateStart
 from actors.tree_activity import TreeActivity
@@ -82,6 +83,16 @@ class Server:
     def is_ready(self) -> bool:
         """Whether it can be measured."""
         return self._lifeline is not None and self._lifeline.life.is_ready
+
+    def watched(self) -> Watched | None:
+        """As telemetry looks at it; None before it was asked for."""
+        line = self._lifeline
+        if line is None:
+            return None
+        in_container = self._spec.trial_id if self._evidence.in_container else None
+        pid = line.guarded.pid if line.guarded is not None else None
+        lived_s = None if isinstance(line.life.state, Launching) else line.lived_s
+        return Watched(pid, lived_s, line.life.is_ready, self._endpoint, in_container)
 
     async def start(
         self, spec: LaunchSpec, *, gpu_ids: Sequence[str], host: str, port: int, log_path: Path

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from zlib import crc32
 
 from actors.container import container_runtime
+from actors.gpu_account import ACCOUNT_VARIABLE
 from actors.gpu_energy import SlotPower
+from actors.gpu_ledger import ledger_of
+from actors.gpu_sample import SlotGpuLook
 from actors.launch import free_port, shown_command
 from actors.process_identity import ticks_now
 from actors.run_lease import LeaseHolder, scratch_dir
 from actors.server import NOTHING_SEEN, Server, label_of
 from actors.slot_gpus import SlotGpus
+from actors.slot_telemetry import SlotTelemetry
 from actors.span_network import rendezvous
 from orchestrator.errors import ClusterRefusal
 from orchestrator.outcome import Diagnosis, Label, Phase
 from orchestrator.server_start import LaunchSpec, LoadSeen, ServerDied, StartEvent
+from orchestrator.telemetry import Sampled
 
 # Without a sign of the driver for this long the server is ended (a partition, or a driver that hangs). Ray as it comes
 # takes a host for lost after some 63 s, and a driver says something every 15 s: after two minutes nobody wants it.
@@ -50,6 +57,7 @@ class SlotHost:
         self._claim = LeaseHolder(run_id, f"slot-{number}")
         self._gpus: SlotGpus | None = None
         self._power: SlotPower | None = None
+        self._telemetry: SlotTelemetry | None = None
         self._began_ticks = 0
         # Why this slot takes no more servers; its GPUs are not given back.
         self._refused: str | None = None
@@ -87,12 +95,13 @@ class SlotHost:
 
     async def launch(self, spec: LaunchSpec) -> AsyncIterator[StartEvent]:
         """Start a server; the last event is ServerReady or ServerDied."""
-        self._driver_seen = time.monotonic()
+        self._driver_seen = began_s = time.monotonic()
         if self._lease is None:
             self._lease = asyncio.create_task(self._watch_lease())
         await asyncio.to_thread(self._claim.hold, seen=True, runtime=container_runtime(spec.command))
         await self.stop(spec.stop_grace_s)
-        self._log, self._stopped = b"", _stopped(None, 0.0, None, (), [], self._refused)
+        self._log, self._telemetry = b"", None
+        self._stopped = _stopped(None, 0.0, None, (), [], self._refused)
         if self._refused is not None:
             yield ServerDied(spec.trial_id, Diagnosis(Label.GPU_OCCUPIED, Phase.LAUNCH, self._refused), (), 0.0)
             return
@@ -114,10 +123,33 @@ class SlotHost:
         if self._gpus.watched:
             self._power = SlotPower(self._gpu_ids)
             self._power.begin()
+        if spec.telemetry_s:
+            spec = self._begin_telemetry(spec, server, began_s, log.parent)
         async for event in server.start(spec, gpu_ids=self._gpu_ids, host=self._address, port=port, log_path=log):
             if isinstance(event, ServerDied) and _is_refusal(event.diagnosis):
                 self._refused = event.diagnosis.evidence
             yield event
+
+    def _begin_telemetry(self, spec: LaunchSpec, server: Server, began_s: float, folder: Path) -> LaunchSpec:
+        """Sample from now on; the launch, with where an emulated server tells its memory if no ledger is kept."""
+        account = None
+        if spec.engine == "emulator" and ledger_of(os.environ) is None:
+            account = folder / "gpu_account.json"
+            account.unlink(missing_ok=True)
+            spec = replace(spec, env=(*spec.env, (ACCOUNT_VARIABLE, str(account))))
+        watched = self._gpus is not None and self._gpus.watched
+        look = SlotGpuLook(self._gpu_ids, watched=watched, account=account)
+        self._telemetry = SlotTelemetry(look, server.watched, spec.telemetry_s, began_s)
+        self._telemetry.begin()
+        return spec
+
+    async def telemetry(self, after: int) -> Sampled:
+        """What was sampled of the last server after the first `after` samples, which the caller has."""
+        return self._telemetry.after(after) if self._telemetry is not None else Sampled((), 0)
+
+    async def throttled(self, began_unix_s: float, ended_unix_s: float) -> tuple[str, ...]:
+        """Which of the slot's GPUs were held back between two times, and why."""
+        return self._telemetry.throttled(began_unix_s, ended_unix_s) if self._telemetry is not None else ()
 
     async def died(self, load: LoadSeen = NOTHING_SEEN) -> ServerDied | None:
         """Whether the server that was ready has ended since, or hangs, and why."""
@@ -147,6 +179,8 @@ class SlotHost:
         late = await gpus.newcomers(self._began_ticks) if gpus and server.is_ready else ()
         report = await server.stop(grace_s)
         after = await gpus.used_gib() if gpus else {}
+        if self._telemetry is not None:
+            await self._telemetry.end()
         notes = (*report.notes, *late)
         if report.gpu_free is False and gpus is not None:
             self._refused = _not_back(before, after, await gpus.why_held())

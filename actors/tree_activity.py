@@ -56,7 +56,7 @@ class TreeActivity:
 
     def sample(self) -> Activity | None:
         """What was done since the last call; None at the first one, and where no process can be seen."""
-        now_s, now = time.monotonic(), usages(self._pids())
+        now_s, now = time.monotonic(), usages(server_pids(self._pid, self._trial_id))
         before, looked_s = self._before, self._looked_s
         self._before, self._looked_s = now, now_s
         if looked_s is None or not now or not before:
@@ -70,12 +70,14 @@ class TreeActivity:
             gpu_percent=self._gpu_percent(self._gpu_ids),
         )
 
-    def _pids(self) -> list[int]:
-        own = [self._pid, *descendants(self._pid)]
-        if self._trial_id is None:
-            return own
-        mark = f"{TRIAL_MARK}={self._trial_id}".encode()
-        return [pid for pid in process_table() if pid not in own and _is_marked(pid, mark)]
+
+def server_pids(guard_pid: int, trial_id: str | None = None) -> list[int]:
+    """The processes below a guard and itself; with `trial_id`, instead those in a container, by their mark."""
+    own = [guard_pid, *descendants(guard_pid)]
+    if trial_id is None:
+        return own
+    mark = f"{TRIAL_MARK}={trial_id}".encode()
+    return [pid for pid in process_table() if pid not in own and _is_marked(pid, mark)]
 
 
 def usages(pids: Iterable[int]) -> dict[int, Usage]:

@@ -32,6 +32,7 @@ from orchestrator.scenario import Scenario
 from orchestrator.server_start import LaunchSpec, LoadSeen, ServerDied, ServerReady, StartEvent
 from orchestrator.slot_port import SlotFacts, StopFacts
 from orchestrator.sweep import Sweep
+from orchestrator.telemetry import Sample
 from orchestrator.trial import ClientReport, Point
 from orchestrator.trial_launch import launch_spec
 
@@ -75,6 +76,9 @@ class BatchSlot:
 
     def stop(self) -> StopFacts:
         return StopFacts(0, 0.0, None)
+
+    def telemetry(self) -> tuple[Sample, ...]:
+        return ()
 
     def server_log(self) -> bytes:
         return zstandard.compress(b"")

@@ -21,6 +21,7 @@ from orchestrator.scenario import Scenario
 from orchestrator.schemas import request_schema
 from orchestrator.server_start import LaunchSpec, LoadSeen, ServerDied, ServerReady, StartEvent, StartProgress
 from orchestrator.slot_port import SlotFacts, SlotLost, StopFacts
+from orchestrator.telemetry import Sample
 from orchestrator.trial import ClientReport, Point, Trial
 from orchestrator.trial_estimate import start_estimate_s
 
@@ -131,6 +132,9 @@ class SimulatedSlot:
     def stop(self) -> StopFacts:
         self._take(STOP_S)
         return StopFacts(0, STOP_S, True)
+
+    def telemetry(self) -> tuple[Sample, ...]:
+        return ()
 
     def server_log(self) -> bytes:
         return LOG

@@ -41,6 +41,7 @@ from orchestrator.run_directory import RunDirectory
 from orchestrator.server_start import LaunchSpec, LoadSeen, ServerDied, ServerReady, StartEvent
 from orchestrator.slot_port import SlotFacts, StopFacts
 from orchestrator.sweep import Sweep
+from orchestrator.telemetry import Sample
 from orchestrator.trial import ClientReport, Point, Shard
 from orchestrator.trial_launch import launch_spec
 
@@ -156,6 +157,9 @@ class StreamingSlot(RaySlot):
 
     def stop(self) -> StopFacts:
         return StopFacts(0, 0.0, None)
+
+    def telemetry(self) -> tuple[Sample, ...]:
+        return ()
 
     def server_log(self) -> bytes:
         return zstandard.compress(b"")

@@ -12,6 +12,7 @@ from orchestrator import __version__
 from orchestrator.cluster_cli import cluster
 from orchestrator.decision_cli import DECISION_COMMANDS
 from orchestrator.job_cli import JOB_COMMANDS
+from orchestrator.report_cli import report
 from orchestrator.terminal import console as _console
 from orchestrator.watch_cli import watch
 
@@ -180,17 +181,20 @@ def import_points(file: Path, as_json: bool) -> None:
 @click.option("--anew", is_flag=True, help="Use nothing of what an earlier ranking computed.")
 @click.option("--json", "as_json", is_flag=True, help="For machines.")
 def rank(run_dir: Path, objective: str | None, anew: bool, as_json: bool) -> None:
-    """Rank the configs of RUN from its raw tables."""
+    """Rank the configs of RUN from its raw tables, and write its report anew."""
     from orchestrator.ranking_table import print_rankings
+    from orchestrator.report_command import leave_reports
     from orchestrator.run_ranking import only_objective, rank_run
 
-    result = only_objective(rank_run(run_dir, anew=anew), objective)
+    ranked = rank_run(run_dir, anew=anew)
+    result = only_objective(ranked, objective)
     if as_json:
         import json
 
         click.echo(json.dumps(result.as_json(), indent=1))
     else:
         print_rankings(result, _console())
+    leave_reports(run_dir, ranked, None if as_json else _console())
 
 
 @main.command()
@@ -230,6 +234,5 @@ def schema() -> None:
 
 
 main.add_command(cluster)
-main.add_command(watch)
-for command in (*DECISION_COMMANDS, *JOB_COMMANDS):
+for command in (*DECISION_COMMANDS, *JOB_COMMANDS, report, watch):
     main.add_command(command)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -81,11 +81,30 @@ def chosen_deployment(request: DeployRequest) -> Deployment:
     result = rank_run(request.run_dir)
     ranking = decided_ranking(result, request.objective, request.host_class)
     row = decided_row(result, ranking, request.config)
-    rows = _trial_rows(RunPaths(request.run_dir), row.config_id, ranking.host_class)
-    served = _served(result, scenario, row, rows)
-    told = _provenance(manifest, scenario, result, ranking, row, served, rows)
+    rows = dataset.read_rows(RunPaths(request.run_dir), "trials")
     wish = Wish(request.host, request.port, request.image, request.program, request.name)
-    return deployment_of(scenario, served, ranking.objective, told, wish)
+    return row_deployment(Decided(manifest, scenario, result), ranking, row, rows, wish)
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A run that was ranked: its manifest, its scenario, its ranking."""
+
+    manifest: Mapping[str, Any]
+    scenario: Scenario
+    result: RunRanking
+
+
+def row_deployment(
+    run: Decided, ranking: Ranking, row: Row, rows: Sequence[dict[str, Any]], wish: Wish | None = None
+) -> Deployment:
+    """The deployment of one row of a ranking. `rows`: of `trials`, at least those of its config. BadInput for what
+    cannot be deployed.
+    """
+    own = _measured_starts(rows, row.config_id, ranking.host_class)
+    served = _served(run.result, run.scenario, row, own)
+    told = _provenance(run.manifest, run.scenario, run.result, ranking, row, served, own)
+    return deployment_of(run.scenario, served, ranking.objective, told, wish or Wish())
 
 
 def _check_words(request: DeployRequest) -> None:
@@ -100,9 +119,8 @@ def _check_words(request: DeployRequest) -> None:
             raise BadInput(f"{option} {word!r}: has letters that do not belong there")
 
 
-def _trial_rows(paths: RunPaths, config_id: str, host_class: str) -> list[dict[str, Any]]:
+def _measured_starts(rows: Sequence[dict[str, Any]], config_id: str, host_class: str) -> list[dict[str, Any]]:
     """The starts of the config that were measured, oldest first."""
-    rows = dataset.read_rows(paths, "trials")
     own = [r for r in rows if r["config_id"] == config_id and r["points"] and r["outcome"] != "infeasible"]
     return sorted((r for r in own if host_class in ("", r.get("host_class"))), key=lambda r: r["began_at"])
 

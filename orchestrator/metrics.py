@@ -237,3 +237,9 @@ def latency_values(source: Mapping[str, Any], level: LoadLevel) -> dict[str, Flo
     columns = RequestColumns.of(source)
     ok = columns.has_status(RequestStatus.OK)
     return {name: values[ok] for name, values in _latencies(columns, ok, level).items()}
+
+
+def chunk_gaps(source: Mapping[str, Any]) -> Floats:
+    """All gaps between chunks of OK requests, in ms; from columns as `summarise` takes them."""
+    columns = RequestColumns.of(source)
+    return _chunk_gaps_ms(columns, columns.has_status(RequestStatus.OK))

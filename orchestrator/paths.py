@@ -47,6 +47,15 @@ class RunPaths:
         return self.root / "live.json"
 
     @property
+    def report(self) -> Path:
+        """What the run found, as a page; written after each ranking, may be deleted."""
+        return self.root / "report.html"
+
+    @property
+    def report_markdown(self) -> Path:
+        return self.root / "report.md"
+
+    @property
     def dataset(self) -> Path:
         return self.root / "dataset"
 

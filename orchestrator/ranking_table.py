@@ -12,7 +12,7 @@ from orchestrator.not_measured import NotMeasured
 from orchestrator.pareto_table import front_table
 from orchestrator.ranking import BESIDE, Ranking, Row
 from orchestrator.ranking_reason import probability
-from orchestrator.recovery import repair_text
+from orchestrator.ranking_remarks import remarks, what_helps
 from orchestrator.run_ranking import RunRanking
 from orchestrator.supported_digits import percent, shown
 
@@ -22,11 +22,6 @@ VALUE = "value"
 SHOWN_ROWS = 20
 # Longer names take several lines, so that numbers find room beside them.
 NAME_WIDTH = 40
-_TIES = {
-    "near_tie": "near-tie",
-    "not_told_apart": "not told apart from the best",
-    "near_tie_not_told_apart": "near-tie, not told apart from the best",
-}
 
 
 def print_rankings(result: RunRanking, console: Console) -> None:
@@ -119,7 +114,7 @@ def _cells(row: Row, place: int, result: RunRanking, labels: dict[str, str]) -> 
         "P(best) in run": best,
         "trials": f"{row.trials} ({row.hosts} hosts)" if row.hosts > 1 else str(row.trials),
         **{_spaced(name): "-" if value is None else f"{value:.4g}" for name, value in row.beside},
-        "remarks": _remarks(row, result, labels),
+        "remarks": remarks(row, result, labels),
     }
 
 
@@ -151,25 +146,6 @@ def explanation_block(objective: str, result: RunRanking) -> RenderableType:
     return Group(*(Text(f"  {line}") for line in lines))
 
 
-def _remarks(row: Row, result: RunRanking, labels: dict[str, str]) -> str:
-    remarks = [_TIES[row.tie_kind]] if row.eligible and row.tie else list(row.gates_failed)
-    if row.gap_to_best == 0:
-        remarks = [remark.replace("from the best", "from others") for remark in remarks]
-    if not row.comparable:
-        remarks.append("ran on other hosts than the best: not comparable")
-    remarks += row.doubtful
-    if row.out:
-        remarks.append(f"left behind by the search: {row.out}")
-    if row.config_id in result.repairs:
-        remarks.append(result.repairs[row.config_id].text)
-    for died in result.stands_for(row.config_id):
-        if row.config_id not in result.repairs or result.repairs[row.config_id].asked_id != died.config_id:
-            remarks.append(f"also serves for {labels[died.config_id]}, which died ({died.label})")
-    remarks += [str(change) for change in result.changes.get(row.config_id, ())]
-    remarks += [f"same server as {labels[other]}" for other in result.same_as(row.config_id)]
-    return "; ".join(remarks)
-
-
 def _repaired(result: RunRanking, labels: dict[str, str]) -> RenderableType:
     title = "Died as asked, served after repair"
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
@@ -192,15 +168,5 @@ def _not_measured(title: str, configs: tuple[NotMeasured, ...], labels: dict[str
         table.add_column(name, overflow="fold")
     for config in configs[:SHOWN_ROWS]:
         label = labels.get(config.config_id, config.config_id)
-        table.add_row(escape(label), config.label, config.phase, escape(config.evidence), escape(_help(config)))
+        table.add_row(escape(label), config.label, config.phase, escape(config.evidence), escape(what_helps(config)))
     return Group(Text(""), table, *([Text(_more(len(configs)))] if len(configs) > SHOWN_ROWS else []))
-
-
-def _help(config: NotMeasured) -> str:
-    """A repair that was not made, or why none was and what the user may do."""
-    suggested = repair_text(config.story.suggestion)
-    died = len(config.story.attempts)
-    tried = f"{died} repair{'s' if died > 1 else ''} died as well; " if died else ""
-    if suggested:
-        return f"{tried}try {suggested}"
-    return tried + "; ".join(filter(None, (config.story.reason, *config.advice[:1])))

@@ -17,6 +17,7 @@ from orchestrator.load_clocks import clock_note
 from orchestrator.ray_ensemble import RayEnsemble, clock_offset_ns
 from orchestrator.server_start import GPU_RETURN_S, LaunchSpec, LoadSeen, ServerDied, StartEvent
 from orchestrator.slot_port import SlotFacts, SlotLost, StopFacts, TrialBroken
+from orchestrator.telemetry import Sample, Sampled
 from orchestrator.trial import ClientReport, Point, Shard
 
 CALL_S = 30.0
@@ -54,6 +55,7 @@ class RaySlot:
         self._api_key: str | None = None
         self._closing: Any = None
         self._notes: dict[str, None] = {}
+        self._sampled, self._samples = 0, False
 
     def launch(self, spec: LaunchSpec) -> Iterator[StartEvent]:
         import ray
@@ -61,6 +63,7 @@ class RaySlot:
         from actors.launch import key_for
 
         self._grace_s, self._aside_s, self._notes = spec.stop_grace_s, spec.aside_s, {}
+        self._sampled, self._samples = 0, spec.telemetry_s > 0
         self._api_key = key_for(spec, os.environ)
         if self._exposed and self._api_key is None and spec.engine in {"sglang", "emulator"}:
             self._api_key = secrets.token_hex(16)
@@ -137,14 +140,26 @@ class RaySlot:
         """A report with what the slot's GPUs drew; a slot that cannot say is looked at when its server is asked for."""
         if not isinstance(item, ClientReport) or item.began_unix_s is None or not self.facts.gpu_ids:
             return item
+        window = (item.began_unix_s, item.began_unix_s + item.duration_s)
         with contextlib.suppress(SlotLost, TrialBroken):
-            return replace(item, gpu_power_w=self.gpu_power_w(item.began_unix_s, item.began_unix_s + item.duration_s))
+            item = replace(item, gpu_power_w=self.gpu_power_w(*window))
+            return replace(item, notes=(*item.notes, *self.throttled(*window)))
         return item
 
     def gpu_power_w(self, began_unix_s: float, ended_unix_s: float) -> float | None:
         """Mean power of the slot's GPUs between two times."""
         found: float | None = self._ask("gpu_power_w", began_unix_s, ended_unix_s, timeout_s=CALL_S)
         return found
+
+    def throttled(self, began_unix_s: float, ended_unix_s: float) -> tuple[str, ...]:
+        """Which of the slot's GPUs were held back between two times, and why."""
+        return tuple(self._ask("throttled", began_unix_s, ended_unix_s, timeout_s=CALL_S)) if self._samples else ()
+
+    def telemetry(self) -> tuple[Sample, ...]:
+        """What was sampled since the last call."""
+        found: Sampled = self._ask("telemetry", self._sampled, timeout_s=CALL_S)
+        self._sampled = found.told
+        return found.samples
 
     def _stream(self, member: int, url: str, point: Point, attempt: int, shard: Shard | None) -> Any:
         method = self._loads[member][0].run_point

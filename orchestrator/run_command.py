@@ -19,6 +19,7 @@ from orchestrator.journal import finished_work
 from orchestrator.options import SettingsFault
 from orchestrator.ranking_table import print_rankings
 from orchestrator.redaction import holds_secrets, storable
+from orchestrator.report_command import leave_reports
 from orchestrator.reuse_command import offer_reuse, runs_to_reuse, take_over_all
 from orchestrator.run_account import RunAccount
 from orchestrator.run_conductor import missing_work
@@ -99,6 +100,7 @@ def _work(
     account.ranking = rank_run(directory.paths.root)
     print_rankings(account.ranking, console)
     console.print(f"\nRun: {directory.paths.root}", soft_wrap=True)
+    leave_reports(directory.paths.root, account.ranking, console)
     _judge(account.swept, directory)
     return directory.paths.root
 

@@ -7,7 +7,6 @@ finds either the journal line, or a whole part that it can still adopt, or only 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -24,6 +23,7 @@ from orchestrator.outcome import Cancelled, Measured, Outcome
 from orchestrator.paths import RunPaths, write_whole
 from orchestrator.planner import Plan, is_probed, make_class_plan, trial_of
 from orchestrator.provenance import driver_facts, utc_now
+from orchestrator.run_lock import take_lock
 from orchestrator.run_manifest import manifest_bytes, read_manifest, write_manifest
 from orchestrator.run_tables import (
     NO_NOTES,
@@ -35,6 +35,7 @@ from orchestrator.run_tables import (
     server_from_json,
     trial_row,
 )
+from orchestrator.run_telemetry import RunTelemetry, salvage
 from orchestrator.scenario import Scenario
 from orchestrator.search_state import probed_mark
 from orchestrator.server_start import ServerDied, ServerReady
@@ -57,6 +58,7 @@ class RunDirectory:
         self._manifest: dict[str, Any] = {}
         self.host_classes: tuple[str, ...] = ()
         self._run_facts = RunFacts(self.run_id, scenario.engine.kind)
+        self.telemetry = RunTelemetry(paths, asdict(self._run_facts))
         self._lock = lock
         self._journal = Journal(paths.journal)
         self.asked = AskedTrials(scenario, state.of_search, self._journal.append)
@@ -76,7 +78,7 @@ class RunDirectory:
             )
         try:
             root.mkdir(parents=True, exist_ok=True)
-            lock = _take_lock(paths)
+            lock = take_lock(paths)
             # By this id hosts know the run's processes: no other directory of this name, wherever, may have it.
             run_id = f"{paths.root.name}-{secrets.token_hex(3)}"
             manifest = write_manifest(paths, run_id, scenario, starts=[driver_facts()])
@@ -92,7 +94,7 @@ class RunDirectory:
         """Continue a run after whatever ended it: adopt whole parts, keep streams aside, cut torn journal lines."""
         paths = RunPaths(root.absolute())
         manifest = read_manifest(root)
-        lock = _take_lock(paths)
+        lock = take_lock(paths)
         run = cls(paths, manifest["run_id"], scenario, lock, replay(read_events(paths.journal)))
         run._repair()
         run.host_classes = classes = tuple(manifest.get("host_classes", ()))
@@ -117,6 +119,7 @@ class RunDirectory:
                 dataset.set_aside(self.paths, point_id, attempt)
                 self._journal.append("point_lost", point_id=point_id, attempt=attempt)
         dataset.set_aside_torn_loads(self.paths, self.state.done_points)
+        salvage(self.paths)
         rows = dataset.salvage_streams(self.paths)
         if rows:
             self._journal.append("partial_kept", rows=rows)
@@ -313,18 +316,9 @@ class RunDirectory:
             with contextlib.suppress(OSError):
                 stream.abandon()
         self._streams.clear()
+        self.telemetry.close()
         if not self._discarded:
             with contextlib.suppress(OSError):
                 self._journal.append("run_ended", complete=complete, at=utc_now())
         self._journal.close()
         self._lock.close()
-
-
-def _take_lock(paths: RunPaths) -> IO[bytes]:
-    lock = paths.lock.open("ab")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        lock.close()
-        raise BadInput(f"{paths.root}: another specsweep process is working on this run") from None
-    return lock

@@ -11,15 +11,16 @@ from orchestrator.run_configs import RunConfig, open_choices
 from orchestrator.run_repairs import RunRepairs
 from orchestrator.scenario import Scenario
 
+# In the note about points that are gone.
+DAMAGED = "measured points are gone from dataset/ or damaged"
+
 
 def damage(missing: list[str]) -> tuple[str, ...]:
     """What was measured once and cannot be read any more: the ranking is without it."""
     if not missing:
         return ()
     names = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
-    return (
-        f"{len(missing)} measured points are gone from dataset/ or damaged ({names}): --resume measures them again",
-    )
+    return (f"{len(missing)} {DAMAGED} ({names}): --resume measures them again",)
 
 
 def refused_slots(trials: list[dict[str, Any]]) -> list[str]:
@@ -41,11 +42,10 @@ def reused_notes(points: list[MeasuredPoint]) -> list[str]:
     ]
 
 
-def run_notes(scenario: Scenario, configs: dict[str, RunConfig], points: list[MeasuredPoint]) -> tuple[str, ...]:
-    """What a reader of the numbers must know."""
+def engine_notes(scenario: Scenario, *, emulated: bool) -> list[str]:
+    """Why the numbers of a run are no evidence. `emulated`: a server said of itself that it is a stand-in."""
     notes = []
-    accounts = (account for config in configs.values() for account in config.accounts)
-    if scenario.engine.kind == "emulator" or any(account.engine == "emulator" for account in accounts):
+    if scenario.engine.kind == "emulator" or emulated:
         notes.append(
             "engine=emulator: modelled servers, no GPU was measured; never compare these numbers with real ones"
         )
@@ -53,12 +53,19 @@ def run_notes(scenario: Scenario, configs: dict[str, RunConfig], points: list[Me
         notes.append("load_format=dummy: random weights; acceptance and speeds are artefacts, not evidence")
     if scenario.engine.settings.get("device") == "cpu":
         notes.append("device=cpu: these speeds say nothing about a GPU")
-    env = {name: value for config in configs.values() for name, value in config.env.items()}
-    for version in sorted({c.version for c in configs.values() if c.version}):
-        notes += ignored_variables(env, version)
     if scenario.engine.allow_faked:
         names = ", ".join(scenario.engine.allow_faked)
         notes.append(f"engine.allow_faked: {names}; servers may have made up what was measured, it is no evidence")
+    return notes
+
+
+def run_notes(scenario: Scenario, configs: dict[str, RunConfig], points: list[MeasuredPoint]) -> tuple[str, ...]:
+    """What a reader of the numbers must know."""
+    accounts = (account for config in configs.values() for account in config.accounts)
+    notes = engine_notes(scenario, emulated=any(account.engine == "emulator" for account in accounts))
+    env = {name: value for config in configs.values() for name, value in config.env.items()}
+    for version in sorted({c.version for c in configs.values() if c.version}):
+        notes += ignored_variables(env, version)
     notes += reused_notes(points)
     warned = [p for p in points if p.metrics.warnings]
     if warned:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from orchestrator.happening import (
     BatchArrived,
     Happening,
     PointBroke,
     PointEnded,
     PointRepeated,
+    TelemetryArrived,
     TrialBegan,
     TrialEnded,
 )
@@ -15,6 +18,7 @@ from orchestrator.run_directory import RunDirectory
 from orchestrator.run_tables import EndNotes, Place
 from orchestrator.server_start import ServerReady
 from orchestrator.slot_port import SlotFacts
+from orchestrator.trial import Trial
 
 
 def record(run: RunDirectory, slot: SlotFacts, happening: Happening) -> None:
@@ -32,6 +36,8 @@ def record(run: RunDirectory, slot: SlotFacts, happening: Happening) -> None:
             run.abandon_point(point)
         case PointRepeated(point):
             run.abandon_point(point, mark="-client-too-slow")
+        case TelemetryArrived(trial, attempt, samples):
+            run.telemetry.append(start_columns(slot, trial, attempt), samples)
         case TrialEnded():
             _end_trial(run, slot, happening)
         case _:
@@ -39,6 +45,7 @@ def record(run: RunDirectory, slot: SlotFacts, happening: Happening) -> None:
 
 
 def _end_trial(run: RunDirectory, slot: SlotFacts, ended: TrialEnded) -> None:
+    run.telemetry.end(ended.trial.trial_id, ended.attempt)
     if ended.log:
         run.keep_log(ended.trial, ended.attempt, ended.log)
     aside = EndNotes(ended.notes, ended.refused)
@@ -49,3 +56,9 @@ def _end_trial(run: RunDirectory, slot: SlotFacts, ended: TrialEnded) -> None:
 def place_of(slot: SlotFacts, began_at: str) -> Place:
     """Where and when something happened, as the tables tell it."""
     return Place(slot.name, slot.host, slot.gpu_ids, began_at, slot.host_class)
+
+
+def start_columns(slot: SlotFacts, trial: Trial, attempt: int) -> dict[str, Any]:
+    """What every row of telemetry says of its server start."""
+    ids = {"trial_id": trial.trial_id, "config_id": trial.config.config_id, "attempt": attempt}
+    return ids | {"slot": slot.name, "host": slot.host}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, JsonValue, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, model_validator
 
 from orchestrator.failed_lineage import KNOBS, Knob
 from orchestrator.scenario_engine import (
@@ -26,6 +26,9 @@ from orchestrator.scenario_engine import (
 from orchestrator.scenario_objective import Front, Objective
 from orchestrator.scenario_search import SearchKeys
 from orchestrator.scenario_traffic import Arrivals, Drawn, MaxRate, MixEntry, SessionKeys
+
+# More often would be felt by the server.
+LEAST_TELEMETRY_S = 0.2
 
 
 class Sweep(Strict):
@@ -208,6 +211,12 @@ def _off(mode: Any) -> Any:
     return "off" if mode is False else mode
 
 
+def _unhurried(seconds: float) -> float:
+    if 0 < seconds < LEAST_TELEMETRY_S:
+        raise ValueError(f"at least {LEAST_TELEMETRY_S:g} seconds, or 0 for no telemetry")
+    return seconds
+
+
 class Measure(Strict):
     """How long each point is loaded. Give `duration_s` or `requests`."""
 
@@ -226,6 +235,11 @@ class Measure(Strict):
         "config, always.",
     )
     profile: Profile | None = Field(None, description="Take a profile of the server at every point, after its window.")
+    telemetry_s: Annotated[float, Field(ge=0, le=60, allow_inf_nan=False), AfterValidator(_unhurried)] = Field(
+        1.0,
+        description="Seconds between two looks at the server and its GPUs, from launch to stop (docs/telemetry.md); "
+        "at least 0.2. 0: none.",
+    )
 
 
 class Timeouts(Strict):

@@ -130,3 +130,54 @@ def trials_schema() -> Any:
         ],
         metadata={"specsweep_schema": str(SCHEMA_VERSION), "table": "trials"},
     )
+
+
+@cache
+def telemetry_schema(table: str) -> Any:
+    """Schema of `telemetry_gpu`, a row per GPU and moment, or of `telemetry_server`, a row per host and moment.
+
+    Times and values as in orchestrator/telemetry.py.
+    """
+    import pyarrow as pa
+
+    text, count, number = pa.string(), pa.int32(), pa.float64()
+    moment = [
+        ("run_id", text),
+        ("trial_id", text),
+        ("config_id", text),
+        ("engine", text),
+        ("attempt", count),
+        ("slot", text),
+        ("host", text),
+        ("rank", count),
+        ("at_s", number),
+        ("unix_s", number),
+        ("lived_s", number),
+    ]
+    gpu = [
+        ("gpu", text),
+        ("memory_used_gib", number),
+        ("memory_total_gib", number),
+        ("power_w", number),
+        ("power_limit_w", number),
+        ("sm_clock_mhz", count),
+        ("temperature_c", count),
+        ("utilization_percent", count),
+        ("throttle", pa.list_(text)),
+        ("ecc_errors", pa.int64()),
+    ]
+    server = [
+        ("running_requests", count),
+        ("queued_requests", count),
+        ("retracted_requests", count),
+        ("used_tokens", pa.int64()),
+        ("token_usage", number),
+        ("generation_tok_s", number),
+        ("cache_hit_rate", number),
+        ("accept_length", number),
+        ("processes", count),
+        ("rss_gib", number),
+        ("cpu_cores", number),
+    ]
+    own = {"telemetry_gpu": gpu, "telemetry_server": server}[table]
+    return pa.schema([*moment, *own], metadata={"specsweep_schema": str(SCHEMA_VERSION), "table": table})

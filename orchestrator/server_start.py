@@ -57,6 +57,7 @@ class LaunchSpec:
     meets the name of the host replaces `model_path`, or `draft_path` wherever it stands in the settings. Without
     `phase_budgets` only `start_timeout_s` and `phase_timeout_s` limit a start, and nothing limits the silence after.
     `network_key` is asked of callers by a server that others can reach, if it has no key of its own.
+    `telemetry_s`: how often server and GPUs are sampled, 0 for never.
     A server over several hosts is started once on each of its `nnodes` hosts, with the `node_rank` of that host; they
     meet at `dist_init_addr`, "HOST:PORT" on the host of rank 0, which alone serves HTTP.
     """
@@ -90,6 +91,7 @@ class LaunchSpec:
     nnodes: int = 1
     node_rank: int = 0
     dist_init_addr: str | None = None
+    telemetry_s: float = 0.0
 
     @property
     def is_follower(self) -> bool:

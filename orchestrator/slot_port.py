@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from orchestrator.host_event import HostEvent
 from orchestrator.server_start import LaunchSpec, LoadSeen, ServerDied, StartEvent
+from orchestrator.telemetry import Sample
 from orchestrator.trial import Point
 
 
@@ -64,6 +65,12 @@ class SlotPort(Protocol):
 
     def died(self, load: LoadSeen) -> ServerDied | None:
         """Whether the server that was ready has ended since, or hangs, and why. `load` is what its load saw of it."""
+
+    def telemetry(self) -> tuple[Sample, ...]:
+        """What was sampled of the server since the last call; from a thread of its own, after the launch told a thing.
+
+        Nothing where nothing is sampled. SlotLost or TrialBroken cost no samples: the next call has them.
+        """
 
     def interrupt(self) -> None:
         """End the running launch or point soon; its iterator then ends in the ordinary way."""

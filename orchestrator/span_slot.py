@@ -17,6 +17,7 @@ from orchestrator.server_start import LaunchSpec, LoadSeen, ServerDied, ServerRe
 from orchestrator.slot_port import SlotFacts, SlotLost, SlotPort, StopFacts, TrialBroken
 from orchestrator.span_log import joined_logs
 from orchestrator.span_start import rank_specs, slowest, span_phases, span_ready
+from orchestrator.telemetry import Sample
 from orchestrator.trial import ClientReport
 
 T = TypeVar("T")
@@ -37,6 +38,9 @@ class RankPort(SlotPort, Protocol):
 
     def gpu_power_w(self, began_unix_s: float, ended_unix_s: float) -> float | None:
         """Mean power of its GPUs there between two times."""
+
+    def throttled(self, began_unix_s: float, ended_unix_s: float) -> tuple[str, ...]:
+        """Which of its GPUs were held back between two times, and why."""
 
     def watch(self) -> None:
         """From now on `fault` tells when its host is gone or was cut off."""
@@ -101,7 +105,9 @@ class SpanSlot:
         powers: list[float | None] = [item.gpu_power_w]
         with contextlib.suppress(SlotLost, TrialBroken):
             window = (item.began_unix_s, item.began_unix_s + item.duration_s)
-            powers += [rank.gpu_power_w(*window) for rank in self.ranks[1:]]
+            for number, rank in enumerate(self.ranks[1:], 1):
+                powers.append(rank.gpu_power_w(*window))
+                item = replace(item, notes=(*item.notes, *(f"rank {number}: {n}" for n in rank.throttled(*window))))
         known = [power for power in powers if power is not None]
         return replace(item, gpu_power_w=sum(known) if len(known) == len(self.ranks) else None)
 
@@ -178,6 +184,14 @@ class SpanSlot:
             gpus=tuple(gpu for one in stopped for gpu in one.gpus),
             refused="; ".join(refused) or None,
         )
+
+    def telemetry(self) -> tuple[Sample, ...]:
+        """What all ranks sampled since the last call; a rank that does not answer is asked again at the next."""
+        found: list[Sample] = []
+        for rank, port in enumerate(self.ranks):
+            with contextlib.suppress(SlotLost, TrialBroken):
+                found += [replace(sample, rank=rank) for sample in port.telemetry()]
+        return tuple(found)
 
     def server_log(self) -> bytes:
         """The logs of all ranks one after the other, each under a line that says whose it is."""

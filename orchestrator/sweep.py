@@ -254,7 +254,8 @@ class Sweep:
             return foreseen
         asks = self._conductor is not None and self._conductor.decides(trial)
         spec, spread = self._launch_spec(trial), self._spreads[i]
-        return TrialRun(self._slots[i], trial, attempt, spec, self._cancelled, spread, asks=asks)
+        work = TrialRun(self._slots[i], trial, attempt, spec, self._cancelled, spread, asks=asks)
+        return work.sampling(lambda sampled: self._happenings.put((i, sampled)))
 
     def _decide(self, ended: TrialEnded) -> TrialEnded:
         """What follows is decided before the end is told, so that the journal has both or neither."""

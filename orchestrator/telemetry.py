@@ -82,3 +82,11 @@ class Sample:
 def newest(samples: Iterable[Sample]) -> Sample | None:
     """The last of rank 0, which serves the requests."""
     return max((sample for sample in samples if sample.rank == 0), key=lambda sample: sample.at_s, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """Samples that were not fetched before, and how many there have been in all of this server start."""
+
+    samples: tuple[Sample, ...]
+    told: int

@@ -2,11 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from orchestrator import dataset
+from orchestrator.paths import RunPaths
+from orchestrator.run_telemetry import GPU, SERVER, read_telemetry, starts_with_telemetry
+from orchestrator.trial import LoadLevel
 
 MOST_POINTS = 200
+# Name of a column -> its values in order of time; numbers that were not told are NaN.
+Columns = Mapping[str, Any]
+# Samples come a little early or late.
+_ROOM = 1.05
+# Column -> its unit for people; what has none is a share or a number of tokens.
+OF_GPU = {
+    "memory_used_gib": "GiB",
+    "power_w": "W",
+    "sm_clock_mhz": "MHz",
+    "temperature_c": "C",
+    "utilization_percent": "%",
+}
+OF_SERVER = {
+    "running_requests": "requests",
+    "queued_requests": "requests",
+    "generation_tok_s": "tok/s",
+    "token_usage": "",
+    "cache_hit_rate": "",
+    "accept_length": "tokens",
+    "retracted_requests": "requests",
+    "rss_gib": "GiB",
+    "cpu_cores": "cores",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +58,13 @@ class Series:
     """One quantity over a trial. `source` is a GPU ("GPU 0", on several hosts "rank 1 GPU 0") or the server.
 
     `metric` is the column of the table, with its unit as suffix; `unit` is that unit for people. A stretch in which the
-    quantity was not told has no bucket: a gap.
+    quantity was not told has no bucket: two buckets further apart than `gap_s` have a gap between them.
     """
 
     metric: str
     unit: str
     source: str
+    gap_s: float
     buckets: tuple[Bucket, ...]
 
 
@@ -44,13 +79,18 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class TrialTelemetry:
-    """One server start. `gpu_memory_peak_gib`: the most that one of its GPUs had in use; None where none tells."""
+    """One server start. `gpu_memory_peak_gib`: the most that one of its GPUs had in use; None where none tells.
+
+    `began_at`: UTC, of the first sample if the trial has not ended. `ended_s`: of the last sample, `bucket_s` how long
+    a bucket is. Of a trial that runs there are no phases yet.
+    """
 
     trial_id: str
     attempt: int
     began_at: str
     ended_s: float
     engine: str
+    bucket_s: float
     phases: tuple[Window, ...]
     points: tuple[Window, ...]
     series: tuple[Series, ...]
@@ -65,4 +105,114 @@ def telemetry_of(
 
     At most `most_points` buckets a series. Reads also what is still being written of a run that goes on.
     """
-    raise NotImplementedError
+    paths = RunPaths(run_dir)
+    attempts = starts_with_telemetry(paths)
+    wanted = list(attempts if trial_ids is None else dict.fromkeys(trial_ids))
+    loads = _loads_by_start(paths) if wanted else {}
+    found = {}
+    for trial_id in wanted:
+        if trial_id not in attempts:
+            continue
+        start = (trial_id, attempts[trial_id])
+        server, gpus = (read_telemetry(paths, table, *start) for table in (SERVER, GPU))
+        row = dataset.read_trial(paths, *start)
+        if server:  # the other is empty where there is no GPU
+            found[trial_id] = trial_telemetry(server, gpus, row, loads.get(start, []), most_points)
+    return found
+
+
+def _loads_by_start(paths: RunPaths) -> dict[tuple[str, int], list[dict[str, Any]]]:
+    found: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for row in dataset.read_rows(paths, "loads"):
+        if row.get("reused_from") is None:
+            found.setdefault((row["trial_id"], row["attempt"]), []).append(row)
+    return found
+
+
+def trial_telemetry(
+    server: Columns,
+    gpus: Columns,
+    trial: Mapping[str, Any] | None,
+    loads: Iterable[Mapping[str, Any]],
+    most_points: int = MOST_POINTS,
+) -> TrialTelemetry:
+    """Of the tables of one server start, its row of `trials` if it has ended, and its rows of `loads`.
+
+    `server` is not empty; `gpus` is where nothing is known of any.
+    """
+    began_unix_s = float(server["unix_s"][0] - server["at_s"][0])
+    ended_s = float(server["at_s"].max())
+    own = server["at_s"][server["rank"] == server["rank"][0]]
+    usual_s = float(np.median(np.diff(own))) if len(own) > 1 else 1.0
+    bucket_s = max(math.nextafter(ended_s, math.inf) / most_points, usual_s * _ROOM)
+    used, total = (gpus.get(name, np.empty(0)) for name in ("memory_used_gib", "memory_total_gib"))
+    return TrialTelemetry(
+        trial_id=server["trial_id"][0],
+        attempt=int(server["attempt"][0]),
+        began_at=trial["began_at"] if trial else _utc(began_unix_s),
+        ended_s=ended_s,
+        engine=server["engine"][0],
+        bucket_s=bucket_s,
+        phases=tuple(_phases(trial["phases"], server, ended_s)) if trial else (),
+        points=tuple(sorted((_point(row, began_unix_s) for row in loads), key=lambda window: window.began_s)),
+        series=(*_series(gpus, OF_GPU, bucket_s), *_series(server, OF_SERVER, bucket_s)),
+        gpu_memory_peak_gib=_known(used, np.max),
+        gpu_memory_total_gib=_known(total, np.min),
+    )
+
+
+def _known(values: Any, which: Callable[[Any], Any]) -> float | None:
+    told = values[~np.isnan(values)]
+    return float(which(told)) if len(told) else None
+
+
+def _phases(phases: Sequence[Mapping[str, Any]], server: Columns, ended_s: float) -> Iterable[Window]:
+    """Phases are told since the process ran; that is so many seconds after the trial began."""
+    shift_s = _known(server["at_s"] - server["lived_s"], np.min) or 0.0
+    for phase in phases:
+        ended = phase["ended_s"] + shift_s if phase["ended_s"] is not None else ended_s
+        began = phase["began_s"] + shift_s
+        yield Window(phase["phase"], round(began, 3), round(max(ended, began), 3))
+
+
+def _point(load: Mapping[str, Any], trial_unix_s: float) -> Window:
+    """The stretch in which its load was sent, by the wall clocks of the load's host and of the slot's.
+
+    Points of earlier releases tell only when the driver began with them.
+    """
+    client = json.loads(load["client_json"])
+    began_unix_s = client.get("began_unix_s") or datetime.fromisoformat(load["began_at"]).timestamp()
+    began_s = began_unix_s - trial_unix_s
+    name = f"{load['workload']} {LoadLevel(load['level_kind'], load['level'])}"
+    return Window(name, round(began_s, 3), round(began_s + client["duration_s"], 3))
+
+
+def _series(table: Columns, columns: Mapping[str, str], bucket_s: float) -> Iterable[Series]:
+    """A series for each source and column that has values."""
+    if not table:
+        return
+    several = len(np.unique(table["rank"])) > 1
+    names = [f"GPU {gpu}" for gpu in table["gpu"]] if "gpu" in table else ["server"] * len(table["rank"])
+    sources = [f"rank {rank} {name}" for rank, name in zip(table["rank"], names, strict=True)] if several else names
+    for column, unit in columns.items():
+        for source in dict.fromkeys(sources):
+            values = table[column].astype(float)
+            own = (np.array(sources) == source) & ~np.isnan(values)
+            if own.any():
+                at_s = table["at_s"][own]
+                gap_s = max(3 * float(np.median(np.diff(at_s))), 2 * bucket_s) if len(at_s) > 1 else 2 * bucket_s
+                yield Series(column, unit, source, round(gap_s, 3), buckets(at_s, values[own], bucket_s))
+
+
+def buckets(at_s: Any, values: Any, bucket_s: float) -> tuple[Bucket, ...]:
+    """Values at rising times, in stretches of this length from 0 on; stretches without values are left out."""
+    which = (at_s // bucket_s).astype(int)
+    places, starts, counts = np.unique(which, return_index=True, return_counts=True)
+    least, most = np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts)
+    means = np.add.reduceat(values, starts) / counts
+    told = zip(((places + 0.5) * bucket_s).round(3), least, means.round(4), most, strict=True)
+    return tuple(Bucket(*map(float, one)) for one in told)
+
+
+def _utc(unix_s: float) -> str:
+    return datetime.fromtimestamp(unix_s, UTC).isoformat(timespec="milliseconds")

@@ -49,6 +49,7 @@ def launch_spec(scenario: Scenario, run_id: str, trial: Trial) -> LaunchSpec:
         served_name=scenario.model.served_name,
         allow_faked=tuple(engine.allow_faked),
         nnodes=scenario.slots.nnodes,
+        telemetry_s=scenario.measure.telemetry_s,
     )
 
 

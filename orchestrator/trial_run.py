@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 
 import zstandard
@@ -37,6 +37,7 @@ from orchestrator.point_answers import PointAnswers
 from orchestrator.provenance import utc_now
 from orchestrator.server_start import LaunchSpec, ServerDied, ServerReady, StartProgress
 from orchestrator.slot_port import SlotLost, SlotPort, TrialBroken
+from orchestrator.telemetry_pull import TelemetryPull
 from orchestrator.trial import ClientReport, Point, Trial
 
 # A start is told in the first part of a log; what a long load wrote is not read for its numbers.
@@ -65,12 +66,19 @@ class TrialRun:
         self._spec = spec
         self._cancelled = cancelled
         self._asks = asks
+        self._pull: TelemetryPull | None = None
         self._fixed = iter(trial.points)
         self._server: ServerReady | ServerDied | None = None
         self._measured: set[str] = set()
         self.lost = False
         self.refused: str | None = None
         self.rest: Trial | None = None
+
+    def sampling(self, put: Callable[[Happening], None]) -> TrialRun:
+        """The same, but what the slot samples meanwhile goes to `put`, from another thread."""
+        if self._spec.telemetry_s:
+            self._pull = TelemetryPull(self._slot, self._trial, self._attempt, put)
+        return self
 
     def run(self) -> Iterator[Happening]:
         """All that happens, the last being TrialEnded. The server is stopped whatever happens."""
@@ -84,6 +92,8 @@ class TrialRun:
         except TrialBroken as error:
             outcome = Failed(Diagnosis(Label.UNKNOWN, Phase.LAUNCH, str(error)))
         log, notes = self._clean_up()
+        if self._pull is not None:
+            self._pull.end(lost=self.lost and self.refused is None)
         notes = (*self._repeated, *notes)
         if self._cancelled.is_set() and not isinstance(outcome, Measured):
             outcome = Cancelled("the run was stopped")
@@ -104,6 +114,8 @@ class TrialRun:
 
     def _run_server(self) -> Generator[Happening, None, Outcome]:
         for event in self._slot.launch(self._spec):
+            if self._pull is not None:
+                self._pull.begin()
             if isinstance(event, StartProgress):
                 yield event
             else:

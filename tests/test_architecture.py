@@ -48,6 +48,9 @@ CORE = {
     "search", "scenario_search", "search_table", "grid_search", "pooled_fit", "config_places", "point_need", "doubt",
     "bracket", "staircase", "ceiling_line", "ceiling_lines", "ceiling_search", "first_configs", "halving_decision",
     "halving_search", "memory_order", "optuna_search", "race", "search_check", "search_of", "search_space",
+    "ranking_remarks", "report_curves", "report_failures", "report_headlines", "report_latency", "report_memory",
+    "report_numbers", "report_pareto", "report_part", "report_provenance", "report_ranking", "report_search",
+    "report_telemetry", "report_timeline", "report_values",
     "two_way", "student", "outliers", "estimates", "contest", "batch_means", "within_run",
     "aim_precision", "comparison", "drift_check", "evidence", "evidence_notes", "near_tie", "ranking_json",
     "ranking_reason", "ranking_row", "supported_digits", "trial_count", "config_spread",
@@ -55,7 +58,7 @@ CORE = {
     "head_to_head", "verify_scenario", "reuse_match",
     "depth_curve", "explanation", "explanation_text", "kernel_share", "level_table", "run_explanation", "server_facts",
     "report_document",
-    "live_view", "live_state", "time_left", "progress_lines",
+    "live_view", "live_state", "time_left", "progress_lines", "watch_state", "live_section",
     "telemetry",
     "report_plots", "report_markdown", "plot_values", "shown_text",
 }  # fmt: skip

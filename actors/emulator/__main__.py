@@ -19,6 +19,7 @@ from actors.emulator.resolution import Settings, resolve
 from actors.emulator.start import Start, StartDies
 from actors.emulator.startup import cache_lines, ready_line, startup_seconds, timings_line
 from actors.emulator.tracebacks import scheduler_traceback
+from actors.gpu_account import account_of
 
 if TYPE_CHECKING:
     from actors.emulator.faults import Faults
@@ -45,7 +46,8 @@ def main(argv: list[str] | None = None) -> None:
     tree = ProcessTree(scheduler_titles(settings.ranks))
     if faults:
         faults.own(tree)
-    start = Start(settings, log, flags.start_speedup, held_memory(settings, profile, tree, os.environ), _span(settings))
+    held = held_memory(settings, profile, tree, os.environ)
+    start = Start(settings, log, flags.start_speedup, held, _span(settings), account_of(os.environ))
     try:
         plan = start.play(profile)
     except StartDies as found:

@@ -6,14 +6,16 @@ import contextlib
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from actors.emulator.held_memory import HeldMemory, OutOfGpuMemory
 from actors.emulator.log import LogWriter
 from actors.emulator.memory import Death, MemoryPlan, plan_memory
-from actors.emulator.profiles import Profile
+from actors.emulator.profiles import GpuMemory, Profile
 from actors.emulator.resolution import Settings
 from actors.emulator.startup import Event, Hold, Meet, Pause, Raw, Say, joining, timeline
+from actors.gpu_account import write_account
 
 if TYPE_CHECKING:
     from actors.emulator.span import Span
@@ -28,12 +30,17 @@ class StartDies(Exception):
 
 
 class Start:
-    """One start. `profile` is the profile with the GPUs as they were found, None where nobody keeps a ledger."""
+    """One start. `profile` is the profile with the GPUs as they were found, None where nobody keeps a ledger; then
+    `account` may be where to tell what would be held.
+    """
 
     def __init__(
-        self, settings: Settings, log: LogWriter, speedup: float, held: HeldMemory | None, span: Span | None
-    ) -> None:
+        self, settings: Settings, log: LogWriter, speedup: float, held: HeldMemory | None, span: Span | None,
+        account: Path | None = None,
+    ) -> None:  # fmt: skip
         self._settings = settings
+        self._account = account
+        self._gpu: GpuMemory | None = None
         self._log = log
         self._speedup = speedup
         self._held = held
@@ -45,6 +52,8 @@ class Start:
 
     def play(self, profile: Profile) -> MemoryPlan:
         """Until all graphs are captured. StartDies where it does not get so far."""
+        self._gpu = profile.gpu
+        self._tell(0.0)
         try:
             for event in joining(profile):
                 self._play(event)
@@ -69,6 +78,7 @@ class Start:
         if isinstance(event, Hold):
             if self._held:
                 self._held.hold(event.taken_gib, event.phase, event.graph)
+            self._tell(event.taken_gib)
         elif isinstance(event, Pause):
             time.sleep(event.seconds / self._speedup)
         elif isinstance(event, Raw):
@@ -77,6 +87,12 @@ class Start:
             {"main": self._log.say, "first": self._log.rank, "all": self._log.every_rank}[event.who](event.text)
         elif isinstance(event, Meet) and self.span:
             self._meet(self.span, event.after)
+
+    def _tell(self, taken_gib: float) -> None:
+        """What every rank holds now, where somebody wants to know it and keeps no ledger."""
+        if self._account is not None and self._gpu is not None:
+            context_gib = self._gpu.total_gib - self._gpu.free_gib
+            write_account(self._account, context_gib + taken_gib, self._gpu.total_gib, self._settings.ranks.count)
 
     def _meet(self, span: Span, after: str) -> None:
         with _dying():

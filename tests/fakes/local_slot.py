@@ -12,6 +12,7 @@ from actors.run_lease import remove_scratch
 from actors.slot_host import SlotHost
 from orchestrator.server_start import LaunchSpec, LoadSeen, ServerDied, StartEvent
 from orchestrator.slot_port import SlotFacts, StopFacts
+from orchestrator.telemetry import Sample
 from orchestrator.trial import Point
 
 T = TypeVar("T")
@@ -31,6 +32,7 @@ class LocalSlot:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._host = SlotHost(run_id, number, gpu_ids, address)
         self._load = LoadHost(run_id, "emulator")
+        self._sampled = 0
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -44,6 +46,7 @@ class LocalSlot:
         remove_scratch(self._run_id)
 
     def launch(self, spec: LaunchSpec) -> Iterator[StartEvent]:
+        self._sampled = 0
         yield from self._each(self._host.launch(spec))
 
     def run_point(self, url: str, point: Point, attempt: int, processes: int = 1) -> Iterator[Any]:
@@ -63,6 +66,14 @@ class LocalSlot:
 
     def gpu_power_w(self, began_unix_s: float, ended_unix_s: float) -> float | None:
         return self._wait(self._host.gpu_power_w(began_unix_s, ended_unix_s))
+
+    def throttled(self, began_unix_s: float, ended_unix_s: float) -> tuple[str, ...]:
+        return self._wait(self._host.throttled(began_unix_s, ended_unix_s))
+
+    def telemetry(self) -> tuple[Sample, ...]:
+        told = self._wait(self._host.telemetry(self._sampled))
+        self._sampled = told.told
+        return told.samples
 
     def rendezvous(self) -> str:
         return self._wait(self._host.rendezvous())

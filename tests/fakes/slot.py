@@ -13,6 +13,7 @@ from orchestrator.outcome import Diagnosis, Label, Phase, PhaseFact
 from orchestrator.schemas import request_schema
 from orchestrator.server_start import LaunchSpec, LoadSeen, ServerDied, ServerReady, StartEvent, StartProgress
 from orchestrator.slot_port import SlotFacts, SlotLost, StopFacts, TrialBroken
+from orchestrator.telemetry import Sample
 from orchestrator.trial import ClientReport, Point
 
 Script = Callable[[str, LaunchSpec], Label | None]
@@ -86,6 +87,7 @@ class FakeSlot:
         self.launched: list[str] = []
         self.measured: list[str] = []
         self.stops = 0
+        self.sampled: list[Sample] = []  # what the next call of `telemetry` tells
         self.loads_seen: list[LoadSeen] = []
         self.stopped_by: Any = "requests"
         self._last = ""
@@ -145,6 +147,10 @@ class FakeSlot:
     def stop(self) -> StopFacts:
         self.stops += 1
         return StopFacts(0, 0.0, None, refused=self.refuses)
+
+    def telemetry(self) -> tuple[Sample, ...]:
+        told, self.sampled = tuple(self.sampled), []
+        return told
 
     def server_log(self) -> bytes:
         return zstandard.compress(b"a server log\n")

@@ -24,6 +24,7 @@ from orchestrator.server_start import (
 )
 from orchestrator.slot_port import SlotFacts, SlotLost, StopFacts, TrialBroken
 from orchestrator.span_slot import SpanSlot
+from orchestrator.telemetry import Sample
 from orchestrator.trial import ClientReport
 from tests.orchestrator.literal_records import CLIENT
 
@@ -112,6 +113,12 @@ class Rank:
         if self.stop_raises is not None:
             raise self.stop_raises
         return StopFacts(0, 1.0 + self.stops, True, ("slow",), ((0, 9.0, 0.5),), None)
+
+    def throttled(self, began_unix_s: float, ended_unix_s: float) -> tuple[str, ...]:
+        return ()
+
+    def telemetry(self) -> tuple[Sample, ...]:
+        return ()
 
     def server_log(self) -> bytes:
         return self.log

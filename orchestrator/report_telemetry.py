@@ -1,0 +1,95 @@
+"""What GPUs and servers did over time, for the trials that a reader asks about first. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from orchestrator.report_document import Axis, Block, Cell, Column, Fold, Paragraph, Plot, Series, Table
+from orchestrator.report_numbers import cell, gib, plural, rounded, seconds
+from orchestrator.report_part import PartMaterial
+from orchestrator.telemetry_series import Bucket, TrialTelemetry
+from orchestrator.telemetry_series import Series as Quantity
+
+# Trials that are drawn; buckets of one quantity.
+MOST_TRIALS = 6
+MOST_POINTS = 100
+MOST_ROWS = 300
+
+
+def telemetry_trials(part: PartMaterial) -> tuple[str, ...]:
+    """Ids of the trials to draw: the first measured start of every pick, then of other highlighted configs."""
+    firsts: dict[str, str] = {}
+    for trial in part.trials:
+        if trial["outcome"] == "measured":
+            firsts.setdefault(part.standing(trial["config_id"]), trial["trial_id"])
+    order = dict.fromkeys((*part.picks, *part.highlighted))
+    return tuple(firsts[config_id] for config_id in order if config_id in firsts)[:MOST_TRIALS]
+
+
+def telemetry_blocks(part: PartMaterial, found: Mapping[str, TrialTelemetry]) -> list[Block]:
+    """A fold for each trial, the first one open; and the peaks of all."""
+    if not found:
+        return [Paragraph("This run has no telemetry: nothing was sampled while its servers ran.", "muted")]
+    named = {trial["trial_id"]: f"{part.name(trial['config_id'])} #{trial['repeat'] + 1}" for trial in part.trials}
+    blocks: list[Block] = []
+    for number, trial_id in enumerate(t for t in telemetry_trials(part) if t in found):
+        plots = trial_plots(found[trial_id], f"{number}{part.mark}", named.get(trial_id, trial_id))
+        if not plots:
+            continue
+        blocks += plots if number == 0 else [Fold(named.get(trial_id, trial_id), tuple(plots))]
+    blocks.append(_peaks(found, named, part.mark))
+    return blocks
+
+
+def trial_plots(told: TrialTelemetry, mark: str, name: str) -> list[Block]:
+    """One plot for each quantity that has values."""
+    by_metric: dict[str, list[Quantity]] = {}
+    for one in told.series:
+        if one.buckets:
+            by_metric.setdefault(one.metric, []).append(one)
+    return [_plot(told, metric, own, f"telemetry-{metric}-{mark}", name) for metric, own in by_metric.items()]
+
+
+def _plot(told: TrialTelemetry, metric: str, own: Sequence[Quantity], block_id: str, name: str) -> Plot:
+    title = metric.removesuffix(f"_{own[0].unit.lower()}").replace("_", " ")
+    series = [_series(one) for one in own]
+    top = max(bucket.most for one in own for bucket in one.buckets)
+    if metric.startswith("gpu_memory") and told.gpu_memory_total_gib:
+        total = rounded(told.gpu_memory_total_gib)
+        series.append(Series("all of the GPU", (0, rounded(told.ended_s) or 0), (total, total), dashed=True))
+    series += [
+        Series(w.name, (rounded(w.began_s) or 0, rounded(w.ended_s) or 0), (0, 0), group="points", tone="good")
+        for w in told.points
+    ]
+    when = "; ".join(f"{w.name} from {seconds(w.began_s)} to {seconds(w.ended_s)}" for w in told.points[:8])
+    summary = f"Highest: {top:.4g} {own[0].unit}".rstrip() + "." + (f" Points: {when}." if when else "")
+    return Plot(block_id, f"{title}: {name}", "line", Axis("since the trial began", "s"), Axis(title, own[0].unit),
+                tuple(series), summary, height_px=300)  # fmt: skip
+
+
+def _series(one: Quantity) -> Series:
+    """The means; None where nothing was told for a while."""
+    x: list[float] = []
+    y: list[float | None] = []
+    last: Bucket | None = None
+    for bucket in one.buckets:
+        if last is not None and bucket.at_s - last.at_s > one.gap_s:
+            x.append(rounded((last.at_s + bucket.at_s) / 2) or 0.0)
+            y.append(None)
+        x.append(rounded(bucket.at_s) or 0.0)
+        y.append(rounded(bucket.mean))
+        last = bucket
+    return Series(one.source, tuple(x), tuple(y), group=one.source)
+
+
+def _peaks(found: Mapping[str, TrialTelemetry], named: Mapping[str, str], mark: str) -> Table:
+    columns = (
+        Column("start", numeric=False), Column("most GPU memory in use", "GiB"), Column("of", "GiB"),
+        Column("observed", "s"),
+    )  # fmt: skip
+    rows = tuple(
+        (Cell(named.get(t, t), note=t), gib(told.gpu_memory_peak_gib), gib(told.gpu_memory_total_gib),
+         cell(told.ended_s))
+        for t, told in list(found.items())[:MOST_ROWS]
+    )  # fmt: skip
+    return Table(f"peaks{mark}", f"Peaks of {plural(len(found), 'start')}", columns, rows)

@@ -1,0 +1,20 @@
+"""One driver at a time on a run directory."""
+
+from __future__ import annotations
+
+import fcntl
+from typing import IO
+
+from orchestrator.errors import BadInput
+from orchestrator.paths import RunPaths
+
+
+def take_lock(paths: RunPaths) -> IO[bytes]:
+    """Held as long as the file is open; BadInput if another process holds it."""
+    lock = paths.lock.open("ab")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        raise BadInput(f"{paths.root}: another specsweep process is working on this run") from None
+    return lock
