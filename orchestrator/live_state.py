@@ -227,7 +227,7 @@ def _seen(slot: _Slot, now_s: float) -> SlotView:
     free = [sample.gpu_free_gib for sample in slot.samples.values() if sample.gpu_free_gib is not None]
     return replace(
         view,
-        tok_s=view.tok_s if server.generation_tok_s is None else server.generation_tok_s,
+        tok_s=server.generation_tok_s or view.tok_s,  # a gauge that is renewed now and then
         running=server.running_requests,
         queued=server.queued_requests,
         kv_usage=server.token_usage,

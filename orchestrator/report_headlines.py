@@ -93,14 +93,16 @@ def _notes(ranking: Ranking) -> list[Paragraph]:
     return [Paragraph(note, "warn") for note in ranking.notes]
 
 
-def warnings(run: RunMaterial) -> tuple[str, ...]:
+def warnings(run: RunMaterial, *, is_live: bool = False) -> tuple[str, ...]:
     """What stands above everything: no evidence, damage, an end that was none, picks on void points."""
     notes = run.ranking.notes
     evidence = set(engine_notes(run.scenario, emulated=True)) | set(engine_notes(run.scenario, emulated=False))
     told = [note for note in notes if note in evidence or DAMAGED in note]
-    if not run.complete:
+    if is_live:
+        told.append("The run goes on; what is missing may change the picks")
+    elif not run.complete:
         told.append(
-            f"The run is not complete; what is missing may change the picks (specsweep run --resume {run.root})"
+            f"The run is not complete; what is missing may change the picks (specsweep run --resume {run.place})"
         )
     return (*told, *_void(run))
 

@@ -56,7 +56,8 @@ def read_material(root: Path, ranking: RunRanking) -> RunMaterial:
             mark=f"-{number}" if ranking.parts else "",
         )  # fmt: skip
         parts.append(_with_commands(Decided(manifest, scenario, part), own, paths))
-    return RunMaterial(root, manifest, scenario, ranking, tuple(parts), events)
+    linked = paths.manifest.resolve().parent if paths.manifest.is_symlink() else None
+    return RunMaterial(root, manifest, scenario, ranking, tuple(parts), events, linked)
 
 
 def _of(host_class: str, rows: Iterable[Row]) -> list[Row]:

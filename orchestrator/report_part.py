@@ -88,6 +88,12 @@ class RunMaterial:
     ranking: RunRanking
     parts: tuple[PartMaterial, ...]
     events: Sequence[Row] = field(repr=False, default=())
+    linked: Path | None = None
+
+    @property
+    def place(self) -> Path:
+        """The directory as users know it: where the root is a mirror of a run that is watched, the run's own."""
+        return self.linked or self.root
 
     @property
     def complete(self) -> bool:

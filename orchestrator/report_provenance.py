@@ -26,7 +26,7 @@ def environment_blocks(run: RunMaterial) -> list[Block]:
     versions = sorted({t["engine_version"] for part in run.parts for t in part.trials if t["engine_version"]})
     rows = [
         ("run", f"{manifest['run_id']}, {'complete' if run.complete else 'not complete'}"),
-        ("directory", str(run.root)),
+        ("directory", str(run.place)),
         ("scenario", f"{run.scenario.name}, hash {content_hash(manifest['scenario'])}"),
         ("model", run.scenario.model.path + (f", draft {d}" if (d := run.scenario.model.draft_path) else "")),
         ("engine", f"{manifest['engine']} {', '.join(versions) or '(version not told)'}"),

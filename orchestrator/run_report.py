@@ -47,7 +47,7 @@ def run_report(root: Path, ranking: RunRanking, *, is_live: bool = False) -> Rep
         headlines=tuple(headline for part in run.parts for headline in headlines(part)),
         sections=tuple(section for section in found if section.blocks),
         made_at=utc_now(),
-        warnings=warnings(run),
+        warnings=warnings(run, is_live=is_live),
         is_live=is_live,
     )
 

@@ -174,7 +174,7 @@ def report_maker(run_watch: RunWatch, folder: Path) -> Callable[[], ReportDocume
 
     def make() -> ReportDocument:
         root = mirror.bring_up()
-        return run_report(root, rank_run(root), is_live=not run_watch.look().is_over)
+        return run_report(root, rank_run(root), is_live=run_watch.look().goes_on)
 
     return make
 

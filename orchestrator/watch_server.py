@@ -149,9 +149,11 @@ class WatchServer:
 
         while not self._feed.closed:
             events = await self._feed.newer(number, KEEP_ALIVE_S)
-            for event in events:
-                await write(f"id: {event.number}\nevent: {event.kind}\ndata: {event.data}\n\n")
-                number = max(number, event.number)
+            number = max([number, *(event.number for event in events)])
+            for i, event in enumerate(events, 1):
+                # What is lost on the way is sent again: a client has a number only with all up to it.
+                mark = f"id: {number}\n" if i == len(events) else ""
+                await write(f"{mark}event: {event.kind}\ndata: {event.data}\n\n")
             if self._feed.is_done and not events:
                 await write("event: done\ndata: {}\n\n")
                 return

@@ -39,6 +39,11 @@ class WatchedRun:
         return self.status == "ended"
 
     @property
+    def goes_on(self) -> bool:
+        """Whether its driver is at work, as far as anybody can tell."""
+        return self.status in ("running", "ending")
+
+    @property
     def text(self) -> str:
         """The state in a sentence."""
         silent = duration_text(self.silent_s or 0.0)
@@ -50,7 +55,8 @@ class WatchedRun:
             case "silent":
                 return f"no sign of its driver for {silent}: it has ended, or its host cannot be reached"
             case "ending":
-                return f"its slots are through since {silent}; it is being ranked"
+                late = f" (no sign of its driver for {silent})" if (self.silent_s or 0.0) > SILENT_S else ""
+                return f"its slots are through, it is being ranked{late}"
             case "ended":
                 return f"ended: {self.verdict}"
 
