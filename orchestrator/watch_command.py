@@ -151,8 +151,8 @@ def _serve(request: WatchRequest, run_watch: RunWatch, console: Console) -> None
     host = request.listen or "127.0.0.1"
     is_local = _is_loopback(host)
     access = Access(hosts=Access().hosts | {_in_url(host)}, token="" if is_local else secrets.token_urlsafe(24))
-    listener = _listener(host, request.web or 0)
-    address = f"http://{_in_url(host)}:{listener.getsockname()[1]}/{f'?{access.query}' if access.token else ''}"
+    on = listener(host, request.web or 0)
+    address = f"http://{_in_url(host)}:{on.getsockname()[1]}/{f'?{access.query}' if access.token else ''}"
     if not is_local:
         _print(console, f"Anybody who reaches {host} and has this address reads the report; it is not encrypted.")
     _print(console, f"Report of {request.run_dir}: {address}  (Ctrl-C ends this viewer, never the run)")
@@ -162,7 +162,7 @@ def _serve(request: WatchRequest, run_watch: RunWatch, console: Console) -> None
         async def made() -> web.Application:
             return WatchServer(WatchFeed(run_watch, report_maker(run_watch, Path(folder))), access).app()
 
-        web.run_app(made(), sock=listener, print=None, shutdown_timeout=1.0, access_log=None)
+        web.run_app(made(), sock=on, print=None, shutdown_timeout=1.0, access_log=None)
 
 
 def report_maker(run_watch: RunWatch, folder: Path) -> Callable[[], ReportDocument]:
@@ -192,7 +192,8 @@ def _in_url(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _listener(host: str, port: int) -> socket.socket:
+def listener(host: str, port: int) -> socket.socket:
+    """Listens on a port, or where that is 0 on WEB_PORT or any other. BadInput if it cannot."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for wanted in (port,) if port else (WEB_PORT, 0):
         try:

@@ -7,12 +7,13 @@ import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from orchestrator.live_section import LIVE_ID, live_section
 from orchestrator.provenance import utc_now
 from orchestrator.report_document import Paragraph, ReportDocument, Section
 from orchestrator.report_page import head_event, section_event
-from orchestrator.run_watch import LOOK_S, RunWatch
+from orchestrator.run_watch import LOOK_S
 from orchestrator.watch_state import WatchedRun
 
 # The report is made anew at most so often, and never takes more than this share of one CPU.
@@ -29,19 +30,30 @@ class Event:
     data: str
 
 
+class Watch(Protocol):
+    """A run that can be looked at, as a RunWatch does."""
+
+    def look(self) -> WatchedRun:
+        """The run as it is now."""
+
+    def mark(self) -> object:
+        """Differs where its results have changed."""
+
+
 class WatchFeed:
     """Looks at the run every second. `build` makes its report, in a thread; what it raises leaves the last one.
 
     Whoever listens asks for what is newer than a number: one who is slow gets the newest state, not all that were.
     """
 
-    def __init__(self, watch: RunWatch, build: Callable[[], ReportDocument]) -> None:
-        self._watch, self._build = watch, build
+    def __init__(self, watch: Watch, build: Callable[[], ReportDocument], rebuild_s: float = REBUILD_S) -> None:
+        self._watch, self._build, self._rebuild_s = watch, build, rebuild_s
         self.run: WatchedRun = watch.look()
         self._report: ReportDocument | None = None
         self._fault = ""
         self._built: object = None  # the mark of what it was made of
         self._next_build_s = 0.0
+        self._building: asyncio.Task[None] | None = None
         # Not from 0: a page that stays open while the viewer is started anew must get all.
         self.number = time.time_ns() // 1_000_000
         self._events: dict[str, Event] = {}
@@ -57,18 +69,24 @@ class WatchFeed:
 
     async def keep_up(self) -> None:
         """Until it is cancelled."""
-        building: asyncio.Task[None] | None = None
         while True:
-            self.run = await asyncio.to_thread(self._watch.look)
-            mark = await asyncio.to_thread(self._watch.mark)
-            if building is not None and building.done():
-                building = None
-            is_due = mark != self._built and time.monotonic() >= self._next_build_s
-            if building is None and is_due:
-                building = asyncio.create_task(self._rebuild(mark))
-            is_whole = mark == self._built and building is None
-            await self.publish(is_done=self.run.is_over and is_whole)
+            await self.step()
             await asyncio.sleep(LOOK_S)
+
+    async def step(self) -> None:
+        """Look once, and begin to make the report anew where it is due."""
+        self.run = await asyncio.to_thread(self._watch.look)
+        mark = await asyncio.to_thread(self._watch.mark)
+        if self._building is not None and self._building.done():
+            self._building = None
+        if self._building is None and mark != self._built and time.monotonic() >= self._next_build_s:
+            self._building = asyncio.create_task(self._rebuild(mark))
+        await self._publish(is_done=self.run.is_over and self._building is None and mark == self._built)
+
+    async def built(self) -> None:
+        """Until the report that is being made is there."""
+        if self._building is not None:
+            await self._building
 
     async def _rebuild(self, mark: object) -> None:
         began_s = time.monotonic()
@@ -77,14 +95,18 @@ class WatchFeed:
         except Exception as error:  # noqa: BLE001 - of a run that is being written; the next one may do
             self._fault = f"The report cannot be made yet: {error}"
         took_s = time.monotonic() - began_s
-        self._built, self._next_build_s = mark, time.monotonic() + max(REBUILD_S, took_s / _SHARE)
+        self._built, self._next_build_s = (
+            mark,
+            time.monotonic() + max(self._rebuild_s, took_s / _SHARE if self._rebuild_s else 0.0),
+        )
 
-    async def publish(self, *, is_done: bool = False) -> None:
+    async def _publish(self, *, is_done: bool) -> None:
         """Number what has changed, and wake those who listen."""
         document = self.document
         # Rendering a large report takes a while; the event loop serves others meanwhile.
         events = await asyncio.to_thread(_rendered, document)
         async with self._news:
+            was = self.number, self.is_done
             for name, (kind, data) in events.items():
                 known = self._events.get(name)
                 if known is None or known.data != data:
@@ -92,9 +114,9 @@ class WatchFeed:
                     self._events[name] = Event(self.number, kind, data)
             for name in set(self._events) - set(events):
                 del self._events[name]
-            self._order = tuple(events)
-            self.is_done = is_done
-            self._news.notify_all()
+            self._order, self.is_done = tuple(events), is_done
+            if was != (self.number, self.is_done):
+                self._news.notify_all()
 
     async def close(self) -> None:
         """Whoever listens goes."""

@@ -18,7 +18,7 @@ from orchestrator.watch_feed import WatchFeed
 MOST_CLIENTS = 32
 KEEP_ALIVE_S = 15.0
 # One that takes nothing for so long is gone.
-_WRITE_S = 20.0
+WRITE_S = 20.0
 _HEADERS = {
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
@@ -56,9 +56,10 @@ class Access:
 class WatchServer:
     """The pages of one run."""
 
-    def __init__(self, feed: WatchFeed, access: Access) -> None:
-        self._feed, self._access = feed, access
-        self._clients = 0
+    def __init__(self, feed: WatchFeed, access: Access, *, keeps_up: bool = True) -> None:
+        """Not `keeps_up`: somebody else lets the feed go on."""
+        self._feed, self._access, self._keeps_up = feed, access, keeps_up
+        self.clients = 0
 
     def app(self) -> web.Application:
         """The application; its feed keeps up while it runs."""
@@ -69,13 +70,13 @@ class WatchServer:
         }  # fmt: skip
         for path, handler in routes.items():
             app.router.add_get(path, handler)
-        app.cleanup_ctx.append(self._kept_up)
+        if self._keeps_up:
+            app.cleanup_ctx.append(self._kept_up)
         app.on_shutdown.append(self._say_goodbye)
         return app
 
     async def _kept_up(self, app: web.Application) -> AsyncIterator[None]:
         del app
-        await self._feed.publish()
         task = asyncio.create_task(self._feed.keep_up())
         yield
         task.cancel()
@@ -129,10 +130,10 @@ class WatchServer:
 
     async def _listen(self, request: web.Request) -> web.StreamResponse:
         """Events until the run is over, or the client is gone."""
-        if self._clients >= MOST_CLIENTS:
+        if self.clients >= MOST_CLIENTS:
             return web.Response(status=503, text=f"{MOST_CLIENTS} pages watch this run already\n")
         response = web.StreamResponse(headers={**_HEADERS, "Content-Type": "text/event-stream"})
-        self._clients += 1
+        self.clients += 1
         try:
             await response.prepare(request)
             await self._tell(response, _number(request))
@@ -140,12 +141,12 @@ class WatchServer:
             if request.transport is not None:
                 request.transport.abort()
         finally:
-            self._clients -= 1
+            self.clients -= 1
         return response
 
     async def _tell(self, response: web.StreamResponse, number: int) -> None:
         async def write(text: str) -> None:
-            await asyncio.wait_for(response.write(text.encode(errors="replace")), _WRITE_S)
+            await asyncio.wait_for(response.write(text.encode(errors="replace")), WRITE_S)
 
         while not self._feed.closed:
             events = await self._feed.newer(number, KEEP_ALIVE_S)
