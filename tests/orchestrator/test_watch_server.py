@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -13,12 +14,13 @@ from typing import Any
 import pytest
 from aiohttp import ClientResponse
 from aiohttp.test_utils import TestClient, TestServer
+from rich.console import Console
 
 from orchestrator import SCHEMA_VERSION, watch_server
 from orchestrator.errors import BadInput
 from orchestrator.live_view import Counts, LiveView, SlotView
 from orchestrator.report_document import Paragraph, ReportDocument, Section
-from orchestrator.watch_command import listener
+from orchestrator.watch_command import WatchRequest, listener, watch
 from orchestrator.watch_feed import WatchFeed, watched_document
 from orchestrator.watch_server import Access, WatchServer
 from orchestrator.watch_state import WatchedRun
@@ -317,7 +319,8 @@ def test_without_a_report_the_state_of_the_run_is_all_there_is() -> None:
 
 
 def test_a_name_that_is_no_address_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "manifest.json").write_text('{"schema": %d, "run_id": "r", "scenario": {}}' % SCHEMA_VERSION)
+    told = {"schema": SCHEMA_VERSION, "run_id": "r", "scenario": {}}
+    (tmp_path / "manifest.json").write_text(json.dumps(told))
 
     with pytest.raises(BadInput, match="--listen my-host: is no IP address"):
         watch(WatchRequest(tmp_path, web=0, listen="my-host"), Console(file=io.StringIO()))
