@@ -34,9 +34,9 @@ def figure(plot: Plot) -> dict[str, Any]:
 
 
 def escaped(text: str, most: int = _LABEL_CHARACTERS) -> str:
-    """As plotly shows it: no tags, no entities, no `%{}` of templates."""
+    """As plotly shows it: no tags, no entities, no `%{}` of templates, no formulas in `$`."""
     safe = cut(harmless(text), most).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return safe.replace("%", "&#37;").replace("\n", "<br>")
+    return safe.replace("%", "&#37;").replace("$", "&#36;").replace("\n", "<br>")
 
 
 def rounded(value: Number | None) -> Number | None:
