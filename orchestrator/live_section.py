@@ -46,7 +46,7 @@ def _slots(view: LiveView) -> Table:
     shown = view.slots[:MOST_ROWS]
     rest = len(view.slots) - len(shown)
     return Table(
-        "slots", "Slots", _COLUMNS, tuple(map(_row, shown)),
+        "now-slots", "Slots", _COLUMNS, tuple(map(_row, shown)),
         note=f"{rest} more slots are not shown" if rest else "",
     )  # fmt: skip
 
@@ -84,4 +84,4 @@ def _best(view: LiveView) -> Table:
     )  # fmt: skip
     caption = "Picks" if view.ended else "Best so far"
     note = "" if view.ended else "As far as single trials tell; the ranking below says how sure that is."
-    return Table("best", caption, columns, rows, note=note)
+    return Table("now-best", caption, columns, rows, note=note)

@@ -50,7 +50,7 @@ class WatchFeed:
         self._watch, self._build, self._rebuild_s = watch, build, rebuild_s
         self.run: WatchedRun = watch.look()
         self._report: ReportDocument | None = None
-        self._fault = ""
+        self._fault, self._since = "", utc_now()
         self._built: object = None  # the mark of what it was made of
         self._next_build_s = 0.0
         self._building: asyncio.Task[None] | None = None
@@ -65,7 +65,7 @@ class WatchFeed:
     @property
     def document(self) -> ReportDocument:
         """The report with the state of the run before it."""
-        return watched_document(self.run, self._report, self._fault)
+        return watched_document(self.run, self._report, self._fault, self._since)
 
     async def keep_up(self) -> None:
         """Until it is cancelled."""
@@ -79,7 +79,8 @@ class WatchFeed:
         mark = await asyncio.to_thread(self._watch.mark)
         if self._building is not None and self._building.done():
             self._building = None
-        if self._building is None and mark != self._built and time.monotonic() >= self._next_build_s:
+        is_time = self.run.is_over or time.monotonic() >= self._next_build_s
+        if self._building is None and mark != self._built and is_time:
             self._building = asyncio.create_task(self._rebuild(mark))
         await self._publish(is_done=self.run.is_over and self._building is None and mark == self._built)
 
@@ -142,13 +143,18 @@ def _rendered(document: ReportDocument) -> dict[str, tuple[str, str]]:
     return {"head": ("head", head_event(document)), **sections}
 
 
-def watched_document(run: WatchedRun, report: ReportDocument | None, fault: str = "") -> ReportDocument:
-    """The report of a run that is watched: its state is the first section. Without a report, all there is."""
+def watched_document(
+    run: WatchedRun, report: ReportDocument | None, fault: str = "", since: str = ""
+) -> ReportDocument:
+    """The report of a run that is watched: its state is the first section. Without a report, all there is.
+
+    `fault`: why the report is not newer. `since`: when watching began, as an ISO time.
+    """
     now = live_section(run)
     if report is None:
         waits = Paragraph(fault, "warn") if fault else Paragraph("The report is being made.", "muted")
         rest: tuple[Section, ...] = (Section("report", "Report", (waits,)),)
-        return ReportDocument(f"Run {run.name}", run.scenario, (), (now, *rest), utc_now(), is_live=not run.is_over)
+        return ReportDocument(f"Run {run.name}", run.scenario, (), (now, *rest), since, is_live=not run.is_over)
     sections = tuple(section for section in report.sections if section.section_id != LIVE_ID)
     warnings = (*report.warnings, *((fault,) if fault else ()))
     return replace(report, sections=(now, *sections), warnings=warnings, is_live=not run.is_over)
