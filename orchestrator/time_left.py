@@ -52,7 +52,9 @@ class TrialTimes:
 
 
 def _kind(trial: Trial) -> tuple[str, str, int]:
-    return trial.config.config_id, trial.host_class, len(trial.points)
+    # Points have the id at hand; that of a config is hashed anew each time.
+    config_id = trial.points[0].config_id if trial.points else trial.config.config_id
+    return config_id, trial.host_class, len(trial.points)
 
 
 def plan_left_s(

@@ -22,7 +22,7 @@ from orchestrator.errors import BadInput
 from orchestrator.grid_leaders import GridLeaders
 from orchestrator.happening import BestSoFar
 from orchestrator.journal import finished_work
-from orchestrator.live_file import LiveFile, read_live
+from orchestrator.live_file import LiveFile, live_bytes, read_live
 from orchestrator.live_metrics import metrics_text
 from orchestrator.live_section import live_section
 from orchestrator.live_view import BestView, Counts, LiveView, SlotView, TimeLeft
@@ -135,6 +135,10 @@ def test_between_its_last_trial_and_its_result_a_run_is_being_ranked(run_dir: Pa
 
     run = watching(run_dir, Clocks()).look()
     assert (run.status, run.text) == ("ending", "its slots are through, it is being ranked")
+
+
+def test_the_file_holds_the_documented_form() -> None:
+    assert json.loads(live_bytes(VIEW)) == json.loads(json.dumps(VIEW.as_json()))
 
 
 def test_half_a_file_is_no_state(run_dir: Path) -> None:
