@@ -1,6 +1,7 @@
 """What telling how a run goes costs its driver: one view, as `live.json` every second, and one batch of a slot.
 
-Milliseconds of one core. The thread that stores what slots report never waits for the file; it may wait for a view.
+CPU milliseconds of the whole process. The thread that stores what slots report never waits for the file; it may wait
+for a view.
 """
 
 from __future__ import annotations
@@ -46,9 +47,9 @@ def _busy(plan: Plan, names: list[str]) -> Progress:
 def _median_ms(work: Callable[[], object]) -> float:
     times = []
     for _ in range(_ROUNDS):
-        began = time.perf_counter()
+        began = time.process_time()
         work()
-        times.append(time.perf_counter() - began)
+        times.append(time.process_time() - began)
     return 1000 * statistics.median(times)
 
 

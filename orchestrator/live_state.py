@@ -34,6 +34,9 @@ from orchestrator.telemetry import Sample
 from orchestrator.time_left import SearchBounds, TrialTimes, plan_left_s, search_left
 from orchestrator.trial import Point, Trial
 
+# More trials than these are not looked at each time that somebody asks.
+_MANY = 500
+
 
 @dataclass(slots=True)
 class _Slot:
@@ -61,6 +64,7 @@ class LiveState:
         self._bounds = bounds
         self._times = TrialTimes()
         self._waiting = {trial.trial_id: trial for trial in plan.trials}
+        self._left_at: tuple[float, TimeLeft | None] = (now_s, None)
         self._best: dict[tuple[str, str], BestView] = {}
 
     def label(self, trial: Trial) -> str:
@@ -172,10 +176,18 @@ class LiveState:
             slots=tuple(_seen(slot, now_s) for slot in self._slots.values()),
             best=tuple(self._best.values()),
             elapsed_s=now_s - self._began_s,
-            left=self._left(now_s),
+            left=self._left_by_now(now_s),
             is_search=self._asked,
             most_starts=self._bounds.most if self._bounds else None,
         )
+
+    def _left_by_now(self, now_s: float) -> TimeLeft | None:
+        """Of a large plan it is computed now and then only, and runs down in between."""
+        pause_s = len(self._waiting) / 1000 if len(self._waiting) > _MANY else 0.0
+        computed_s, left = self._left_at
+        if left is None or now_s - computed_s >= pause_s:
+            self._left_at = computed_s, left = now_s, self._left(now_s)
+        return left and left.after(now_s - computed_s)
 
     def _left(self, now_s: float) -> TimeLeft | None:
         working = [slot for slot in self._slots.values() if slot.view.state not in ("lost", "unused")]

@@ -53,6 +53,10 @@ class TimeLeft:
     low_s: float
     high_s: float
 
+    def after(self, seconds: float) -> TimeLeft:
+        """The same, so much later."""
+        return TimeLeft(max(self.low_s - seconds, 0.0), max(self.high_s - seconds, 0.0))
+
 
 @dataclass(frozen=True, slots=True)
 class Counts:

@@ -265,3 +265,13 @@ def test_names_are_shown_as_they_are_not_as_markup() -> None:
     odd = replace(VIEW.slots[0], config="a=[red]b[/red]", name="[bold]h")
 
     assert drawn(replace(VIEW, slots=(odd,)), 120, 24)[1].startswith("[bold]h  a=[red]b[/red]")
+
+
+def test_the_time_left_of_a_large_plan_runs_down_between_two_computations() -> None:
+    axes = {"speculative_num_steps": [0, 1, 2], "max_running_requests": list(range(1, 401))}
+    plan = make_plan(small_scenario(sweep={"axes": axes}), 1)
+    told = LiveState(plan, ["host/0"], 0.0)
+    first, later = (told.view(now_s).left for now_s in (0.0, 1.1))
+
+    assert first is not None
+    assert later == TimeLeft(first.low_s - 1.1, first.high_s - 1.1)
