@@ -11,8 +11,9 @@ from actors.tree_activity import server_pids
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PAGES_PER_GIB = 2**30 / os.sysconf("SC_PAGE_SIZE")
-# Which processes there are is looked up in the whole process table, which can be long.
+# Which processes there are is looked up in the whole process table, which can be long: often while it starts only.
 _TREE_EVERY_S = 10.0
+_TREE_SHARE = 0.3
 # Fields of /proc/PID/stat behind the name, from 0: user and system time, start, resident pages.
 _TIMES, _BEGAN, _RESIDENT = slice(11, 13), 19, 21
 
@@ -33,14 +34,17 @@ class ServerProcesses:
 
     def __init__(self) -> None:
         self._pids: list[int] = []
-        self._listed_s: float | None = None
+        self._first_s: float | None = None
+        self._listed_s = 0.0
         self._looked_s: float | None = None
         self._ticks: dict[tuple[int, str], int] = {}
 
     def look(self, pid: int, trial_id: str | None = None) -> ProcessUse | None:
         """Of the server under this guard, or by its mark in a container; None if none can be seen."""
         now_s = time.monotonic()
-        if self._listed_s is None or now_s - self._listed_s >= _TREE_EVERY_S:
+        if self._first_s is None:
+            self._first_s = now_s
+        if now_s - self._listed_s >= min(_TREE_EVERY_S, _TREE_SHARE * (now_s - self._first_s)):
             self._pids, self._listed_s = server_pids(pid, trial_id), now_s
         ticks: dict[tuple[int, str], int] = {}
         pages = 0

@@ -1,7 +1,7 @@
 """What a running server tells of itself: SGLang's `/v1/loads`, or `/metrics` of any server whose names are known. Pure.
 
-SGLang answers `/v1/loads` from shared memory, while its `/metrics` gathers the files of all its processes anew, which
-takes its HTTP process ten times as long. So `/metrics` is only for servers without the former.
+SGLang answers `/v1/loads` from shared memory, for 3 ms of CPU time; for `/metrics`, 96 KB, it reads files of all its
+processes, for 21 ms (measured with 0.5.23). So `/metrics` is only for servers without the former.
 """
 
 from __future__ import annotations

@@ -100,6 +100,7 @@ class SlotHost:
             self._lease = asyncio.create_task(self._watch_lease())
         await asyncio.to_thread(self._claim.hold, seen=True, runtime=container_runtime(spec.command))
         await self.stop(spec.stop_grace_s)
+        await self._end_telemetry()
         self._log, self._telemetry = b"", None
         self._stopped = _stopped(None, 0.0, None, (), [], self._refused)
         if self._refused is not None:
@@ -123,8 +124,7 @@ class SlotHost:
         if self._gpus.watched:
             self._power = SlotPower(self._gpu_ids)
             self._power.begin()
-        if spec.telemetry_s:
-            spec = self._begin_telemetry(spec, server, began_s, log.parent)
+        spec = self._begin_telemetry(spec, server, began_s, log.parent)
         async for event in server.start(spec, gpu_ids=self._gpu_ids, host=self._address, port=port, log_path=log):
             if isinstance(event, ServerDied) and _is_refusal(event.diagnosis):
                 self._refused = event.diagnosis.evidence
@@ -133,6 +133,8 @@ class SlotHost:
     def _begin_telemetry(self, spec: LaunchSpec, server: Server, began_s: float, folder: Path) -> LaunchSpec:
         """Sample from now on; the launch, with where an emulated server tells its memory if no ledger is kept."""
         account = None
+        if not spec.telemetry_s:
+            return spec
         if spec.engine == "emulator" and ledger_of(os.environ) is None:
             account = folder / "gpu_account.json"
             account.unlink(missing_ok=True)
@@ -142,6 +144,10 @@ class SlotHost:
         self._telemetry = SlotTelemetry(look, server.watched, spec.telemetry_s, began_s)
         self._telemetry.begin()
         return spec
+
+    async def _end_telemetry(self) -> None:
+        if self._telemetry is not None:
+            await self._telemetry.end()
 
     async def telemetry(self, after: int) -> Sampled:
         """What was sampled of the last server after the first `after` samples, which the caller has."""
@@ -179,8 +185,7 @@ class SlotHost:
         late = await gpus.newcomers(self._began_ticks) if gpus and server.is_ready else ()
         report = await server.stop(grace_s)
         after = await gpus.used_gib() if gpus else {}
-        if self._telemetry is not None:
-            await self._telemetry.end()
+        await self._end_telemetry()
         notes = (*report.notes, *late)
         if report.gpu_free is False and gpus is not None:
             self._refused = _not_back(before, after, await gpus.why_held())

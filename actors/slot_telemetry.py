@@ -67,9 +67,10 @@ class SlotTelemetry:
 
     async def end(self) -> None:
         """One more sample, of what is left, and no others."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
             await self.sample()
 
     def after(self, number: int) -> Sampled:
@@ -115,7 +116,7 @@ def throttle_notes(seen: Sequence[tuple[tuple[str, tuple[str, ...]], ...]]) -> t
             for reason in reasons:
                 counts[gpu, reason] = counts.get((gpu, reason), 0) + 1
     return tuple(
-        f"gpu_throttled: GPU {gpu} was held back ({reason}) in {count / len(seen):.0%} of the time"
+        f"gpu_throttled: GPU {gpu} was held back ({reason}) in {100 * count / len(seen):.0f} % of the time"
         for (gpu, reason), count in sorted(counts.items())
         if count / len(seen) >= _THROTTLED_SHARE
     )

@@ -88,13 +88,16 @@ def _finish(paths: RunPaths, table: str, file: Path) -> None:
     file.unlink()
 
 
-def read_telemetry(paths: RunPaths, table: str, trial_id: str, attempt: int) -> dict[str, Any]:
-    """The columns of one server start as numpy arrays in order of time, also while it runs; numbers that were not told
-    are NaN. Empty if there are no rows that can be read.
+def read_telemetry(
+    paths: RunPaths, table: str, trial_id: str, attempt: int, columns: Sequence[str] | None = None
+) -> dict[str, Any]:
+    """The columns (None: all but lists) of one server start as numpy arrays in order of time, also while it runs.
+
+    Numbers that were not told are NaN. Empty if there are no rows that can be read.
     """
     rows: Any = None
     with contextlib.suppress(OSError, pa.ArrowInvalid):
-        rows = dataset.read_file(dataset.part_file(paths, table, trial_id, attempt))
+        rows = dataset.read_file(dataset.part_file(paths, table, trial_id, attempt), columns)
     if rows is None:
         batches = list(_streamed(stream_file(paths, table, trial_id, attempt)))
         rows = pa.Table.from_batches(batches, schema=telemetry_schema(table))

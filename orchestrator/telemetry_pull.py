@@ -22,13 +22,13 @@ class TelemetryPull:
     """
 
     def __init__(
-        self, slot: SlotPort, trial: Trial, attempt: int, put: Callable[[Happening], None], every_s: float = PULL_S
+        self, slot: SlotPort, trial: Trial, attempt: int, put: Callable[[Happening], None], every_s: float | None = None
     ) -> None:
         self._slot = slot
         self._trial = trial
         self._attempt = attempt
         self._put = put
-        self._every_s = every_s
+        self._every_s = PULL_S if every_s is None else every_s
         self._over = threading.Event()
         self._lost = False
         self._thread = threading.Thread(target=self._follow, name=f"{slot.facts.name} telemetry", daemon=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,8 +20,6 @@ from orchestrator.trial import LoadLevel
 MOST_POINTS = 200
 # Name of a column -> its values in order of time; numbers that were not told are NaN.
 Columns = Mapping[str, Any]
-# Samples come a little early or late.
-_ROOM = 1.05
 # Column -> its unit for people; what has none is a share or a number of tokens.
 OF_GPU = {
     "memory_used_gib": "GiB",
@@ -43,9 +41,8 @@ OF_SERVER = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Bucket:
-    """Values of a stretch of time: its middle in seconds since the trial began."""
+class Bucket(NamedTuple):
+    """Values of a stretch of time: its middle in seconds since the trial began. A tuple, since a run has a million."""
 
     at_s: float
     least: float
@@ -55,7 +52,8 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One quantity over a trial. `source` is a GPU ("GPU 0", on several hosts "rank 1 GPU 0") or the server.
+    """One quantity over a trial. `source` is the server, its GPUs together ("8 GPUs"), or one of them ("GPU 0";
+    on several hosts "rank 1 GPU 0").
 
     `metric` is the column of the table, with its unit as suffix; `unit` is that unit for people. A stretch in which the
     quantity was not told has no bucket: two buckets further apart than `gap_s` have a gap between them.
@@ -78,11 +76,20 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
+class _Drawn:
+    """How much of it is drawn."""
+
+    most_points: int
+    bucket_s: float
+    each_gpu: bool
+
+
+@dataclass(frozen=True, slots=True)
 class TrialTelemetry:
     """One server start. `gpu_memory_peak_gib`: the most that one of its GPUs had in use; None where none tells.
 
     `began_at`: UTC, of the first sample if the trial has not ended. `ended_s`: of the last sample, `bucket_s` how long
-    a bucket is. Of a trial that runs there are no phases yet.
+    a bucket is, where there are more samples than can be drawn. Of a trial that runs there are no phases yet.
     """
 
     trial_id: str
@@ -99,11 +106,16 @@ class TrialTelemetry:
 
 
 def telemetry_of(
-    run_dir: Path, trial_ids: Iterable[str] | None = None, most_points: int = MOST_POINTS
+    run_dir: Path,
+    trial_ids: Iterable[str] | None = None,
+    most_points: int = MOST_POINTS,
+    *,
+    each_gpu: bool = False,
 ) -> dict[str, TrialTelemetry]:
     """The telemetry of these trials (None: of all that have some), by trial id: of the last start of each.
 
-    At most `most_points` buckets a series. Reads also what is still being written of a run that goes on.
+    At most `most_points` buckets a series. All GPUs of a trial are one series, unless `each_gpu` is wanted. Reads also
+    what is still being written of a run that goes on.
     """
     paths = RunPaths(run_dir)
     attempts = starts_with_telemetry(paths)
@@ -114,10 +126,11 @@ def telemetry_of(
         if trial_id not in attempts:
             continue
         start = (trial_id, attempts[trial_id])
-        server, gpus = (read_telemetry(paths, table, *start) for table in (SERVER, GPU))
+        server = read_telemetry(paths, SERVER, *start)
+        gpus = read_telemetry(paths, GPU, *start, ("at_s", "rank", "gpu", "memory_total_gib", *OF_GPU))
         row = dataset.read_trial(paths, *start)
         if server:  # the other is empty where there is no GPU
-            found[trial_id] = trial_telemetry(server, gpus, row, loads.get(start, []), most_points)
+            found[trial_id] = trial_telemetry(server, gpus, row, loads.get(start, []), most_points, each_gpu=each_gpu)
     return found
 
 
@@ -135,6 +148,8 @@ def trial_telemetry(
     trial: Mapping[str, Any] | None,
     loads: Iterable[Mapping[str, Any]],
     most_points: int = MOST_POINTS,
+    *,
+    each_gpu: bool = False,
 ) -> TrialTelemetry:
     """Of the tables of one server start, its row of `trials` if it has ended, and its rows of `loads`.
 
@@ -142,9 +157,7 @@ def trial_telemetry(
     """
     began_unix_s = float(server["unix_s"][0] - server["at_s"][0])
     ended_s = float(server["at_s"].max())
-    own = server["at_s"][server["rank"] == server["rank"][0]]
-    usual_s = float(np.median(np.diff(own))) if len(own) > 1 else 1.0
-    bucket_s = max(math.nextafter(ended_s, math.inf) / most_points, usual_s * _ROOM)
+    drawn = _Drawn(most_points, max(math.nextafter(ended_s, math.inf), 1.0) / most_points, each_gpu)
     used, total = (gpus.get(name, np.empty(0)) for name in ("memory_used_gib", "memory_total_gib"))
     return TrialTelemetry(
         trial_id=server["trial_id"][0],
@@ -152,10 +165,10 @@ def trial_telemetry(
         began_at=trial["began_at"] if trial else _utc(began_unix_s),
         ended_s=ended_s,
         engine=server["engine"][0],
-        bucket_s=bucket_s,
+        bucket_s=drawn.bucket_s,
         phases=tuple(_phases(trial["phases"], server, ended_s)) if trial else (),
         points=tuple(sorted((_point(row, began_unix_s) for row in loads), key=lambda window: window.began_s)),
-        series=(*_series(gpus, OF_GPU, bucket_s), *_series(server, OF_SERVER, bucket_s)),
+        series=(*_series(gpus, OF_GPU, drawn), *_series(server, OF_SERVER, drawn)),
         gpu_memory_peak_gib=_known(used, np.max),
         gpu_memory_total_gib=_known(total, np.min),
     )
@@ -187,31 +200,57 @@ def _point(load: Mapping[str, Any], trial_unix_s: float) -> Window:
     return Window(name, round(began_s, 3), round(began_s + client["duration_s"], 3))
 
 
-def _series(table: Columns, columns: Mapping[str, str], bucket_s: float) -> Iterable[Series]:
+def _series(table: Columns, columns: Mapping[str, str], drawn: _Drawn) -> Iterable[Series]:
     """A series for each source and column that has values."""
     if not table:
         return
-    several = len(np.unique(table["rank"])) > 1
-    names = [f"GPU {gpu}" for gpu in table["gpu"]] if "gpu" in table else ["server"] * len(table["rank"])
-    sources = [f"rank {rank} {name}" for rank, name in zip(table["rank"], names, strict=True)] if several else names
+    of = np.array(_sources(table, each_gpu=drawn.each_gpu))
+    places = {source: of == source for source in dict.fromkeys(of.tolist())}
     for column, unit in columns.items():
-        for source in dict.fromkeys(sources):
-            values = table[column].astype(float)
-            own = (np.array(sources) == source) & ~np.isnan(values)
+        values = table[column].astype(float)
+        for source, place in places.items():
+            own = place & ~np.isnan(values)
             if own.any():
-                at_s = table["at_s"][own]
-                gap_s = max(3 * float(np.median(np.diff(at_s))), 2 * bucket_s) if len(at_s) > 1 else 2 * bucket_s
-                yield Series(column, unit, source, round(gap_s, 3), buckets(at_s, values[own], bucket_s))
+                order = np.argsort(table["at_s"][own], kind="stable")
+                at_s, told = table["at_s"][own][order], values[own][order]
+                times = np.unique(at_s)
+                usual_s = float(np.median(np.diff(times))) if len(times) > 1 else 0.0
+                gap_s = round(max(3 * usual_s, 2 * drawn.bucket_s), 3)
+                few = len(times) <= drawn.most_points
+                yield Series(
+                    column, unit, source, gap_s, moments(at_s, told) if few else buckets(at_s, told, drawn.bucket_s)
+                )
+
+
+def _sources(table: Columns, *, each_gpu: bool) -> list[str]:
+    ranks = table["rank"].tolist()
+    several = len(set(ranks)) > 1
+    if "gpu" not in table:
+        return [f"rank {rank} server" if several else "server" for rank in ranks]
+    gpus = table["gpu"].tolist()
+    count = len(set(zip(ranks, gpus, strict=True)))
+    if count > 1 and not each_gpu:
+        return [f"{count} GPUs"] * len(gpus)
+    return [f"rank {rank} GPU {gpu}" if several else f"GPU {gpu}" for rank, gpu in zip(ranks, gpus, strict=True)]
 
 
 def buckets(at_s: Any, values: Any, bucket_s: float) -> tuple[Bucket, ...]:
     """Values at rising times, in stretches of this length from 0 on; stretches without values are left out."""
-    which = (at_s // bucket_s).astype(int)
-    places, starts, counts = np.unique(which, return_index=True, return_counts=True)
+    places, starts = np.unique((at_s // bucket_s).astype(int), return_index=True)
+    return _reduced(((places + 0.5) * bucket_s).round(3), starts, values)
+
+
+def moments(at_s: Any, values: Any) -> tuple[Bucket, ...]:
+    """Values at rising times, those of one time together."""
+    times, starts = np.unique(at_s, return_index=True)
+    return _reduced(times, starts, values)
+
+
+def _reduced(times: Any, starts: Any, values: Any) -> tuple[Bucket, ...]:
     least, most = np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts)
-    means = np.add.reduceat(values, starts) / counts
-    told = zip(((places + 0.5) * bucket_s).round(3), least, means.round(4), most, strict=True)
-    return tuple(Bucket(*map(float, one)) for one in told)
+    means = np.add.reduceat(values, starts) / np.diff(np.append(starts, len(values)))
+    told = (column.tolist() for column in (times, least, means.round(4), most))
+    return tuple(Bucket(*one) for one in zip(*told, strict=True))
 
 
 def _utc(unix_s: float) -> str:

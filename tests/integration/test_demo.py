@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow.dataset as ds
 import pytest
 
+from orchestrator.telemetry_series import telemetry_of
 from tests.integration.programs import marked_processes, run
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(420)]
@@ -91,3 +92,24 @@ def test_two_slots_worked_in_parallel_on_gpus_of_their_own(demo: tuple[Path, str
         "0": ("0", "1", "2", "3"),
         "1": ("4", "5", "6", "7"),
     }
+
+
+def test_servers_and_their_gpus_were_sampled_from_launch_to_stop(demo: tuple[Path, str]) -> None:
+    root, _ = demo
+    told = telemetry_of(root, each_gpu=True)
+    trials = {t["trial_id"]: t for t in ds.dataset(root / "dataset/trials").to_table().to_pylist()}
+
+    assert told.keys() == trials.keys()  # also of the server that died
+    for trial_id, trial in told.items():
+        memory = [series for series in trial.series if series.metric == "memory_used_gib"]
+        assert {series.source for series in memory} == {f"GPU {gpu}" for gpu in trials[trial_id]["gpu_ids"]}
+        assert memory[0].buckets[-1].mean == 0.0  # it was given back
+        assert trial.gpu_memory_peak_gib is not None
+        assert 60 < trial.gpu_memory_peak_gib < (trial.gpu_memory_total_gib or 0)
+        assert not any(series.metric == "power_w" for series in trial.series)
+        running = [series for series in trial.series if series.metric == "running_requests"]
+        if trials[trial_id]["outcome"] == "measured":
+            assert max(bucket.most for bucket in running[0].buckets) > 1
+            assert all(0 < point.began_s < point.ended_s < trial.ended_s for point in trial.points)
+            assert len(trial.points) == trials[trial_id]["points"]
+    assert not list((root / "stream").iterdir())

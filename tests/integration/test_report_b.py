@@ -22,6 +22,7 @@ from orchestrator.run_directory import RunDirectory
 from orchestrator.run_ranking import rank_run
 from orchestrator.scenario_file import load_scenario
 from orchestrator.sweep import Sweep
+from orchestrator.telemetry_series import telemetry_of
 from orchestrator.trial_launch import launch_spec
 from tests.fakes.local_slot import LocalSlot
 
@@ -143,3 +144,17 @@ def test_the_table_tells_what_was_asked_and_what_served(campaign: Campaign) -> N
     assert "Died as asked, served after repair" in printed
     # A row and the explanation of each objective, and the table of what died.
     assert printed.count(story) == 5
+
+
+def test_every_server_start_was_sampled(campaign: Campaign) -> None:
+    """Emulated servers tell the GPU memory that they stand for, and that it is given back."""
+    told = telemetry_of(campaign.root)
+    assert told.keys() == {t["trial_id"] for t in campaign.trials}
+
+    for trial in told.values():
+        memory = [series.buckets for series in trial.series if series.metric == "memory_used_gib"]
+        assert [buckets[-1].most for buckets in memory] == [0.0]
+        assert trial.gpu_memory_peak_gib is not None
+        assert 0 < trial.gpu_memory_peak_gib <= (trial.gpu_memory_total_gib or 0.0)
+    loaded = [s for trial in told.values() for s in trial.series if s.metric == "running_requests"]
+    assert max(bucket.most for series in loaded for bucket in series.buckets) == 16

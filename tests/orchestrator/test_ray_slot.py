@@ -13,14 +13,16 @@ import ray
 from orchestrator import ray_slot
 from orchestrator.ray_ensemble import RayEnsemble
 from orchestrator.ray_slot import RaySlot
-from orchestrator.server_start import LoadSeen
+from orchestrator.server_start import LaunchSpec, LoadSeen
 from orchestrator.slot_port import SlotFacts, SlotLost, TrialBroken
+from orchestrator.telemetry import Sample, Sampled, ServerSample
 from orchestrator.trial import LoadLevel, Point
 from tests.actors.load_specs import spec
 from tests.orchestrator.literal_records import CLIENT
 
 POINT = Point("p", "t", "c", 0, spec(level=LoadLevel("concurrency", 6), requests=60))
 FACTS = SlotFacts("h1/0", "h1", ("0",), 2)
+LAUNCH = LaunchSpec("run", "t", "emulator", (), "m", (), ())
 STILL = ray.exceptions.GetTimeoutError("not yet")
 
 
@@ -169,3 +171,42 @@ def test_a_report_comes_with_what_the_gpus_drew_while_the_load_was_sent(
 
     assert found == replace(report, gpu_power_w=told)
     assert power.calls == [(100.0, 120.0)]
+
+
+def test_samples_are_asked_for_from_where_the_last_answer_ended_and_an_answer_that_was_lost_again(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = (Sample(at_s, 0.0, None, ServerSample()) for at_s in (1.0, 2.0))
+    answered: Iterator[Any] = iter([Sampled((first,), 1), ray.exceptions.RayActorError(), Sampled((second,), 2)])
+    telemetry = Call()
+
+    def get(call: Any, timeout: float) -> Any:
+        answer = next(answered)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(ray, "get", get)
+    sampled = RaySlot(FACTS, SimpleNamespace(stay=Call("stay"), telemetry=telemetry), made, "run", exposed=False)
+
+    assert sampled.telemetry() == (first,)
+    with pytest.raises(SlotLost):
+        sampled.telemetry()
+    assert sampled.telemetry() == (second,)
+    assert telemetry.calls == [(0,), (1,), (1,)]
+
+
+def test_gpus_that_were_held_back_are_a_note_on_the_point_where_telemetry_is_on(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = replace(CLIENT, began_unix_s=100.0, duration_s=20.0)
+    monkeypatch.setattr(ray, "get", lambda call, timeout: call)
+    throttled = Call(("gpu_throttled: GPU 0 was held back (power_cap) in 75 % of the time",))
+    actor = SimpleNamespace(stay=Call("stay"), launch=Call(iter(())), gpu_power_w=Call(650.0), throttled=throttled)
+    port = RaySlot(FACTS, actor, made, "run", exposed=False)
+
+    assert port._with_power(report).notes == ()
+    monkeypatch.setattr(port, "_items", lambda stream, limit_s: iter(()))
+    list(port.launch(replace(LAUNCH, telemetry_s=1.0)))
+    assert port._with_power(report).notes == throttled.remote(100.0, 120.0)
+    assert throttled.calls[0] == (100.0, 120.0)

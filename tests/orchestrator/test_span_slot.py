@@ -62,6 +62,7 @@ class Rank:
         self.watched = 0
         self.report: ClientReport | None = None
         self.powers: dict[tuple[float, float], float] = {}
+        self.held_back: dict[tuple[float, float], tuple[str, ...]] = {}
         self.log = zstandard.compress(f"log of {rank}\n".encode())
 
     def gpu_power_w(self, began_unix_s: float, ended_unix_s: float) -> float | None:
@@ -115,7 +116,7 @@ class Rank:
         return StopFacts(0, 1.0 + self.stops, True, ("slow",), ((0, 9.0, 0.5),), None)
 
     def throttled(self, began_unix_s: float, ended_unix_s: float) -> tuple[str, ...]:
-        return ()
+        return self.held_back.get((began_unix_s, ended_unix_s), ())
 
     def telemetry(self) -> tuple[Sample, ...]:
         return ()
@@ -327,3 +328,15 @@ def test_the_power_of_a_server_is_that_of_the_gpus_on_all_its_hosts(second: floa
     *_, report = slot.run_point("http://10.0.0.0:1", None, 1)
 
     assert report.gpu_power_w == told
+
+
+def test_a_gpu_that_was_held_back_on_another_host_is_a_note_with_its_rank() -> None:
+    ranks = [Rank(0, ready(0)), Rank(1, ready(1))]
+    ranks[0].report = replace(CLIENT, began_unix_s=50.0, duration_s=10.0, gpu_power_w=1100.0, notes=("own",))
+    ranks[1].powers, ranks[1].held_back = {(50.0, 60.0): 900.0}, {(50.0, 60.0): ("gpu_throttled: GPU 3",)}
+    slot = span(*ranks)
+    list(slot.launch(SPEC))
+
+    *_, report = slot.run_point("http://10.0.0.0:1", None, 1)
+
+    assert report.notes == ("own", "rank 1: gpu_throttled: GPU 3")
