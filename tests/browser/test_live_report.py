@@ -11,7 +11,7 @@ import pytest
 from orchestrator.report_document import Cell, Paragraph, ReportDocument, Section
 from orchestrator.report_page import LivePage, head_event, page_html, section_event
 from tests.browser.conftest import Seen, watched
-from tests.orchestrator.report_samples import ranking, sample
+from tests.orchestrator.report_samples import plots, ranking, sample
 
 
 class Played:
@@ -54,11 +54,11 @@ def served(browser: Any) -> Iterator[Played]:
 
 def grown(document: ReportDocument, rows: int = 24) -> ReportDocument:
     """The same run a little later: the ranking has more rows, and the pareto plot a new point."""
-    ranked, plots, *rest = document.sections
-    pareto = plots.blocks[0]
-    first = replace(pareto.series[0], x=(50.0, 31.0, 20.0), y=(812.4, 2412.0, 3000.0), low=(), high=(), labels=())  # type: ignore[union-attr]
-    new = replace(pareto, series=(first, *pareto.series[1:]))  # type: ignore[call-arg, union-attr]
-    sections = (replace(ranked, blocks=(ranking(rows),)), replace(plots, blocks=(new, *plots.blocks[1:])), *rest)
+    ranked, drawn, *rest = document.sections
+    pareto, *others = plots()
+    first = replace(pareto.series[0], x=(50.0, 31.0, 20.0), y=(812.4, 2412.0, 3000.0), low=(), high=(), labels=())
+    new = replace(pareto, series=(first, *pareto.series[1:]))
+    sections = (replace(ranked, blocks=(ranking(rows),)), replace(drawn, blocks=(new, *others)), *rest)
     return replace(document, sections=sections, subtitle="13 configs")
 
 
