@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from textwrap import wrap
 
 from rich.console import Group
 from rich.table import Table
@@ -21,7 +22,7 @@ _LEAST_ROWS = 3
 def live_table(view: LiveView, width: int, height: int) -> Group:
     """Never wider or higher than the terminal; what is left out is told."""
     best = [f"best so far for {b.objective}: {b.text}, {b.config}" for b in view.best]
-    told = [counts_text(view), *best[: max(1, height // 4)]]
+    told = [*wrap(counts_text(view), width)[: max(1, height // 3)], *best[: max(1, height // 4)]]
     room = max(_LEAST_ROWS, height - len(told) - 4)
     shown, rest = _fitting(view.slots, room)
     lines = [*([rest] if rest else []), *told]

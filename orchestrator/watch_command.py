@@ -49,6 +49,16 @@ def watch(request: WatchRequest, console: Console) -> None:
     if request.web is not None and (request.once or request.as_json):
         raise BadInput("--once and --json are for the terminal; with --web there is /live.json")
     run_watch = RunWatch(request.run_dir)
+    try:
+        _show(request, run_watch, console)
+    except KeyboardInterrupt:  # the viewer is ended, which is no fault of anything
+        if not request.as_json:
+            _print(
+                console, f"Not watched any more. Whatever the run does, it goes on: specsweep watch {request.run_dir}"
+            )
+
+
+def _show(request: WatchRequest, run_watch: RunWatch, console: Console) -> None:
     if request.web is not None:
         _serve(request, run_watch, console)
     elif request.once:

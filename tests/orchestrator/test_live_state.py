@@ -261,6 +261,12 @@ def test_slots_at_work_are_shown_first_and_the_rest_is_told() -> None:
     ]
 
 
+def test_a_narrow_terminal_wraps_how_far_the_run_is() -> None:
+    lines = drawn(VIEW, 40, 24)
+
+    assert lines[-4:-1] == ["1 of 3 trials, 2 of 6 points, 0", "infeasible, 0 failed, 61 s, about 30 s", "left"]
+
+
 def test_names_are_shown_as_they_are_not_as_markup() -> None:
     odd = replace(VIEW.slots[0], config="a=[red]b[/red]", name="[bold]h")
 
