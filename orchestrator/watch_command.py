@@ -53,9 +53,7 @@ def watch(request: WatchRequest, console: Console) -> None:
         _show(request, run_watch, console)
     except KeyboardInterrupt:  # the viewer is ended, which is no fault of anything
         if not request.as_json:
-            _print(
-                console, f"Not watched any more. Whatever the run does, it goes on: specsweep watch {request.run_dir}"
-            )
+            _print(console, f"Not watched any more; the run does not mind. Again: specsweep watch {request.run_dir}")
 
 
 def _show(request: WatchRequest, run_watch: RunWatch, console: Console) -> None:

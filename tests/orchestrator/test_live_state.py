@@ -145,6 +145,12 @@ def test_before_anything_was_measured_the_plan_tells_the_time_left() -> None:
     assert plan_left_s(TrialTimes(), [(trials[0], 20.0)], trials[1:], {"": 2}) == 100.0
 
 
+def test_slots_are_expected_to_take_the_longest_that_waits() -> None:
+    waiting = [timed(t, s) for t, s in zip(PLAN.trials, (10.0, 10.0, 20.0), strict=True)]
+
+    assert plan_left_s(TrialTimes(), [], waiting, {"": 2}) == 20.0
+
+
 def test_a_plan_that_was_wrong_by_half_is_taken_for_so_wrong_everywhere() -> None:
     times = TrialTimes()
     times.learn(timed(FIRST, 60.0), 30.0)
