@@ -97,7 +97,7 @@ def _line(
         low=tuple(one.low for _, one in known) if bounded else (),
         high=tuple(one.high for _, one in known) if bounded else (),
         labels=tuple(part.name(config_id) for _ in known) if muted else (),
-        group="others" if muted else config_id,
+        group="other configs" if muted else "",
         tone="muted" if muted else "plain",
     )
 
@@ -123,7 +123,7 @@ def _table(part: PartMaterial, of: WorkloadValues, block_id: str) -> Table:
     names = [name for name in _COLUMNS if of.has(name)]
     columns = (
         Column("config", numeric=False),
-        Column("level"),
+        Column("level", numeric=False),
         *(Column(name.replace("_", " "), METRICS[name].unit, help=METRICS[name].formula) for name in names),
     )
     rows = []
@@ -150,14 +150,15 @@ def depth_blocks(part: PartMaterial) -> list[Block]:
         if not any(b for b in blocks if isinstance(b, Plot) and b.block_id.startswith("accept-")):
             accept = _accept_by_depth(why, f"accept-{number}{part.mark}")
             blocks += [accept] if accept is not None else []
-        blocks.append(_depth_table(part, why, f"depths-{number}{part.mark}"))
+        table = _depth_table(part, why, f"depths-{number}{part.mark}")
+        blocks.append(Fold(f"Values by depth: {why.metric}", (table,)))
     return blocks
 
 
 def _value_by_depth(why: Explanation, block_id: str) -> Plot:
     series = tuple(
         Series(str(curve.level), tuple(p.depth for p in curve.points), tuple(rounded(p.value) for p in curve.points),
-               labels=tuple(_step(p.gain_per_step) for p in curve.points), group=str(curve.level))
+               labels=tuple(_step(p.gain_per_step) for p in curve.points))
         for curve in why.depths
     )  # fmt: skip
     told = "; ".join(f"at {c.level} {_what_depth_says(c, why)}" for c in why.depths)
@@ -180,8 +181,7 @@ def _accept_by_depth(why: Explanation, block_id: str) -> Plot | None:
         known = [(p.depth, p.accept_length) for p in curve.points if p.accept_length is not None]
         if known:
             series.append(
-                Series(str(curve.level), tuple(d for d, _ in known), tuple(rounded(a) for _, a in known),
-                       group=str(curve.level))
+                Series(str(curve.level), tuple(d for d, _ in known), tuple(rounded(a) for _, a in known))
             )  # fmt: skip
     if not series:
         return None
@@ -205,7 +205,7 @@ def _step(gain: float | None) -> str:
 
 def _depth_table(part: PartMaterial, why: Explanation, block_id: str) -> Table:
     columns = (
-        Column("level"), Column("depth"), Column(why.metric.replace("_", " "), why.unit),
+        Column("level", numeric=False), Column("depth"), Column(why.metric.replace("_", " "), why.unit),
         Column("a step brings", "%", help="How much better each step from the depth before made it."),
         Column("accept length", "tok"), Column("config", numeric=False),
     )  # fmt: skip

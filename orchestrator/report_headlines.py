@@ -65,10 +65,11 @@ def _facts(ranking: Ranking, winner: Row, part: PartMaterial) -> tuple[tuple[str
     else:
         rows.append(("runner-up", "none: no other config was measured and passes"))
     if winner.p_best is not None:
-        rows.append(("P(best)", probability(winner.p_best)))
+        why = " to have the best value; it was picked among near-ties" if winner.near and winner.gap_to_best else ""
+        rows.append(("P(best)", probability(winner.p_best) + why))
     if winner.doubtful:
         rows.append(("in doubt", "; ".join(winner.doubtful)))
-    rows.append(("config", f"{winner.config_id}: " + ", ".join(f"{k}={v}" for k, v in winner.settings.items())))
+    rows.append(("config", winner.config_id))
     return tuple(rows)
 
 
@@ -99,10 +100,10 @@ def warnings(run: RunMaterial, *, is_live: bool = False) -> tuple[str, ...]:
     evidence = set(engine_notes(run.scenario, emulated=True)) | set(engine_notes(run.scenario, emulated=False))
     told = [note for note in notes if note in evidence or DAMAGED in note]
     if is_live:
-        told.append("The run goes on; what is missing may change the picks")
+        told.append("The run goes on: what is missing may change the picks.")
     elif not run.complete:
         told.append(
-            f"The run is not complete; what is missing may change the picks (specsweep run --resume {run.place})"
+            f"The run is not complete: what is missing may change the picks (specsweep run --resume {run.place})"
         )
     return (*told, *_void(run))
 
@@ -121,6 +122,6 @@ def _void(run: RunMaterial) -> Iterable[str]:
 
 
 def notes(run: RunMaterial) -> tuple[str, ...]:
-    """All that the ranking notes and no warning says."""
+    """All that the ranking notes and neither a warning nor the section about the search says."""
     above = set(warnings(run))
-    return tuple(note for note in run.ranking.notes if note not in above)
+    return tuple(n for n in run.ranking.notes if n not in above and not n.startswith(("search:", "search, ")))

@@ -54,7 +54,7 @@ def latency_blocks(part: PartMaterial, workload: str, level: LoadLevel, found: L
             known = 0 if values is None else int((~np.isnan(values)).sum())
             if values is not None and known:
                 x, y = quantile_curve(values)
-                series.append(Series(part.name(config_id), x, y, group=config_id))
+                series.append(Series(part.name(config_id), x, y))
                 fewest = min(fewest or known, known)
         if series:
             blocks.append(_plot(f"{name}-{number}{part.mark}", f"{title} ({at})", series, fewest))
@@ -63,9 +63,10 @@ def latency_blocks(part: PartMaterial, workload: str, level: LoadLevel, found: L
 
 def _plot(block_id: str, title: str, series: Sequence[Series], fewest: int) -> Plot:
     lowest = min((s.x[len(s.x) // 2], s.name) for s in series)
+    end = max(50.0, 100 * furthest_share(fewest))
     told = (
         f"Lowest median: {lowest[1]} with {lowest[0]:.4g} ms. Curves end where the number of values says no more: with "
-        f"{plural(fewest, 'value')}, the fewest here, at {100 * furthest_share(fewest):.3g} %."
+        f"{plural(fewest, 'value')}, the fewest here, at {end:.3g} %."
     )
     wide = min(float(s.x[0]) for s in series) > 0
     return Plot(block_id, title, "line", Axis("latency", "ms", log=wide), Axis("requests that are no slower", "%"),

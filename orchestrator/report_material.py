@@ -37,7 +37,7 @@ MOST_LEARNT, MOST_PREDICTED = 24, 20
 MOST_READ = 3
 
 
-def read_material(root: Path, ranking: RunRanking) -> RunMaterial:
+def read_material(root: Path, ranking: RunRanking, place: Path | None = None) -> RunMaterial:
     """Read a run that `rank_run` has just ranked: what that kept of trials and loads is taken as it is."""
     paths = RunPaths(root)
     manifest = read_manifest(root)
@@ -56,8 +56,7 @@ def read_material(root: Path, ranking: RunRanking) -> RunMaterial:
             mark=f"-{number}" if ranking.parts else "",
         )  # fmt: skip
         parts.append(_with_commands(Decided(manifest, scenario, part), own, paths))
-    linked = paths.manifest.resolve().parent if paths.manifest.is_symlink() else None
-    return RunMaterial(root, manifest, scenario, ranking, tuple(parts), events, linked)
+    return RunMaterial(root, place or root, manifest, scenario, ranking, tuple(parts), events)
 
 
 def _of(host_class: str, rows: Iterable[Row]) -> list[Row]:

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from orchestrator.memory_budget import Prediction
 from orchestrator.outcome import Phase
 from orchestrator.report_document import Axis, Block, Cell, Column, Paragraph, Plot, Series, Table
-from orchestrator.report_numbers import NOTHING, clipped, count, gib, plural
+from orchestrator.report_numbers import clipped, count, gib, plural
 from orchestrator.report_part import PartMaterial, Row
 from orchestrator.server_account import account_of
 
 # Bars that can be read side by side.
 MOST_DEAD = 8
+MOST_TOLD = 2
 MOST_ROWS = 300
 # Less is noise of the log's two decimals.
 LEAST_GIB = 0.02
@@ -27,13 +28,14 @@ PARTS = {
     Phase.GRAPH_TARGET: "graphs of the target",
     Phase.GRAPH_DRAFT: "graphs of the draft",
 }
-OTHER, FREE = "other", "free"
+OTHER, FREE, MISSING = "other", "free", "missing (predicted)"
 _NAMES = (*PARTS.values(), OTHER, FREE)
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryBar:
-    """One config: GiB by part from the bottom up, as measured; `predicted` is what it would have taken besides.
+    """One config: GiB by part from the bottom up, as measured; `missing_gib` is what it lacked, as predicted (0: it
+    served, or nothing is predicted).
 
     `before_gib` was free before the weights. `died`: label and phase of its death, empty where it served.
     """
@@ -41,7 +43,7 @@ class MemoryBar:
     config_id: str
     measured: Mapping[str, float]
     before_gib: float | None
-    predicted: Mapping[str, float]
+    missing_gib: float
     died: str = ""
     evidence: str = ""
     kv_tokens: int | None = None
@@ -66,7 +68,7 @@ def memory_bar(trial: Row, config_id: str, prediction: Prediction | None = None)
         config_id,
         measured,
         known[0][1] if known else None,
-        _predicted(prediction, {phase for phase, _ in known}) if died and prediction else {},
+        _missing(prediction, {phase for phase, _ in known}) if died and prediction else 0.0,
         f"{trial['label']} in {trial['phase']}" if died else "",
         trial["evidence"] or "" if died else "",
         account.kv_tokens if account else None,
@@ -74,16 +76,16 @@ def memory_bar(trial: Row, config_id: str, prediction: Prediction | None = None)
     )
 
 
-def _predicted(prediction: Prediction, seen: set[Phase]) -> dict[str, float]:
-    """What the phases that it did not live through were expected to take."""
-    steps = [s for s in prediction.steps if s.phase in PARTS and s.phase not in seen]
-    return {PARTS[s.phase]: round(s.takes.gib, 2) for s in steps if s.takes.gib >= LEAST_GIB}
+def _missing(prediction: Prediction, seen: set[Phase]) -> float:
+    """What was short in a phase that it did not live through."""
+    short = -prediction.limit.spare.gib
+    return round(short, 2) if short >= LEAST_GIB and prediction.limit.phase not in seen else 0.0
 
 
 def memory_blocks(part: PartMaterial, predictions: Mapping[str, Prediction], why_none: str = "") -> list[Block]:
     """A waterfall for highlighted configs and for those that died, and all in a table."""
     bars = _bars(part, predictions)
-    told = [bar for bar in bars if len(bar.measured) > 1 or bar.predicted]
+    told = [bar for bar in bars if len(bar.measured) > 1 or bar.missing_gib]
     blocks: list[Block] = []
     if told:
         shown = [b for b in told if b.config_id in part.highlighted] + [b for b in told if b.died][:MOST_DEAD]
@@ -98,8 +100,10 @@ def memory_blocks(part: PartMaterial, predictions: Mapping[str, Prediction], why
 
 def _where_from(bars: Sequence[MemoryBar], predictions: Mapping[str, Prediction], why_none: str) -> str:
     dead = [bar for bar in bars if bar.died]
+    if any(bar.missing_gib for bar in dead):
+        return "Of configs that died, parts were measured before their death; what was missing is predicted."
     if any(bar.config_id in predictions for bar in dead):
-        return "Of configs that died, solid parts were measured before their death; dashed ones are predicted."
+        why_none = "the prediction has room for them"
     return f"Of configs that died, parts were measured before their death; {why_none or 'nothing more is predicted'}."
 
 
@@ -117,30 +121,37 @@ def _bars(part: PartMaterial, predictions: Mapping[str, Prediction]) -> list[Mem
 
 
 def _plot(part: PartMaterial, bars: Sequence[MemoryBar]) -> Plot:
-    names = [part.name(bar.config_id) for bar in bars]
-    series = []
-    for name in _NAMES:
-        known = [(label, bar.measured.get(name, 0.0)) for label, bar in zip(names, bars, strict=True)]
-        if any(value for _, value in known):
-            series.append(
-                Series(name, tuple(label for label, _ in known), tuple(value for _, value in known), group=name,
-                       tone="muted" if name == FREE else "plain")
-            )  # fmt: skip
-        needed = [(label, bar.predicted[name]) for label, bar in zip(names, bars, strict=True) if name in bar.predicted]
-        if needed:
-            series.append(
-                Series(f"{name} (predicted)", tuple(label for label, _ in needed), tuple(v for _, v in needed),
-                       group=name, dashed=True)
-            )  # fmt: skip
+    """Horizontal, since names are long: each part begins where the one before it ends."""
+    drawn: dict[str, list[tuple[str, float, float]]] = {}  # by part: row, where it begins, GiB
+    for bar in bars:
+        at = 0.0
+        for name in (*_NAMES, MISSING):
+            takes = bar.missing_gib if name == MISSING else bar.measured.get(name, 0.0)
+            if takes:
+                drawn.setdefault(name, []).append((part.row_name(bar.config_id), round(at, 3), takes))
+                at += takes
+    series = tuple(
+        Series(
+            name=name,
+            x=tuple(takes for _, _, takes in drawn[name]),
+            y=tuple(row for row, _, _ in drawn[name]),
+            labels=tuple(f"{takes:.2f} GiB" for _, _, takes in drawn[name]),
+            base=tuple(at for _, at, _ in drawn[name]),
+            tone="muted" if name == FREE else "bad" if name == MISSING else "plain",
+            dashed=name == MISSING,
+        )
+        for name in (*_NAMES, MISSING)
+        if name in drawn
+    )
     return Plot(
-        f"memory{part.mark}",
+        f"memory-plot{part.mark}",
         "GPU memory of one GPU when the server was ready, or when it died",
-        "stacked",
-        Axis("", categories=tuple(names)),
-        Axis("memory", "GiB"),
-        tuple(series),
+        "gantt",
+        Axis("memory from the start of loading on", "GiB"),
+        Axis(part.rows_title, categories=tuple(dict.fromkeys(part.row_name(bar.config_id) for bar in bars))),
+        series,
         _summary(part, bars),
-        height_px=440,
+        height_px=min(160 + 30 * len(bars), 900),
     )
 
 
@@ -150,11 +161,12 @@ def _summary(part: PartMaterial, bars: Sequence[MemoryBar]) -> str:
     if served:
         least = min(served, key=lambda bar: bar.measured[FREE])
         told.append(f"Least stays free with {part.name(least.config_id)}: {least.measured[FREE]:.2f} GiB.")
+    dead = [bar for bar in bars if bar.died and FREE in bar.measured]
     told += [
         f"{part.name(bar.config_id)} died of {bar.died}, with {bar.measured[FREE]:.2f} GiB free before it."
-        for bar in bars
-        if bar.died and FREE in bar.measured
-    ][:4]
+        for bar in dead[:MOST_TOLD]
+    ]
+    told += [f"{len(dead) - MOST_TOLD} more died."] if len(dead) > MOST_TOLD else []
     return " ".join(told) or plural(len(bars), "config")
 
 
@@ -172,7 +184,7 @@ def _table(part: PartMaterial, bars: Sequence[MemoryBar], predictions: Mapping[s
         (
             Cell(part.name(bar.config_id), note=bar.config_id),
             gib(bar.before_gib),
-            *(_amount(bar, name) for name in names),
+            *(gib(bar.measured.get(name)) for name in names),
             count(bar.kv_tokens),
             count(bar.running),
             _known(bar, predictions.get(bar.config_id)),
@@ -182,12 +194,6 @@ def _table(part: PartMaterial, bars: Sequence[MemoryBar], predictions: Mapping[s
     more = len(bars) - MOST_ROWS
     note = f"{more:,} more are in dataset/trials." if more > 0 else ""
     return Table(f"memory-table{part.mark}", "Memory by config", columns, rows, note=note)
-
-
-def _amount(bar: MemoryBar, name: str) -> Cell:
-    if name not in bar.measured and name in bar.predicted:
-        return Cell(f"{bar.predicted[name]:.2f}", sort=bar.predicted[name], tone="muted", note="predicted")
-    return gib(bar.measured[name]) if name in bar.measured else NOTHING
 
 
 def _known(bar: MemoryBar, prediction: Prediction | None) -> Cell:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 
 from orchestrator.report_document import Cell, Tone
 from orchestrator.supported_digits import shown
 
 DIGITS = 4
+_DIGITS = re.compile(r"(\d+)", re.ASCII)
 NOTHING = Cell("-")
 
 
@@ -17,7 +19,8 @@ def rounded(value: float | None, digits: int = DIGITS) -> float | None:
         return None
     if isinstance(value, int):
         return value
-    return float(f"{value:.{digits}g}")
+    short = float(f"{value:.{digits}g}")
+    return short if math.isfinite(short) else value  # the largest numbers have none above them
 
 
 def cell(value: float | None, low: float | None = None, high: float | None = None, *, tone: Tone = "plain") -> Cell:
@@ -37,10 +40,12 @@ def seconds(value: float | None) -> str:
     """`2.3 s`, `4 min 10 s`, `3 h 5 min`."""
     if value is None:
         return "-"
-    if value < 120:
+    if value < 99.5:
         return f"{value:.3g} s"
-    minutes = round(value / 60) if value >= 7200 else int(value // 60)
-    return f"{minutes // 60} h {minutes % 60} min" if value >= 7200 else f"{minutes} min {round(value % 60)} s"
+    whole = round(value)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
 def gib(value: float | None) -> Cell:
@@ -51,6 +56,11 @@ def gib(value: float | None) -> Cell:
 def plural(number: int, one: str, more: str = "") -> str:
     """`1 trial`, `2 trials`."""
     return f"{number:,} {one if number == 1 else more or one + 's'}"
+
+
+def natural(name: str) -> tuple[tuple[int, int | str], ...]:
+    """Sorts names such that `h2` comes before `h10`."""
+    return tuple((0, int(part)) if part.isdecimal() else (1, part) for part in _DIGITS.split(name) if part)
 
 
 def clipped(text: str, most: int) -> str:

@@ -157,7 +157,7 @@ def _classes(cell: Cell, is_numeric: bool) -> str | None:
     names = ["n"] if is_numeric else []
     if cell.tone != "plain":
         names.append(f"tone-{cell.tone}")
-    if not is_numeric and len(cell.text) > WORDS_CHARACTERS:
+    if len(cell.text) > WORDS_CHARACTERS:
         names.append("words")
     return " ".join(names) or None
 

@@ -14,6 +14,8 @@ from orchestrator.report_values import Bounded, WorkloadValues
 from orchestrator.trial import LoadLevel
 
 MOST_ROWS = 300
+# Configs that are drawn muted: a curtain of hundreds shows no more than these.
+MOST_MUTED = 60
 PER_GPU = "output_throughput_tok_s_per_gpu"
 TOTAL = "output_throughput_tok_s"
 SPEED = "tok_s_per_user_p50"
@@ -41,21 +43,26 @@ def _spots(of: WorkloadValues, metric: str) -> list[Spot]:
 
 
 def _best(spots: Sequence[Spot]) -> list[Spot]:
-    """Those of which none is better in both, slow users first."""
+    """Those of which none is better in both, slow users first; of equal ones the first."""
     flags = on_front(np.array([(x.value, y.value) for _, _, x, y in spots]))
-    return sorted((s for s, on in zip(spots, flags, strict=True) if on), key=lambda spot: spot[2].value)
+    found: dict[tuple[float, float], Spot] = {}
+    for spot, on in zip(spots, flags, strict=True):
+        if on:
+            found.setdefault((spot[2].value, spot[3].value), spot)
+    return [found[place] for place in sorted(found)]
 
 
 def _speed_plot(part: PartMaterial, of: WorkloadValues, metric: str, spots: Sequence[Spot], block_id: str) -> Plot:
     best = _best(spots)
-    series = [_series("none better in both", best, part, dashed=True)]
+    series = []
     for config_id in part.highlighted:
         own = [spot for spot in spots if spot[0] == config_id]
         if own:
-            series.append(_series(part.name(config_id), own, part, group=config_id))
-    others = [spot for spot in spots if spot[0] not in part.highlighted]
-    if others:
-        series.append(_series(plural(len({s[0] for s in others}), "other config"), others, part, muted=True))
+            series.append(_series(part.name(config_id), own, part))
+    others = list(dict.fromkeys(spot[0] for spot in spots if spot[0] not in part.highlighted))
+    for config_id in others[:MOST_MUTED]:
+        series.append(_series("other configs", [spot for spot in spots if spot[0] == config_id], part, muted=True))
+    series.append(_series("none is better in both", best, part, dashed=True))
     unit = "tok/s per GPU" if metric == PER_GPU else "tok/s"
     first, last = best[-1], best[0]
     told = (
@@ -63,10 +70,12 @@ def _speed_plot(part: PartMaterial, of: WorkloadValues, metric: str, spots: Sequ
         f"{part.name(first[0])} at {first[1]} with {first[2].value:.4g} tok/s per user; most throughput has "
         f"{part.name(last[0])} at {last[1]} with {last[3].value:.4g} {unit}."
     )
+    if others:
+        told += f" {plural(len(others), 'other config')} muted{_undrawn(len(others))}."
     return Plot(
         block_id,
         f"Throughput against the speed of a user ({of.workload})",
-        "scatter",
+        "line",
         Axis("speed of the median user (1000 / TPOT)", "tok/s"),
         Axis("output throughput" + (" per GPU" if metric == PER_GPU else ""), "tok/s"),
         tuple(series),
@@ -75,8 +84,12 @@ def _speed_plot(part: PartMaterial, of: WorkloadValues, metric: str, spots: Sequ
     )
 
 
+def _undrawn(others: int) -> str:
+    return f", {others - MOST_MUTED:,} of them not drawn" if others > MOST_MUTED else ""
+
+
 def _series(
-    name: str, spots: Sequence[Spot], part: PartMaterial, *, dashed: bool = False, group: str = "", muted: bool = False
+    name: str, spots: Sequence[Spot], part: PartMaterial, *, dashed: bool = False, muted: bool = False
 ) -> Series:
     known = all(y.low is not None for _, _, _, y in spots) and not dashed and not muted
     return Series(
@@ -86,7 +99,7 @@ def _series(
         low=tuple(y.low for _, _, _, y in spots) if known else (),
         high=tuple(y.high for _, _, _, y in spots) if known else (),
         labels=tuple(f"{part.name(c)} at {level}" if dashed or muted else str(level) for c, level, _, _ in spots),
-        group=group,
+        group=name if muted else "",
         tone="muted" if muted else "plain",
         dashed=dashed,
     )

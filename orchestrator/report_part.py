@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.aim import Aim
+from orchestrator.report_values import WorkloadValues, workloads_of
 from orchestrator.run_ranking import RunRanking
 from orchestrator.scenario import Scenario
 from orchestrator.trial import LoadLevel
@@ -16,6 +18,39 @@ from orchestrator.trial import LoadLevel
 Row = Mapping[str, Any]
 # Configs that are drawn in colour and have plots of their own; the others are drawn muted.
 MOST_HIGHLIGHTED = 12
+# Configs whose values are worked out at every level.
+MOST_DRAWN = 1000
+# Letters that find room beside a bar.
+LONGEST_ROW = 36
+# The name of a setting in the name of a config.
+_SETTING = re.compile(r"(?:(?<=^)|(?<=, ))([A-Za-z_][\w.]*)=")
+
+
+def _in_turn(lists: Sequence[Sequence[str]], most: int) -> tuple[str, ...]:
+    """The first of each, then the second of each, and so on; each name once."""
+    found: dict[str, None] = {}
+    for place in range(max(map(len, lists), default=0)):
+        for names in lists:
+            if place < len(names) and len(found) < most:
+                found.setdefault(names[place])
+        if len(found) >= most:
+            break
+    return tuple(found)
+
+
+def short_names(labels: Mapping[str, str]) -> tuple[dict[str, str], str]:
+    """Names by id as they are, and no title, if all are short; else their values alone, with the settings as title.
+
+    `speculative_num_steps=2, max_running_requests=58` becomes `2, 58`, if that is a name of one config only.
+    """
+    whole = dict(labels)
+    settings = {tuple(_SETTING.findall(label)) for label in labels.values() if "=" in label}
+    if max(map(len, labels.values()), default=0) <= LONGEST_ROW or len(settings) != 1:
+        return whole, ""
+    short = {config_id: _SETTING.sub("", label) for config_id, label in labels.items()}
+    if len(set(short.values())) < len(short):
+        return whole, ""
+    return short, ", ".join(next(iter(settings)))
 
 
 @dataclass(frozen=True)
@@ -43,6 +78,18 @@ class PartMaterial:
     def name(self, config_id: str) -> str:
         return self.labels.get(config_id, config_id)
 
+    @cached_property
+    def _short(self) -> tuple[dict[str, str], str]:
+        return short_names(self.labels)
+
+    def row_name(self, config_id: str) -> str:
+        """What it is called at an axis, where long names find no room: by its values, whose names `rows_title` has."""
+        return self._short[0].get(config_id, config_id)
+
+    @property
+    def rows_title(self) -> str:
+        return self._short[1]
+
     def standing(self, config_id: str) -> str:
         """The config that stands for this one in the rankings: itself, or one that came to the same server."""
         return self.ranking.merged.get(config_id, config_id)
@@ -50,15 +97,24 @@ class PartMaterial:
     @cached_property
     def highlighted(self) -> tuple[str, ...]:
         """Ids of the configs that matter most: what was picked, then the next of every ranking in turn."""
-        found: dict[str, None] = {}
-        ranked = [[row.config_id for row in r.rows if row.value is not None] for r in self.ranking.rankings]
         fronts = [[row.config_id for row in f.rows if row.place == "on"] for f in self.ranking.fronts]
-        places = [*ranked, *fronts]
-        for place in range(max(map(len, places), default=0)):
-            for ids in places:
-                if place < len(ids) and len(found) < MOST_HIGHLIGHTED:
-                    found.setdefault(ids[place])
-        return tuple(found)
+        return _in_turn([*self._ranked, *fronts], MOST_HIGHLIGHTED)
+
+    @cached_property
+    def _ranked(self) -> list[list[str]]:
+        """Of every ranking the configs that have a value, best first."""
+        return [[row.config_id for row in r.rows if row.value is not None] for r in self.ranking.rankings]
+
+    @cached_property
+    def drawn(self) -> tuple[str, ...]:
+        """Ids of the configs whose values are worked out for plots: of thousands the first of every ranking."""
+        return _in_turn(self._ranked, MOST_DRAWN)
+
+    @cached_property
+    def workloads(self) -> tuple[WorkloadValues, ...]:
+        """Values of the drawn configs."""
+        drawn = set(self.drawn)
+        return workloads_of(value for value in self.ranking.values if value.config_id in drawn)
 
     @property
     def picks(self) -> tuple[str, ...]:
@@ -80,20 +136,18 @@ class PartMaterial:
 
 @dataclass(frozen=True)
 class RunMaterial:
-    """A run as its directory has it. `events`: its journal, without what servers told of themselves."""
+    """A run as its directory has it. `events`: its journal, without what servers told of themselves.
+
+    `root` is read, `place` is where readers find it: another one where a copy is read.
+    """
 
     root: Path
+    place: Path
     manifest: Mapping[str, Any]
     scenario: Scenario
     ranking: RunRanking
     parts: tuple[PartMaterial, ...]
     events: Sequence[Row] = field(repr=False, default=())
-    linked: Path | None = None
-
-    @property
-    def place(self) -> Path:
-        """The directory as users know it: where the root is a mirror of a run that is watched, the run's own."""
-        return self.linked or self.root
 
     @property
     def complete(self) -> bool:

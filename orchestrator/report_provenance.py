@@ -9,7 +9,7 @@ import yaml
 
 from orchestrator import __version__
 from orchestrator.report_document import Block, Cell, Code, Column, Facts, Fold, Items, Paragraph, Table
-from orchestrator.report_numbers import cell, clipped, count, plural
+from orchestrator.report_numbers import cell, clipped, count, natural, plural
 from orchestrator.report_part import PartMaterial, Row, RunMaterial
 from orchestrator.trial import LoadLevel, content_hash
 
@@ -71,7 +71,7 @@ def _host_table(run: RunMaterial) -> Table:
             Cell(", ".join(sorted(own["gpus"], key=lambda g: (len(g), g))) or "none"),
             count(starts[host]),
         )
-        for host, own in sorted(found.items())
+        for host, own in sorted(found.items(), key=lambda item: natural(item[0]))
     )
     return Table("hosts", "Hosts", columns, rows)
 

@@ -8,7 +8,7 @@ from orchestrator.not_measured import NotMeasured
 from orchestrator.ranking import Ranking, Row
 from orchestrator.ranking_reason import probability
 from orchestrator.ranking_remarks import remarks, what_helps
-from orchestrator.report_document import Block, Cell, Column, Items, Paragraph, Table, Tone
+from orchestrator.report_document import Block, Cell, Column, Items, Table, Tone
 from orchestrator.report_numbers import NOTHING, cell, clipped
 from orchestrator.report_part import PartMaterial
 from orchestrator.run_ranking import RunRanking
@@ -27,12 +27,7 @@ _BESIDE = {
 
 def ranking_blocks(part: PartMaterial) -> tuple[Block, ...]:
     """All tables of one class of hosts."""
-    blocks: list[Block] = []
-    for ranking in part.ranking.rankings:
-        blocks.append(ranking_table(ranking, part))
-        blocks += [Paragraph(f"Note: {note}", "warn") for note in ranking.notes]
-    blocks += not_measured_blocks(part)
-    return tuple(blocks)
+    return (*(ranking_table(ranking, part) for ranking in part.ranking.rankings), *not_measured_blocks(part))
 
 
 def ranking_table(ranking: Ranking, part: PartMaterial) -> Table:

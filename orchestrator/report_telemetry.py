@@ -11,9 +11,24 @@ from orchestrator.telemetry_series import Bucket, TrialTelemetry
 from orchestrator.telemetry_series import Series as Quantity
 
 # Trials that are drawn; buckets of one quantity.
-MOST_TRIALS = 6
-MOST_POINTS = 100
+MOST_TRIALS = 4
+MOST_POINTS = 80
 MOST_ROWS = 300
+# What most questions are about; the rest is folded.
+TITLES = {
+    "memory_used_gib": "GPU memory in use",
+    "power_w": "power of a GPU",
+    "sm_clock_mhz": "SM clock",
+    "temperature_c": "temperature",
+    "utilization_percent": "utilisation",
+    "generation_tok_s": "generated tokens, as the server averages them",
+    "token_usage": "share of the KV cache in use",
+    "rss_gib": "main memory of its processes",
+    "cpu_cores": "CPU of its processes",
+}
+# A highest value that is so much above the mean is drawn besides.
+APART = 0.05
+MAIN = ("memory_used_gib", "power_w", "generation_tok_s", "running_requests", "token_usage")
 
 
 def telemetry_trials(part: PartMaterial) -> tuple[str, ...]:
@@ -27,7 +42,7 @@ def telemetry_trials(part: PartMaterial) -> tuple[str, ...]:
 
 
 def telemetry_blocks(part: PartMaterial, found: Mapping[str, TrialTelemetry]) -> list[Block]:
-    """A fold for each trial, the first one open; and the peaks of all."""
+    """All quantities of the first trial, the main ones of the others in folds; and the peaks of all."""
     if not found:
         return [Paragraph("This run has no telemetry: nothing was sampled while its servers ran.", "muted")]
     named = {trial["trial_id"]: f"{part.name(trial['config_id'])} #{trial['repeat'] + 1}" for trial in part.trials}
@@ -36,9 +51,18 @@ def telemetry_blocks(part: PartMaterial, found: Mapping[str, TrialTelemetry]) ->
         plots = trial_plots(found[trial_id], f"{number}{part.mark}", named.get(trial_id, trial_id))
         if not plots:
             continue
-        blocks += plots if number == 0 else [Fold(named.get(trial_id, trial_id), tuple(plots))]
+        first = [plot for plot in plots if _is_main(plot)]
+        rest = [plot for plot in plots if plot not in first]
+        if number == 0:
+            blocks += [*first, *([Fold("More of it", tuple(rest))] if rest else [])]
+        elif first:
+            blocks.append(Fold(named.get(trial_id, trial_id), tuple(first)))
     blocks.append(_peaks(found, named, part.mark))
     return blocks
+
+
+def _is_main(plot: Block) -> bool:
+    return isinstance(plot, Plot) and any(f"telemetry-{name}-" in plot.block_id for name in MAIN)
 
 
 def trial_plots(told: TrialTelemetry, mark: str, name: str) -> list[Block]:
@@ -51,10 +75,10 @@ def trial_plots(told: TrialTelemetry, mark: str, name: str) -> list[Block]:
 
 
 def _plot(told: TrialTelemetry, metric: str, own: Sequence[Quantity], block_id: str, name: str) -> Plot:
-    title = metric.removesuffix(f"_{own[0].unit.lower()}").replace("_", " ")
-    series = [_series(one) for one in own]
+    title = TITLES.get(metric, metric.replace("_", " "))
+    series = [line for one in own for line in _lines(one)]
     top = max(bucket.most for one in own for bucket in one.buckets)
-    if metric.startswith("gpu_memory") and told.gpu_memory_total_gib:
+    if metric == "memory_used_gib" and told.gpu_memory_total_gib:
         total = rounded(told.gpu_memory_total_gib)
         series.append(Series("all of the GPU", (0, rounded(told.ended_s) or 0), (total, total), dashed=True))
     series += [
@@ -67,19 +91,28 @@ def _plot(told: TrialTelemetry, metric: str, own: Sequence[Quantity], block_id: 
                 tuple(series), summary, height_px=300)  # fmt: skip
 
 
-def _series(one: Quantity) -> Series:
-    """The means; None where nothing was told for a while."""
+def _lines(one: Quantity) -> list[Series]:
+    """The means, and what was highest where that is far from them: of several GPUs, or in a long stretch."""
+    apart = any(b.most - b.mean > APART * abs(b.mean) for b in one.buckets)
+    means = _series(one, one.source, [b.mean for b in one.buckets])
+    if not apart:
+        return [means]
+    return [means, _series(one, f"{one.source}, highest", [b.most for b in one.buckets], dashed=True)]
+
+
+def _series(one: Quantity, name: str, values: Sequence[float], *, dashed: bool = False) -> Series:
+    """None where nothing was told for a while."""
     x: list[float] = []
     y: list[float | None] = []
     last: Bucket | None = None
-    for bucket in one.buckets:
+    for bucket, value in zip(one.buckets, values, strict=True):
         if last is not None and bucket.at_s - last.at_s > one.gap_s:
             x.append(rounded((last.at_s + bucket.at_s) / 2) or 0.0)
             y.append(None)
         x.append(rounded(bucket.at_s) or 0.0)
-        y.append(rounded(bucket.mean))
+        y.append(rounded(value))
         last = bucket
-    return Series(one.source, tuple(x), tuple(y), group=one.source)
+    return Series(name, tuple(x), tuple(y), dashed=dashed)
 
 
 def _peaks(found: Mapping[str, TrialTelemetry], named: Mapping[str, str], mark: str) -> Table:

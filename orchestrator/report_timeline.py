@@ -10,7 +10,7 @@ from datetime import datetime
 
 from orchestrator.outcome import Phase
 from orchestrator.report_document import Axis, Block, Cell, Column, Paragraph, Plot, Series, Table, Tone
-from orchestrator.report_numbers import cell, count, plural, seconds
+from orchestrator.report_numbers import cell, count, natural, plural, seconds
 from orchestrator.report_part import PartMaterial, Row
 from orchestrator.trial import LoadLevel
 
@@ -77,7 +77,7 @@ def slot_blocks(part: PartMaterial) -> list[Block]:
         return [Paragraph("Nothing was started in this run: all that it has was taken over from earlier ones.")]
     drawn = found[:MOST_BARS]
     kinds = dict.fromkeys(one.kind for one in drawn)
-    slots = tuple(sorted({one.slot for one in drawn}))
+    slots = tuple(sorted({one.slot for one in drawn}, key=natural))
     series = []
     for kind in sorted(kinds, key=lambda k: (k.startswith("no start"), k)):
         own = [one for one in drawn if one.kind == kind]
@@ -100,7 +100,7 @@ def slot_blocks(part: PartMaterial) -> list[Block]:
         f"{busy / whole:.0%} of their time went into starts and points.{left}"
     )
     plot = Plot(
-        f"slots{part.mark}", "What the slots did", "gantt", Axis("time (UTC)", times=True),
+        f"slots-plot{part.mark}", "What the slots did", "gantt", Axis("time", times=True),
         Axis("slot", categories=slots), tuple(series), told, height_px=min(140 + 26 * len(slots), 900),
     )  # fmt: skip
     return [plot, _slot_table(part, sums)]
@@ -130,7 +130,7 @@ def _slot_table(part: PartMaterial, sums: Mapping[str, Mapping[str, float]]) -> 
         Column("rest", "%", help="Waiting, stopping, preparing: what was neither a start nor a point."),
     )  # fmt: skip
     rows = []
-    for slot, own in sorted(sums.items()):
+    for slot, own in sorted(sums.items(), key=lambda item: natural(item[0])):
         rest = max(0.0, 1 - (own["start"] + own["point"]) / own["whole"])
         rows.append(
             (
@@ -185,7 +185,6 @@ def _phase_plot(part: PartMaterial, chosen: Sequence[Row], count_all: int) -> Pl
                     y=tuple(name for name, _ in own),
                     labels=tuple(_phase_label(p) for _, p in own),
                     base=tuple(round(p["began_s"], 3) for _, p in own),
-                    group=phase.value,
                 )
             )
     dead = [(name, t) for name, t in zip(names, chosen, strict=True) if t["start_s"] is None]
@@ -202,14 +201,14 @@ def _phase_plot(part: PartMaterial, chosen: Sequence[Row], count_all: int) -> Pl
     if ready:
         told += f" Median until ready: {seconds(statistics.median(ready))}; the slowest {seconds(max(ready))}."
     return Plot(
-        f"starts{part.mark}", "Phases of server starts", "gantt", Axis("since launch", "s"),
-        Axis("", categories=tuple(names)), tuple(series), told, height_px=min(140 + 24 * len(names), 1000),
+        f"starts-plot{part.mark}", "Phases of server starts", "gantt", Axis("since launch", "s"),
+        Axis(part.rows_title, categories=tuple(names)), tuple(series), told, height_px=min(140 + 24 * len(names), 1000),
     )  # fmt: skip
 
 
 def _start_name(part: PartMaterial, trial: Row) -> str:
     again = f", try {trial['attempt']}" if trial["attempt"] > 1 else ""
-    return f"{part.name(trial['config_id'])} #{trial['repeat'] + 1}{again}"
+    return f"{part.row_name(trial['config_id'])} #{trial['repeat'] + 1}{again}"
 
 
 def _phase_label(phase: Mapping[str, object]) -> str:

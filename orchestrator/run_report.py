@@ -27,7 +27,6 @@ from orchestrator.report_ranking import not_started, ranking_blocks
 from orchestrator.report_search import search_blocks
 from orchestrator.report_telemetry import MOST_POINTS, telemetry_blocks, telemetry_trials
 from orchestrator.report_timeline import slot_blocks, start_blocks
-from orchestrator.report_values import workloads_of
 from orchestrator.run_ranking import RunRanking
 from orchestrator.telemetry_series import telemetry_of
 
@@ -37,9 +36,12 @@ MOST_PLACES = 4
 NOT_MADE = "This section could not be made"
 
 
-def run_report(root: Path, ranking: RunRanking, *, is_live: bool = False) -> ReportDocument:
-    """The report of a run that `rank_run` has just ranked. `is_live`: the run goes on. BadInput for what is no run."""
-    run = read_material(root, ranking)
+def run_report(root: Path, ranking: RunRanking, *, is_live: bool = False, place: Path | None = None) -> ReportDocument:
+    """The report of a run that `rank_run` has just ranked. BadInput for what is no run.
+
+    `is_live`: the run goes on. `place`: where readers find it, if `root` is a copy.
+    """
+    run = read_material(root, ranking, place)
     found = [Section(name, title, tuple(_made(build, run))) for name, title, build in _SECTIONS]
     return ReportDocument(
         title=run.scenario.name,
@@ -87,11 +89,19 @@ def _ranking(run: RunMaterial) -> list[Block]:
 
 
 def _speed(run: RunMaterial) -> list[Block]:
-    return _by_part(lambda part: [*speed_blocks(part, workloads_of(part.ranking.values)), *front_blocks(part)], run)
+    return _by_part(lambda part: [*speed_blocks(part, part.workloads), *front_blocks(part), *_left_out(part)], run)
+
+
+def _left_out(part: PartMaterial) -> list[Block]:
+    """Said where plots do not have all configs."""
+    measured = len({row.config_id for r in part.ranking.rankings for row in r.rows if row.value is not None})
+    if measured <= len(part.drawn):
+        return []
+    return [Paragraph(f"Plots have the first {len(part.drawn):,} of {measured:,} measured configs.", "muted")]
 
 
 def _load(run: RunMaterial) -> list[Block]:
-    return _by_part(lambda part: curve_blocks(part, workloads_of(part.ranking.values)), run)
+    return _by_part(lambda part: curve_blocks(part, part.workloads), run)
 
 
 def _memory(run: RunMaterial) -> list[Block]:
@@ -110,7 +120,8 @@ def _latency(run: RunMaterial) -> list[Block]:
 
 def _telemetry(run: RunMaterial) -> list[Block]:
     def of(part: PartMaterial) -> list[Block]:
-        return telemetry_blocks(part, telemetry_of(run.root, telemetry_trials(part), most_points=MOST_POINTS))
+        found = telemetry_of(run.root, telemetry_trials(part), MOST_POINTS, loads=part.loads)
+        return telemetry_blocks(part, found)
 
     return _by_part(of, run)
 

@@ -111,16 +111,17 @@ def telemetry_of(
     most_points: int = MOST_POINTS,
     *,
     each_gpu: bool = False,
+    loads: Iterable[Mapping[str, Any]] | None = None,
 ) -> dict[str, TrialTelemetry]:
     """The telemetry of these trials (None: of all that have some), by trial id: of the last start of each.
 
     At most `most_points` buckets a series. All GPUs of a trial are one series, unless `each_gpu` is wanted. Reads also
-    what is still being written of a run that goes on.
+    what is still being written of a run that goes on. `loads`: the rows of that table, if the caller has them.
     """
     paths = RunPaths(run_dir)
     attempts = starts_with_telemetry(paths)
     wanted = list(attempts if trial_ids is None else dict.fromkeys(trial_ids))
-    loads = _loads_by_start(paths) if wanted else {}
+    of_starts = _loads_by_start(dataset.read_rows(paths, "loads") if loads is None else loads) if wanted else {}
     found = {}
     for trial_id in wanted:
         if trial_id not in attempts:
@@ -130,13 +131,14 @@ def telemetry_of(
         gpus = read_telemetry(paths, GPU, *start, ("at_s", "rank", "gpu", "memory_total_gib", *OF_GPU))
         row = dataset.read_trial(paths, *start)
         if server:  # the other is empty where there is no GPU
-            found[trial_id] = trial_telemetry(server, gpus, row, loads.get(start, []), most_points, each_gpu=each_gpu)
+            own = of_starts.get(start, [])
+            found[trial_id] = trial_telemetry(server, gpus, row, own, most_points, each_gpu=each_gpu)
     return found
 
 
-def _loads_by_start(paths: RunPaths) -> dict[tuple[str, int], list[dict[str, Any]]]:
-    found: dict[tuple[str, int], list[dict[str, Any]]] = {}
-    for row in dataset.read_rows(paths, "loads"):
+def _loads_by_start(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str, int], list[Mapping[str, Any]]]:
+    found: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
+    for row in rows:
         if row.get("reused_from") is None:
             found.setdefault((row["trial_id"], row["attempt"]), []).append(row)
     return found

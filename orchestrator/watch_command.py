@@ -182,7 +182,7 @@ def report_maker(run_watch: RunWatch, folder: Path) -> Callable[[], ReportDocume
 
     def make() -> ReportDocument:
         root = mirror.bring_up()
-        return run_report(root, rank_run(root), is_live=run_watch.look().goes_on)
+        return run_report(root, rank_run(root), is_live=run_watch.look().goes_on, place=run_watch.root)
 
     return make
 

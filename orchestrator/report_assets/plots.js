@@ -136,6 +136,9 @@ function dressed(figure) {
   if (small) for (const name of ["xaxis", "yaxis"]) shortenTicks(spec, layout, name);
   if (small && layout.xaxis.type === "date") Object.assign(layout.xaxis, { nticks: 4, tickangle: 0 });
   if (isGantt && small) layout.yaxis.title = { text: "" };
+  for (const [name, room] of [["xaxis", width - 80], ["yaxis", spec.layout.height - 80]]) {
+    layout[name].title.text = wrapped(layout[name].title.text, Math.max(12, Math.floor(room / 7)));
+  }
   return {
     data: spec.data.map((trace) => dressedTrace(trace, layout)),
     layout,
@@ -165,20 +168,50 @@ function coloured(value) {
   );
 }
 
-// Names of categories leave a phone no room for the plot: their beginnings do.
+// Names of categories leave a phone no room for the plot: what they begin with in common goes, then their middles.
+const TICK_CHARACTERS = 14;
 function shortenTicks(spec, layout, name) {
   if (layout[name].type !== "category") return;
   const values = [...new Set([...(layout[name].categoryarray ?? []), ...spec.data.flatMap((trace) => trace[name[0]])])];
-  if (!values.some((value) => String(value).length > 14)) return;
-  layout[name] = { ...layout[name], tickmode: "array", tickvals: values, ticktext: values.map(shortened) };
+  const plain = values.map((value) => plainText(String(value)));
+  if (!plain.some((text) => text.length > TICK_CHARACTERS)) return;
+  const common = commonStart(plain.filter((text) => text.length > TICK_CHARACTERS));
+  layout[name] = { ...layout[name], tickmode: "array", tickvals: values, ticktext: plain.map((text) => plotText(shortTick(text, common))) };
 }
 
+function commonStart(texts) {
+  if (texts.length < 2) return "";
+  let size = 0;
+  while (size < texts[0].length - 1 && texts.every((text) => text[size] === texts[0][size])) size += 1;
+  const word = texts[0].slice(0, size).match(/^.*[^A-Za-z0-9]/);
+  return word ? word[0] : "";
+}
+
+function shortTick(text, common) {
+  if (text.length <= TICK_CHARACTERS) return text;
+  const rest = common.length > 2 && text.startsWith(common) ? `\u2026${text.slice(common.length)}` : text;
+  return rest.length <= TICK_CHARACTERS + 1 ? rest : `${rest.slice(0, 5)}\u2026${rest.slice(5 - TICK_CHARACTERS)}`;
+}
+
+// To and from what plotly reads (escaped in report_plots.py).
 const ENTITIES = { "&lt;": "<", "&gt;": ">", "&#37;": "%", "&#36;": "$", "&amp;": "&" };
-function shortened(text) {
-  const plain = String(text).replaceAll(/&(?:lt|gt|amp|#3[67]);/g, (entity) => ENTITIES[entity]);
-  if (plain.length <= 14) return text;
-  const cut = `${plain.slice(0, 13)}\u2026`;
-  return cut.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;").replaceAll("%", "&#37;").replaceAll("$", "&#36;");
+function plainText(text) {
+  return text.replaceAll(/&(?:lt|gt|amp|#3[67]);/g, (entity) => ENTITIES[entity]);
+}
+
+function plotText(plain) {
+  return plain.replaceAll(/[&<>%$]/g, (sign) => Object.keys(ENTITIES).find((entity) => ENTITIES[entity] === sign));
+}
+
+// A title longer than the plot is wide, on lines of its own.
+function wrapped(text, most) {
+  const lines = [""];
+  for (const word of text.split(" ")) {
+    const line = lines.at(-1);
+    if (line && plainText(`${line} ${word}`).length > most) lines.push(word);
+    else lines[lines.length - 1] = line ? `${line} ${word}` : word;
+  }
+  return lines.join("<br>");
 }
 
 function drawAllForPrint() {
