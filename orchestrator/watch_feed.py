@@ -92,14 +92,13 @@ class WatchFeed:
     async def _rebuild(self, mark: object) -> None:
         began_s = time.monotonic()
         try:
-            self._report, self._fault = await asyncio.to_thread(self._build), ""
+            self._report, cpu_s = await asyncio.to_thread(_timed, self._build)
+            self._fault = ""
         except Exception as error:  # noqa: BLE001 - of a run that is being written; the next one may do
-            self._fault = f"The report cannot be made yet: {error}"
+            self._fault, cpu_s = f"The report cannot be made yet: {error}", 0.0
         took_s = time.monotonic() - began_s
-        self._built, self._next_build_s = (
-            mark,
-            time.monotonic() + max(self._rebuild_s, took_s / _SHARE if self._rebuild_s else 0.0),
-        )
+        pause_s = max(self._rebuild_s, took_s, cpu_s / _SHARE) if self._rebuild_s else 0.0
+        self._built, self._next_build_s = mark, time.monotonic() + pause_s
 
     async def _publish(self, *, is_done: bool) -> None:
         """Number what has changed, and wake those who listen."""
@@ -136,6 +135,12 @@ class WatchFeed:
 
     def _newer(self, number: int) -> list[Event]:
         return [event for name in self._order if (event := self._events[name]).number > number]
+
+
+def _timed(build: Callable[[], ReportDocument]) -> tuple[ReportDocument, float]:
+    """The report, and the CPU seconds of this thread that it took."""
+    began_s = time.thread_time()
+    return build(), time.thread_time() - began_s
 
 
 def _rendered(document: ReportDocument) -> dict[str, tuple[str, str]]:
