@@ -7,6 +7,7 @@ import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
 from orchestrator.live_section import LIVE_ID, live_section
@@ -58,6 +59,7 @@ class WatchFeed:
         self.number = time.time_ns() // 1_000_000
         self._events: dict[str, Event] = {}
         self._order: tuple[str, ...] = ()
+        self._renderer = _Renderer()
         self._news = asyncio.Condition()
         self.is_done = False
         self.closed = False
@@ -104,7 +106,7 @@ class WatchFeed:
         """Number what has changed, and wake those who listen."""
         document = self.document
         # Rendering a large report takes a while; the event loop serves others meanwhile.
-        events = await asyncio.to_thread(_rendered, document)
+        events = await asyncio.to_thread(self._renderer.events, document)
         async with self._news:
             was = self.number, self.is_done
             for name, (kind, data) in events.items():
@@ -143,9 +145,26 @@ def _timed(build: Callable[[], ReportDocument]) -> tuple[ReportDocument, float]:
     return build(), time.thread_time() - began_s
 
 
-def _rendered(document: ReportDocument) -> dict[str, tuple[str, str]]:
-    sections = {f"section {s.section_id}": ("section", section_event(s)) for s in document.sections}
-    return {"head": ("head", head_event(document)), **sections}
+class _Renderer:
+    """Renders documents one after the other; what is the same in the next one is not rendered again."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[object, str]] = {}
+
+    def events(self, document: ReportDocument) -> dict[str, tuple[str, str]]:
+        """Kind and data of an event for each part, the head first."""
+        d = document
+        head = (d.title, d.subtitle, d.made_at, d.warnings, d.headlines, d.is_live, *(s.title for s in d.sections))
+        fresh: dict[str, tuple[object, str]] = {"head": (head, self._data("head", head, lambda: head_event(document)))}
+        for section in d.sections:
+            name = f"section {section.section_id}"
+            fresh[name] = (section, self._data(name, section, partial(section_event, section)))
+        self._known = fresh
+        return {name: (name.partition(" ")[0], data) for name, (_, data) in fresh.items()}
+
+    def _data(self, name: str, made_of: object, render: Callable[[], str]) -> str:
+        known = self._known.get(name)
+        return known[1] if known is not None and known[0] == made_of else render()
 
 
 def watched_document(

@@ -16,10 +16,11 @@ from aiohttp import ClientResponse
 from aiohttp.test_utils import TestClient, TestServer
 from rich.console import Console
 
-from orchestrator import SCHEMA_VERSION, watch_server
+from orchestrator import SCHEMA_VERSION, watch_feed, watch_server
 from orchestrator.errors import BadInput
 from orchestrator.live_view import Counts, LiveView, SlotView
 from orchestrator.report_document import Paragraph, ReportDocument, Section
+from orchestrator.report_page import section_event
 from orchestrator.watch_command import WatchRequest, listener, watch
 from orchestrator.watch_feed import WatchFeed, watched_document
 from orchestrator.watch_server import Access, WatchServer
@@ -333,3 +334,22 @@ def test_a_port_that_is_taken_is_refused_only_where_it_was_asked_for() -> None:
         assert other.getsockname()[1] != port
         with pytest.raises(BadInput, match=f"127.0.0.1 port {port} cannot be used"):
             listener("127.0.0.1", port)
+
+
+def test_what_has_not_changed_is_not_rendered_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    rendered: list[str] = []
+
+    def event_of(section: Section) -> str:
+        rendered.append(section.section_id)
+        return section_event(section)
+
+    monkeypatch.setattr(watch_feed, "section_event", event_of)
+
+    async def test(made: Rig) -> None:
+        rendered.clear()
+        made.watch.run = replace(RUN, view=replace(RUN.view, elapsed_s=1.0))
+        await made.step()
+
+        assert rendered == ["now"]
+
+    check(test)
