@@ -14,6 +14,7 @@ from orchestrator.decision_cli import DECISION_COMMANDS
 from orchestrator.job_cli import JOB_COMMANDS
 from orchestrator.report_cli import report
 from orchestrator.terminal import console as _console
+from orchestrator.watch_cli import watch
 
 SCENARIO = click.Path(path_type=Path)
 
@@ -233,5 +234,5 @@ def schema() -> None:
 
 
 main.add_command(cluster)
-for command in (*DECISION_COMMANDS, *JOB_COMMANDS, report):
+for command in (*DECISION_COMMANDS, *JOB_COMMANDS, report, watch):
     main.add_command(command)

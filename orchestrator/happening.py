@@ -153,12 +153,13 @@ class SearchStep:
 
 @dataclass(frozen=True, slots=True)
 class BestSoFar:
-    """Another config leads an objective, as far as single trials tell. `value` with its unit."""
+    """Another config leads an objective, as far as single trials tell. `value` with its unit, `number` without."""
 
     objective: str
     config_id: str
     value: str
     host_class: str
+    number: float | None = None
 
 
 Happening = (

@@ -42,6 +42,11 @@ class RunPaths:
         return self.root / "result.json"
 
     @property
+    def live(self) -> Path:
+        """What the run is doing, written anew every second; after its end, how it stood then."""
+        return self.root / "live.json"
+
+    @property
     def report(self) -> Path:
         """What the run found, as a page; written after each ranking, may be deleted."""
         return self.root / "report.html"
@@ -81,25 +86,26 @@ class RunPaths:
 
 
 @contextlib.contextmanager
-def whole_file(path: Path) -> Iterator[IO[bytes]]:
+def whole_file(path: Path, *, durable: bool = True) -> Iterator[IO[bytes]]:
     """A file to be written: under a temporary name in the same folder, then fsync, then rename. Readers see the old one
-    or the new one; nothing is left of one that cannot be written.
+    or the new one; nothing is left of one that cannot be written. Not `durable`: without fsync, for what is soon old.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with _new_file(temporary) as file:
             yield file
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         temporary.replace(path)
     except OSError:  # a full disk is not filled further
         temporary.unlink(missing_ok=True)
         raise
 
 
-def write_whole(path: Path, data: bytes) -> None:
+def write_whole(path: Path, data: bytes, *, durable: bool = True) -> None:
     """As `whole_file`, for what is in memory already."""
-    with whole_file(path) as file:
+    with whole_file(path, durable=durable) as file:
         file.write(data)
 
 

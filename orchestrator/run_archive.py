@@ -18,7 +18,7 @@ _LINE, _END = "specsweep-archive: ", "specsweep-archive-end: "
 _LINE_BYTES = 12 * 1024
 MOST_MIB = 64
 # Not results: locks, what is being measured, and what `rank` can compute again.
-_LEFT_OUT = {".lock", "stream", "derived"}
+_LEFT_OUT = {".lock", "stream", "derived", "live.json"}
 
 
 def print_archive(root: Path, *, with_logs: bool) -> None:
@@ -36,7 +36,8 @@ def archive_lines(root: Path, *, with_logs: bool) -> Iterator[str]:
     with tarfile.open(fileobj=sink, mode="w:gz", compresslevel=1) as archive:
         for file in sorted(root.rglob("*")):
             top = file.relative_to(root).parts[0]
-            if file.is_file() and top not in _LEFT_OUT and (with_logs or top != "logs"):
+            is_result = top not in _LEFT_OUT and not file.name.endswith(".tmp")
+            if is_result and file.is_file() and (with_logs or top != "logs"):
                 archive.add(file, f"{root.name}/{file.relative_to(root)}", recursive=False)
     data = sink.getvalue()
     if len(data) > MOST_MIB * 2**20:

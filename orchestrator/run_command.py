@@ -184,7 +184,8 @@ def _refuse_what_rules_refuse_by_now(root: Path, stored: Scenario) -> None:
 def _open_run(request: RunRequest, scenario: Scenario) -> RunDirectory:
     if request.resume is not None:
         directory = RunDirectory.reopen(request.resume.expanduser(), scenario)
-        directory.paths.result.unlink(missing_ok=True)  # of an earlier end, which is none any more
+        for file in (directory.paths.result, directory.paths.live):  # of an earlier end, which is none any more
+            file.unlink(missing_ok=True)
         return directory
     stamp = time.strftime("%Y%m%d-%H%M%S")
     given = lasting(request.run_dir, "--run-dir") if request.run_dir else None

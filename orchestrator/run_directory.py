@@ -305,7 +305,7 @@ class RunDirectory:
     def discard(self) -> None:
         """Remove a run in which nothing was started, so that its name is free again."""
         self._discarded = True
-        for file in (self.paths.manifest, self.paths.journal, self.paths.lock):
+        for file in (self.paths.manifest, self.paths.journal, self.paths.lock, self.paths.live):
             file.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             self.paths.root.rmdir()

@@ -18,18 +18,22 @@ from orchestrator.cluster import Cluster
 from orchestrator.errors import SpecsweepError
 from orchestrator.eviction_command import evict_strangers
 from orchestrator.foresight import run_foresight
+from orchestrator.grid_leaders import GridLeaders
 from orchestrator.head_watch import watching_head
 from orchestrator.host_match import matches
+from orchestrator.live_file import LiveFile
 from orchestrator.planner import Plan
 from orchestrator.progress import Progress
 from orchestrator.ray_connection import Connection, connect, resolve_address
 from orchestrator.run_conductor import run_conductor, run_references
 from orchestrator.run_directory import RunDirectory
 from orchestrator.scenario import Scenario
+from orchestrator.search_plan import search_plan
 from orchestrator.server_start import LaunchSpec
 from orchestrator.start_memory import StartMemory
 from orchestrator.stop_signals import STOP_SIGNALS, stop_handled_by, stop_ignored
 from orchestrator.sweep import Sweep, SweepResult
+from orchestrator.time_left import SearchBounds
 from orchestrator.trial import Trial
 from orchestrator.trial_launch import launch_spec
 
@@ -104,8 +108,12 @@ def sweep_on_cluster(
         plan = directory.plan(scenario, [slot.facts.host_class for slot in slots], done)
         conductor = run_conductor(scenario, directory)
         console.print(plan_line(plan, len(slots), cluster.classes, scenario.search.method), markup=False)
-        with Progress(plan, [s.facts.name for s in slots], console) as progress:
-            memory = StartMemory.beside(directory.paths.root, scenario, progress)
+        progress = Progress(
+            plan, [s.facts.name for s in slots], console, bounds=_search_bounds(scenario, directory, plan)
+        )
+        leaders = GridLeaders(scenario, directory, progress, progress.leads)
+        with progress, LiveFile(directory.paths.live, progress.view, leaders.look):
+            memory = StartMemory.beside(directory.paths.root, scenario, leaders)
             foresight = run_foresight(
                 scenario, lambda c: smallest_gpu_gib(cluster, scenario, c), console.print, directory.trial_classes
             )
@@ -148,6 +156,14 @@ def smallest_gpu_gib(cluster: Cluster, scenario: Scenario, host_class: str = "")
     of_class = [host for host in hosts if not host_class or cluster.class_of(host) == host_class]
     sizes = [gpu["total_gib"] for host in of_class for gpu in cluster.gpu_states(host) or ()]
     return min(sizes, default=None)
+
+
+def _search_bounds(scenario: Scenario, directory: RunDirectory, plan: Plan) -> SearchBounds | None:
+    """How many starts a search may make on all classes of hosts; None for a grid."""
+    bounds, classes = search_plan(scenario, plan.configs), len(directory.trial_classes)
+    if bounds is None:
+        return None
+    return SearchBounds(bounds.least_starts * classes, bounds.most_starts * classes, len(directory.state.outcomes))
 
 
 def _close_quietly(cluster: Cluster) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from orchestrator.aim import TrialPoints
 from orchestrator.asked_trials import FIRST_REFERENCE, AskedTrial
 from orchestrator.course import PointSpared
+from orchestrator.grid_leaders import best_so_far
 from orchestrator.halving_decision import Verdict
 from orchestrator.happening import BestSoFar, SearchStep, TrialAsked
 from orchestrator.planner import is_probed
@@ -102,9 +103,7 @@ class SearchConductor:
                 continue
             race.leaders[goal.name] = (config_id, own.value)
             if leader != config_id:
-                where = goal.aim.where if goal.aim.where.startswith("at ") else ""  # a formula would fill the line
-                value = f"{own.value:.4g} {goal.aim.unit} {where}".strip()
-                found.append(BestSoFar(goal.name, config_id, value, asked.host_class))
+                found.append(best_so_far(goal, config_id, own.value, asked.host_class))
         return found
 
     def ask(self) -> list[TrialAsked | SearchStep | BestSoFar]:

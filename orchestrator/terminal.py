@@ -14,11 +14,13 @@ JOB_MARK = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 def console() -> Console:
     """Colours and widths of the terminal; elsewhere wide enough for tables.
 
-    The log of a Ray job is a file, whatever variables like FORCE_COLOR say: no control characters get there.
+    The log of a Ray job and that of a CI job are files, whatever variables like FORCE_COLOR say: no control characters
+    get there.
     """
     from rich.console import Console
 
-    console = Console(force_terminal=False, no_color=True) if JOB_MARK in os.environ else Console()
+    is_log = JOB_MARK in os.environ or os.environ.get("CI", "").lower() not in ("", "0", "false")
+    console = Console(force_terminal=False, no_color=True) if is_log else Console()
     if not console.is_terminal:
         console.width = max(console.width, 160)
     return console

@@ -58,8 +58,9 @@ CORE = {
     "head_to_head", "verify_scenario", "reuse_match",
     "depth_curve", "explanation", "explanation_text", "kernel_share", "level_table", "run_explanation", "server_facts",
     "report_document",
+    "live_view", "live_state", "time_left", "progress_lines", "watch_state", "live_section",
     "telemetry",
-    "report_document", "report_plots", "report_markdown", "plot_values", "shown_text",
+    "report_plots", "report_markdown", "plot_values", "shown_text",
 }  # fmt: skip
 # Decisions about a server on its host; whoever does what they say is elsewhere.
 DECISIONS = {"life_event", "life_state", "life_end", "lifecycle"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from dataclasses import replace
 
+import pytest
 from rich.console import Console
 
 from orchestrator.failed_start import FailedStart
@@ -17,6 +18,7 @@ from orchestrator.progress import Progress
 from orchestrator.recovery import Again
 from orchestrator.remedies import Kind
 from orchestrator.server_start import StartProgress
+from orchestrator.terminal import console
 from tests.fakes.slot import report
 from tests.orchestrator.scenarios import small_scenario
 
@@ -73,6 +75,16 @@ def test_the_last_line_tells_how_far_the_run_came() -> None:
         pass
 
     assert lines(said) == ["00:00 progress  0 of 3 trials, 0 of 6 points, 0 infeasible, 0 failed, 0 s"]
+
+
+@pytest.mark.parametrize(("ci", "is_live"), [("true", False), ("1", False), ("false", True), ("", True)])
+def test_logs_of_ci_get_plain_lines_whatever_colours_are_forced(
+    ci: str, is_live: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("CI", ci)
+
+    assert console().is_terminal is is_live
 
 
 def test_a_trial_that_was_stopped_is_not_counted_as_done() -> None:
