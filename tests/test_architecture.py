@@ -54,9 +54,9 @@ CORE = {
     "deployment", "deploy_text", "deploy_containers", "served_config",
     "head_to_head", "verify_scenario", "reuse_match",
     "depth_curve", "explanation", "explanation_text", "kernel_share", "level_table", "run_explanation", "server_facts",
-    "report_document",
+    "report_document", "report_plots", "report_markdown", "plot_values", "shown_text",
     "change_points", "history_changes", "night", "night_history", "night_rows", "night_segments",
-    "expected_changes", "history_lines",
+    "expected_changes", "history_lines", "history_report", "history_text",
     "night_evidence", "night_feasibility", "night_noise", "night_rules", "night_verdict",
 }  # fmt: skip
 # Decisions about a server on its host; whoever does what they say is elsewhere.
