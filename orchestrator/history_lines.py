@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from orchestrator.change_points import ChangeRules
@@ -157,13 +157,3 @@ def _shifts(line: SeriesLine, expected: Sequence[ExpectedChange]) -> list[str]:
 def _mean(values: Sequence[SeriesNight]) -> float | None:
     known = [one.difference for one in values if one.difference is not None]
     return math.fsum(known) / len(known) if known else None
-
-
-def same_night(lines: Sequence[SeriesLine]) -> Mapping[str, tuple[SeriesLine, ...]]:
-    """Lines by the night of their sure change points: what came in one night is told together."""
-    found: dict[str, list[SeriesLine]] = {}
-    for line in lines:
-        for change in line.changes:
-            if change.change.sure:
-                found.setdefault(line.nights[change.at].night_id, []).append(line)
-    return {night: tuple(own) for night, own in sorted(found.items())}

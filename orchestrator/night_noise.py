@@ -16,7 +16,7 @@ from orchestrator.night import Measured, Night, Noise, SeriesKey
 # So many degrees of freedom make a series' own history enough; 6 nights of 3 pairs.
 ENOUGH_DF = 12
 # Tonight may be noisier than the history; beyond this probability it is, and its own noise counts.
-_NOISIER_P = 0.01
+_NOISIER_P = 0.001
 
 
 @dataclass(frozen=True, slots=True)
