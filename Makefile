@@ -76,6 +76,7 @@ bench: $(RUNTIME)
 	$(BIN)/python -m benchmarks.rank_speed --quick
 	$(BIN)/python -m benchmarks.telemetry_cost --trials 20
 	$(BIN)/python -m benchmarks.search_campaigns --quick
+	$(BIN)/python -m benchmarks.night_rules --quick
 
 docs: $(RUNTIME)
 	$(BIN)/python -m orchestrator.reference_pages docs

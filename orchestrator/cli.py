@@ -11,6 +11,7 @@ import click
 from orchestrator import __version__
 from orchestrator.cluster_cli import cluster
 from orchestrator.decision_cli import DECISION_COMMANDS
+from orchestrator.history_cli import history
 from orchestrator.job_cli import JOB_COMMANDS
 from orchestrator.report_cli import report
 from orchestrator.terminal import console as _console
@@ -233,6 +234,5 @@ def schema() -> None:
     click.echo(json.dumps(json_schema(), indent=2))
 
 
-main.add_command(cluster)
-for command in (*DECISION_COMMANDS, *JOB_COMMANDS, report, watch):
+for command in (*DECISION_COMMANDS, *JOB_COMMANDS, cluster, history, report, watch):
     main.add_command(command)
