@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from orchestrator.engine_build import engine_of
 from orchestrator.failed_lineage import KNOBS, Change, Needs, Situation, Try
 from orchestrator.failed_start import FailedStart
 from orchestrator.gpu_arch import arch_of_products
@@ -263,7 +264,8 @@ class Lineages:
         changed = replace(config, settings=freeze_settings(dict(settings)))
         if changed.config_id in self._dead:
             return True
-        engine, arch = self._scenario.engine, arch_of_products(self._scenario.slots.accelerators)
+        engine = engine_of(self._scenario, config.build)
+        arch = arch_of_products(self._scenario.slots.accelerators)
         return broken_rule(settings, version=engine.version, arch=arch) is not None
 
 

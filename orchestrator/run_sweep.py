@@ -23,7 +23,7 @@ from orchestrator.host_match import matches
 from orchestrator.planner import Plan
 from orchestrator.progress import Progress
 from orchestrator.ray_connection import Connection, connect, resolve_address
-from orchestrator.run_conductor import run_conductor, run_references
+from orchestrator.run_conductor import PairGuide, run_conductor, run_references
 from orchestrator.run_directory import RunDirectory
 from orchestrator.scenario import Scenario
 from orchestrator.server_start import LaunchSpec
@@ -39,11 +39,14 @@ _LEAVE_S = 5.0
 
 @dataclass(frozen=True)
 class ClusterUse:
-    """Which cluster a run uses, and whether strangers are ended on its GPUs (`yes`: without asking)."""
+    """Which cluster a run uses, and whether strangers are ended on its GPUs (`yes`: without asking). `guide`: of the
+    pairs of a night.
+    """
 
     address: str | None
     evict: bool = False
     yes: bool = False
+    guide: PairGuide | None = None
 
 
 class EarlyInterrupt:
@@ -102,7 +105,7 @@ def sweep_on_cluster(
             evict_strangers(cluster.slot_places(), directory.run_id, yes=wanted.yes, console=console)
         early.check()
         plan = directory.plan(scenario, [slot.facts.host_class for slot in slots], done)
-        conductor = run_conductor(scenario, directory)
+        conductor = run_conductor(scenario, directory, wanted.guide)
         console.print(plan_line(plan, len(slots), cluster.classes, scenario.search.method), markup=False)
         with Progress(plan, [s.facts.name for s in slots], console) as progress:
             memory = StartMemory.beside(directory.paths.root, scenario, progress)
