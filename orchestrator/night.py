@@ -1,8 +1,9 @@
 """Values of nightly regression: one night, its series, their pairs and verdicts; or a gap with its reason. Pure.
 
-A night compares a pinned reference build with a candidate, in pairs of fresh starts one after the other on one host. A
-**series** is one metric of one config at one load level on one class of hosts; it goes on from night to night. Its value
-of a night is the mean of d = log(candidate / reference) over the pairs: neither the host nor its slow drift is in it.
+A night compares a pinned reference build with a candidate, in pairs of fresh starts one after the other on one host.
+A **series** is one metric of one config at one load level on one class of hosts; it goes on from night to night. Its
+value of a night is the mean of d = log(candidate / reference) over the pairs: neither the host nor its slow drift is
+in it.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Verdict(StrEnum):
 
 
 class End(StrEnum):
-    """How one start (or one load on it) ended. died: cannot run, by its diagnosis. failed: broke, which says nothing."""
+    """How a start, or a load on it, ended. died: cannot run, by its diagnosis. failed: broke, which may be chance."""
 
     SERVED = "served"
     DIED = "died"
