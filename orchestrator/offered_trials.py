@@ -32,8 +32,8 @@ class OfferedTrials:
     that was offered first. So every host has a share of every config, and repeats of one come to different hosts:
     hosts and configs can be told apart afterwards. When little is left, long ones come first, so that all end together.
 
-    A trial may have a follower, which the slot that takes it does next. Both are a pair, which goes only to a host where
-    it ran no more often than on any other, and waits for one that is busy.
+    A trial may have a follower, which the slot that takes it does next. Both are a pair, which goes only to a host
+    where it ran no more often than on any other, and waits for one that is busy.
     """
 
     def __init__(self) -> None:

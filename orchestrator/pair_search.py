@@ -1,8 +1,8 @@
 """The search of a night: every config in pairs of starts, one of each build, until no series is left open. Pure.
 
-Both members of a pair run on one slot, one after the other; which is first is drawn from the seed, and of two pairs of a
-config in turn each order has one. A pair of which a member broke, or whose members came to different hosts, says nothing
-and is made anew. A pair of which a member died is a result, after which its config is not started any more.
+Both members of a pair run on one slot, one after the other; which is first is drawn from the seed, and of two pairs of
+a config in turn each order has one. A pair of which a member broke, or whose members came to different hosts, says
+nothing and is made anew. A pair of which a member died is a result, after which its config is not started any more.
 """
 
 from __future__ import annotations
@@ -126,10 +126,11 @@ class PairSearch:
         if any(course.wanted or course.open for course in courses):
             return
         for config_id in () if self._is_late() else sorted(self._doubts()):
-            course = self._courses.get(config_id)
-            if course is not None and not course.is_over and course.good < self._rules.most_pairs:
-                course.target = course.good + 1
-                text = f"{course.good} pairs leave a series open: one more of config {config_id}"
+            course = self._courses[config_id]
+            if not course.is_over and course.good < self._rules.most_pairs:
+                course.target = self._rules.most_pairs  # at once: every look at the series may be a false alarm
+                more = course.target - course.good
+                text = f"{course.good} pairs leave a series open: {more} more of config {config_id}"
                 self._steps.append(Step("pair", text))
         self._is_done = not any(course.wanted for course in courses)
 

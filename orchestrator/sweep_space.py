@@ -54,11 +54,16 @@ def expand(scenario: Scenario) -> Iterator[EngineConfig]:
 
 @dataclass(frozen=True, slots=True)
 class BuildPair:
-    """One config as both builds serve it. `config_id` is that of the config without a build."""
+    """One config as both builds serve it; `base` is the config as it is without a build."""
 
-    config_id: str
+    base: EngineConfig
     reference: EngineConfig
     candidate: EngineConfig
+
+    @property
+    def config_id(self) -> str:
+        """Of the config without a build."""
+        return self.base.config_id
 
     @property
     def members(self) -> tuple[EngineConfig, EngineConfig]:
@@ -76,7 +81,7 @@ def build_pairs(scenario: Scenario) -> tuple[BuildPair, ...]:
         reference, candidate = (
             replace(config_of(of_build(scenario, build), dict(settings)), build=build) for build in BUILDS
         )
-        found.setdefault(base.config_id, BuildPair(base.config_id, reference, candidate))
+        found.setdefault(base.config_id, BuildPair(base, reference, candidate))
     return tuple(found.values())
 
 

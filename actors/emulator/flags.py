@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from actors.emulator.noise import HIDDEN_FLAG, NoiseLevels
-from actors.emulator.worse_build import BuildChange, factor
+from actors.emulator.worse_build import UNCHANGED, BuildChange, factor
 from orchestrator.options import Option, known_options
 
 _SUFFIX = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
@@ -31,7 +31,7 @@ class EmulatorFlags:
     seed: int
     faults: str | None = None
     noise: NoiseLevels | None = None
-    change: BuildChange = BuildChange()
+    change: BuildChange = UNCHANGED
 
 
 def human_readable_int(text: str) -> int:

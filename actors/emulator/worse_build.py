@@ -24,7 +24,7 @@ class BuildChange:
 
     def of(self, profile: Profile) -> Profile:
         """The profile as this build runs it; accept lengths never fall below 1, the token that is always there."""
-        if self == BuildChange():
+        if self == UNCHANGED:
             return profile
         speed = profile.speed
         depths = tuple(
@@ -46,6 +46,9 @@ class BuildChange:
         )
         bytes_per_token = round(profile.memory.kv_bytes_per_token / self.kv_share)
         return replace(profile, speed=slower, memory=replace(profile.memory, kv_bytes_per_token=bytes_per_token))
+
+
+UNCHANGED = BuildChange()
 
 
 def factor(text: str) -> float:

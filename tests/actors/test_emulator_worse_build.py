@@ -10,7 +10,15 @@ from actors.emulator.profiles import Profile, profile_for
 from actors.emulator.resolution import resolve
 
 MODEL = ["--model-path", "example/small-model"]
-SPECULATING = [*MODEL, "--speculative-algorithm", "NEXTN", "--speculative-num-steps", "3", "--speculative-eagle-topk", "1"]
+SPECULATING = [
+    *MODEL,
+    "--speculative-algorithm",
+    "NEXTN",
+    "--speculative-num-steps",
+    "3",
+    "--speculative-eagle-topk",
+    "1",
+]
 
 
 def built(*words: str) -> Profile:
