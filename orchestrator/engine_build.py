@@ -54,6 +54,15 @@ def with_image(command: Sequence[str], image: str) -> list[str] | None:
     return [*run.start, *(word for option in run.options for word in option.words), image, *run.inner]
 
 
+def image_of(command: Sequence[str]) -> str:
+    """The image that a command runs a container of; empty if it runs none."""
+    try:
+        run = parse_run(command)
+    except ContainerRefusal:
+        return ""
+    return run.image if run is not None else ""
+
+
 def build_identity(scenario: Scenario, build: str) -> list[Any]:
     """What decides a measurement of a build besides settings and environment, which are the config's."""
     engine = engine_of(scenario, build)

@@ -54,8 +54,9 @@ CORE = {
     "deployment", "deploy_text", "deploy_containers", "served_config",
     "head_to_head", "verify_scenario", "reuse_match",
     "depth_curve", "explanation", "explanation_text", "kernel_share", "level_table", "run_explanation", "server_facts",
-    "report_document",
     "night", "night_evidence", "night_feasibility", "night_noise", "night_rules", "night_verdict",
+    "report_document", "report_plots", "report_markdown", "plot_values", "shown_text",
+    "engine_build", "scenario_nightly", "nightly_check", "pair_search", "night_series", "night_scenario",
 }  # fmt: skip
 # Decisions about a server on its host; whoever does what they say is elsewhere.
 DECISIONS = {"life_event", "life_state", "life_end", "lifecycle"}
