@@ -116,7 +116,7 @@ def _policy(hashes: list[str], *, is_live: bool) -> str:
 
 def _script(*, is_live: bool) -> str:
     names = (*_SCRIPTS, "live.js") if is_live else _SCRIPTS
-    return "\n(() => {\n\"use strict\";\n" + "\n".join(_asset(name) for name in names) + "})();\n"
+    return '\n(() => {\n"use strict";\n' + "\n".join(_asset(name) for name in names) + "})();\n"
 
 
 @cache

@@ -25,6 +25,7 @@ from orchestrator.progress import Progress
 from orchestrator.ray_connection import Connection, connect, resolve_address
 from orchestrator.run_conductor import PairGuide, run_conductor, run_references
 from orchestrator.run_directory import RunDirectory
+from orchestrator.run_hosts import keep_hosts
 from orchestrator.scenario import Scenario
 from orchestrator.server_start import LaunchSpec
 from orchestrator.start_memory import StartMemory
@@ -99,6 +100,7 @@ def sweep_on_cluster(
             has_results=bool(directory.state.done_points),
         )
         directory.keep_classes(cluster.classes)
+        keep_hosts(directory.paths.root, cluster.host_reports())
         for line in cluster.told:
             console.print(line, soft_wrap=True, markup=False)
         if wanted.evict:
@@ -123,7 +125,9 @@ def sweep_on_cluster(
             sweep.follow(conductor, run_references(scenario, directory, plan))
             lost = partial(_leave_without_head, cluster, directory, console)
             with _orderly_interrupt(sweep), watching_head(cluster.head_address, lost):
-                return sweep.run()
+                result = sweep.run()
+                keep_hosts(directory.paths.root, cluster.host_reports())  # some joined later
+                return result
     finally:
         _close_quietly(cluster)
 

@@ -177,7 +177,9 @@ def _all_of(text: str, i: int) -> tuple[Block, ...]:
     )
     gantt = (Series(text, (1.0,), (text,), labels=(text,), base=(0.0,)),)
     return (
-        Table(f"table {i} {text}", text, (Column(text, text, help=text),), ((Cell(text, text, note=text, anchor=text),),)),
+        Table(
+            f"table {i} {text}", text, (Column(text, text, help=text),), ((Cell(text, text, note=text, anchor=text),),)
+        ),
         Plot(f"plot {i} {text}", text, "line", axis, axis, series, text),
         Plot(f"gantt {i} {text}", text, "gantt", Axis(text), Axis(text, categories=(text,)), gantt, text),
         Facts(f"facts {i} {text}", ((text, text),)),
