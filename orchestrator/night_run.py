@@ -9,7 +9,7 @@ from orchestrator.engine_build import CANDIDATE, REFERENCE
 from orchestrator.journal import read_events, replay
 from orchestrator.night import Night, NightHost
 from orchestrator.night_rules import NightRules
-from orchestrator.night_scenario import night_build
+from orchestrator.night_scenario import night_build, night_name
 from orchestrator.night_series import NightTables, night_series
 from orchestrator.night_verdict import judge_night, undecided
 from orchestrator.paths import RunPaths
@@ -30,6 +30,12 @@ def night_tables(root: Path, scenario: Scenario) -> NightTables:
         points = read.points(scenario, run_configs(scenario, trials, asked), loads, state.done_points)
     values = with_facts(scenario, trials, [point.value for point in points])
     return NightTables(trials, loads, values)
+
+
+def empty_night(scenario: Scenario, at: str) -> Night:
+    """Of a run that never began."""
+    reference, candidate = (night_build(scenario, build, None) for build in (REFERENCE, CANDIDATE))
+    return Night(at, night_name(scenario), "", reference, candidate)
 
 
 def in_doubt(scenario: Scenario, rules: NightRules, earlier: Sequence[Night], root: Path) -> Collection[str]:
@@ -54,7 +60,7 @@ def night_of(root: Path, scenario: Scenario, at: str, rules: NightRules, earlier
     )
     return Night(
         at=at,
-        scenario=scenario.name.removesuffix("-night"),
+        scenario=night_name(scenario),
         run=root.resolve().name,
         reference=night_build(scenario, REFERENCE, versions.get(REFERENCE)),
         candidate=night_build(scenario, CANDIDATE, versions.get(CANDIDATE)),

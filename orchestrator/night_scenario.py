@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from orchestrator.engine_build import build_of, engine_of, image_of
+from orchestrator.engine_build import BUILDS, build_of, engine_of, image_of
 from orchestrator.errors import BadInput
 from orchestrator.night import Build
 from orchestrator.night_rules import NightRules
 from orchestrator.scenario import Measure, Recovery, Scenario, Timeouts
 from orchestrator.scenario_search import SearchKeys
 
-_NAME = 58
+_SUFFIX = "-night"
+_MOST_CHARACTERS = 64
 
 
 def night_scenario(scenario: Scenario, *, self_test: bool = False, wait_s: float | None = None) -> Scenario:
@@ -20,8 +21,9 @@ def night_scenario(scenario: Scenario, *, self_test: bool = False, wait_s: float
         raise BadInput(f"{scenario.name}: has no `nightly`, which says what is compared (docs/nightly.md)")
     nightly, measure = scenario.nightly, scenario.measure
     if self_test:
-        nightly = nightly.model_copy(update={"candidate": nightly.reference})
-    elif nightly.candidate.model_dump(exclude={"name"}) == nightly.reference.model_dump(exclude={"name"}):
+        same = nightly.reference.model_copy(update={"name": "the reference again"})
+        nightly = nightly.model_copy(update={"candidate": same})
+    elif is_self_test(scenario):
         raise BadInput(
             f"{scenario.name}: nightly.candidate is nightly.reference; give another (--candidate-image, --set), or "
             "--self-test to see that no difference is found"
@@ -32,7 +34,7 @@ def night_scenario(scenario: Scenario, *, self_test: bool = False, wait_s: float
     measured: Measure = measure.model_copy(update={"repeats": 1, "reference": "off", "profile": None})
     return scenario.model_copy(
         update={
-            "name": f"{scenario.name[:_NAME]}-night",
+            "name": scenario.name[: _MOST_CHARACTERS - len(_SUFFIX)] + _SUFFIX,
             "nightly": nightly,
             "search": SearchKeys.model_validate({"method": "pairs"}),
             # A death is what is looked for: it is neither repaired nor foretold.
@@ -43,6 +45,18 @@ def night_scenario(scenario: Scenario, *, self_test: bool = False, wait_s: float
             "pareto": [],
         }
     )
+
+
+def is_self_test(scenario: Scenario) -> bool:
+    """Whether both builds are one."""
+    assert scenario.nightly is not None, "checked with the scenario"
+    reference, candidate = (engine_of(scenario, build).model_dump() for build in BUILDS)
+    return bool(reference == candidate)
+
+
+def night_name(scenario: Scenario) -> str:
+    """What the history calls the scenario that a night was made of."""
+    return scenario.name.removesuffix(_SUFFIX)
 
 
 def rules_of(scenario: Scenario) -> NightRules:
