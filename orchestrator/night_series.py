@@ -16,6 +16,7 @@ from orchestrator.aim import PointValue, fact_name
 from orchestrator.config_label import config_labels
 from orchestrator.metric_names import METRICS, WORKLOAD_METRICS
 from orchestrator.night import FEASIBLE, START_S, End, Measured, Pair, SeriesKey, StartPair
+from orchestrator.night_feasibility import OF_THE_PLACE
 from orchestrator.options import SettingsFault
 from orchestrator.point_need import goals_of
 from orchestrator.scenario import Scenario
@@ -68,6 +69,12 @@ class _Couple:
         return bool(self.candidate.row["began_at"] < self.reference.row["began_at"])
 
     @property
+    def broken_by_place(self) -> bool:
+        """Whether a member broke by what is of the host or the network: it was made anew, and says nothing."""
+        members = (self.reference, self.candidate)
+        return any(m.end is End.FAILED and m.row["label"] in OF_THE_PLACE for m in members)
+
+    @property
     def why_apart(self) -> str:
         """Why their values cannot be compared; empty if they can."""
         for name, member in (("reference", self.reference), ("candidate", self.candidate)):
@@ -90,7 +97,10 @@ def night_series(scenario: Scenario, tables: NightTables) -> tuple[Measured, ...
         for host_class in classes:
             couples = _couples(pair, tables, host_class)
             key = SeriesKey(FEASIBLE, pair.config_id, "", "", host_class)
-            found.append(Measured(key, labels[pair.config_id], starts=tuple(map(_start_pair, couples))))
+            told = [couple for couple in couples if not couple.broken_by_place]
+            broken = dict.fromkeys(couple.why_apart for couple in couples if couple.broken_by_place)
+            starts, missing = tuple(map(_start_pair, told)), "; ".join(broken)
+            found.append(Measured(key, labels[pair.config_id], starts=starts, missing=missing))
             usable = [couple for couple in couples if not couple.why_apart]
             reasons = [couple.why_apart for couple in couples if couple.why_apart]
             if any(c.reference.end is c.candidate.end is End.SERVED for c in couples):

@@ -89,7 +89,7 @@ def sizes_text(night: Night, rules: NightRules) -> str:
     """What so many pairs can tell: the smallest worsening by kind of series."""
     found: dict[str, list[float]] = {}
     for one in night.series:
-        if one.finds is not None:
+        if one.finds is not None and not one.too_noisy:
             found.setdefault(one.key.metric, []).append(max(one.finds, one.floor))
     if not found:
         return ""

@@ -142,8 +142,9 @@ def _is_measured(night: Night) -> bool:
 
 def _why_nothing(night: Night) -> str:
     starts = [start for one in night.series for start in one.measured.starts]
-    broke = list(dict.fromkeys(start.diagnosis for start in starts if start.diagnosis))
-    return f"no pair was measured{': ' if broke else ''}{', '.join(broke)}"
+    broke = [start.diagnosis for start in starts if start.diagnosis]
+    told = list(dict.fromkeys([*broke, *(one.measured.missing for one in night.series if one.measured.missing)]))
+    return f"no pair was measured{': ' if told else ''}{', '.join(told)}"
 
 
 def _scenario(request: NightRequest) -> Scenario:

@@ -16,7 +16,7 @@ from rich.table import Table
 from orchestrator.errors import SpecsweepError
 from orchestrator.junit import junit_xml
 from orchestrator.night import Night, Verdict
-from orchestrator.night_rows import night_rows
+from orchestrator.night_rows import SERIES_COLUMNS, night_rows
 from orchestrator.night_rules import NightRules
 from orchestrator.night_text import (
     difference_text,
@@ -81,15 +81,14 @@ def write_night(
 def night_json(night: Night, seconds: float, notes: Sequence[str]) -> dict[str, Any]:
     """For machines: the night, and its series as the history has them."""
     rows = night_rows(night)
-    shared = ("night_id", "at", "scenario", "run", "gap", "reference", "candidate", "hosts")
-    own = {*shared, "night_verdict"}
+    shared = {name: value for name, value in rows[0].items() if name not in SERIES_COLUMNS}
     return {
         "verdict": None if night.verdict is None else night.verdict.value,
         "exit_code": exit_code(night),
         "headline": headline(night),
-        **{name: rows[0][name] for name in shared},
+        **shared,
         "seconds": round(seconds, 1),
-        "series": [{name: value for name, value in row.items() if name not in own} for row in rows if row["series_id"]],
+        "series": [{name: row[name] for name in SERIES_COLUMNS} for row in rows if row["series_id"]],
         "notes": list(notes),
     }
 
