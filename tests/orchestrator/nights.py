@@ -34,7 +34,12 @@ def nightly_scenario(nightly: dict[str, Any] | None = None, **changes: Any) -> S
         "configs": [{"speculative_num_steps": 2}],
         "metrics": ["output_throughput_tok_s", "e2e_p50_ms", "accept_length"],
     }
-    return small_scenario(nightly={**keys, **(nightly or {})}, **changes)
+    workloads = [{"name": "chat", "concurrency": [4]}]
+    fast = {"name": "fast", "maximize": "output_throughput_tok_s", "at": {"concurrency": 4}}
+    own = {"nightly": {**keys, **(nightly or {})}, "workloads": workloads, "objectives": [fast]}
+    return small_scenario(
+        **{"objectives": objectives, "nightly": {**keys, **(nightly or {})}, "workloads": workloads, **changes}
+    )
 
 
 def is_candidate(spec: LaunchSpec) -> bool:

@@ -32,7 +32,8 @@ def candidate_dies(spec: LaunchSpec) -> Label | None:
 
 
 def test_a_build_that_is_eight_percent_slower_is_a_regression_of_speed_by_its_name(tmp_path: Path) -> None:
-    night = night_on(tmp_path / "run", [build_slot(slowdown=1.08)])
+    levels = nightly_scenario(workloads=[{"name": "chat", "concurrency": [1, 4]}])
+    night = night_on(tmp_path / "run", [build_slot(slowdown=1.08)], levels)
 
     for level in ("C=1", "C=4"):
         found = series(night, "e2e_p50_ms", level)
@@ -75,13 +76,13 @@ def test_a_reference_that_dies_where_the_candidate_serves_is_an_improvement(tmp_
     assert (night.verdict, exit_code(night)) == (Verdict.IMPROVED, 0)
 
 
-def test_an_unchanged_build_is_not_a_regression_ten_nights_in_a_row(tmp_path: Path) -> None:
-    for number in range(10):
+def test_an_unchanged_build_is_the_same_whatever_the_seed_of_its_noise(tmp_path: Path) -> None:
+    for number in range(2):
         scenario = nightly_scenario(seed=number)
         night = night_on(tmp_path / f"run{number}", [build_slot()], scenario)
 
         assert (night.verdict, exit_code(night)) == (Verdict.SAME, 0), headline(night)
-        assert headline(night) == "same: 9 of 9 series as in the reference"
+        assert headline(night) == "same: 6 of 6 series as in the reference"
 
 
 def test_members_of_a_pair_are_started_one_after_the_other_on_one_slot_also_with_several_slots(tmp_path: Path) -> None:
@@ -127,7 +128,7 @@ def test_a_start_that_broke_makes_its_pair_void_and_another_takes_its_place(tmp_
     night = night_on(tmp_path / "run", [build_slot(dies=breaks_twice)])
 
     assert broken
-    assert len(series(night, "e2e_p50_ms", "C=1").measured.pairs) == 3
+    assert len(series(night, "e2e_p50_ms", "C=4").measured.pairs) == 3
     starts = series(night, "feasible").measured.starts
     assert [start.candidate for start in starts] == [End.SERVED, End.SERVED, End.SERVED]
     assert night.verdict is Verdict.SAME
@@ -159,7 +160,7 @@ def test_a_night_that_was_stopped_goes_on_and_makes_the_half_pair_anew(tmp_path:
     again.close(complete=True)
     night = night_of(root, scenario, AT, rules_of(scenario), ())
 
-    assert len(series(night, "e2e_p50_ms", "C=1").measured.pairs) == 3
+    assert len(series(night, "e2e_p50_ms", "C=4").measured.pairs) == 3
     assert night.verdict is Verdict.SAME
     finished = RunDirectory.reopen(root, scenario)
     assert not missing_work(scenario, finished, guide)
@@ -176,4 +177,4 @@ def test_without_time_the_night_ends_with_the_pairs_that_it_has(tmp_path: Path) 
 
     assert result.complete
     night = night_of(tmp_path / "run", scenario, AT, rules_of(scenario), ())
-    assert 1 <= len(series(night, "e2e_p50_ms", "C=1").measured.pairs) <= 2
+    assert 1 <= len(series(night, "e2e_p50_ms", "C=4").measured.pairs) <= 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection
+from functools import partial
 
 from orchestrator.pair_search import MOST_BROKEN_PAIRS, PairRules, PairSearch, candidate_first
 from orchestrator.search import Ask, Broken, Dead, Scored, Told
@@ -171,13 +172,17 @@ def test_a_resumed_search_that_was_through_asks_nothing() -> None:
 OUTCOMES: list[Told] = [GOOD, GOOD, GOOD, Scored("other"), Broken("x"), Dead("y", "z")]
 
 
+def half_of(rng: random.Random, pairs: list[BuildPair]) -> Collection[str]:
+    return {one.config_id for one in pairs if rng.random() < 0.5}
+
+
 def test_whatever_happens_the_search_ends_and_never_makes_more_good_pairs_than_it_may() -> None:
     for seed in range(300):
         rng = random.Random(seed)
         known = [pair(i) for i in range(rng.randint(1, 3))]
         pairs = rng.randint(1, 4)
         rules = PairRules(pairs, pairs + rng.randint(0, 3), seed)
-        search = PairSearch(known, rules, lambda r=rng, k=known: {p.config_id for p in k if r.random() < 0.5})
+        search = PairSearch(known, rules, partial(half_of, rng, known))
         waiting: list[Ask] = []
         keys: set[tuple[str, int]] = set()
         slots = rng.randint(1, 6)
