@@ -37,9 +37,7 @@ def nightly_scenario(nightly: dict[str, Any] | None = None, **changes: Any) -> S
     workloads = [{"name": "chat", "concurrency": [4]}]
     fast = {"name": "fast", "maximize": "output_throughput_tok_s", "at": {"concurrency": 4}}
     own = {"nightly": {**keys, **(nightly or {})}, "workloads": workloads, "objectives": [fast]}
-    return small_scenario(
-        **{"objectives": objectives, "nightly": {**keys, **(nightly or {})}, "workloads": workloads, **changes}
-    )
+    return small_scenario(**{**own, **changes})
 
 
 def is_candidate(spec: LaunchSpec) -> bool:
