@@ -12,6 +12,7 @@ from orchestrator.night_rules import NightRules
 ORDER = (Verdict.REGRESSED, Verdict.INCONCLUSIVE, Verdict.IMPROVED, Verdict.SAME)
 EXIT_CODES = {Verdict.SAME: 0, Verdict.IMPROVED: 0, Verdict.REGRESSED: 1, Verdict.INCONCLUSIVE: 3}
 GAP_EXIT_CODE = 3
+_LOG_LINE = 120
 
 
 def exit_code(night: Night) -> int:
@@ -55,9 +56,14 @@ def series_line(one: SeriesNight) -> str:
     """What happened to one series, in a line."""
     name = f"{series_title(one)} of {one.measured.label}"
     if one.kind is Kind.FEASIBLE or one.difference is None:
-        shown = f" ({one.evidence[0]})" if one.kind is Kind.FEASIBLE and one.evidence else ""
+        shown = f" ({_cut(one.evidence[0])})" if one.kind is Kind.FEASIBLE and one.evidence else ""
         return f"{name}: {one.reason}{shown}"
     return f"{name}: {difference_text(one)}, {pairs_text(one)}: {one.reason}"
+
+
+def _cut(line: str) -> str:
+    """A log line as far as one line has room for it; the whole of it is in the report."""
+    return line if len(line) <= _LOG_LINE else f"{line[:_LOG_LINE]}..."
 
 
 def series_title(one: SeriesNight) -> str:
