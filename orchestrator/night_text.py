@@ -44,12 +44,13 @@ def strongest(series: Sequence[SeriesNight], verdict: Verdict) -> list[SeriesNig
     if verdict is Verdict.INCONCLUSIVE:
         own = [one for one in own if not one.too_noisy] or own
 
-    def weight(one: SeriesNight) -> tuple[bool, bool, float, float]:
-        p = one.p if one.p is not None else 1.0
-        p = 1 - p if verdict is Verdict.IMPROVED else p
-        return one.kind is not Kind.FEASIBLE, one.kind is not Kind.KV_TOKENS, p, -abs(one.difference or 0.0)
+    return sorted(own, key=_weight)
 
-    return sorted(own, key=weight)
+
+def _weight(one: SeriesNight) -> tuple[bool, bool, float, float]:
+    p = one.p if one.p is not None else 1.0
+    p = 1 - p if one.verdict is Verdict.IMPROVED else p
+    return one.kind is not Kind.FEASIBLE, one.kind is not Kind.KV_TOKENS, p, -abs(one.difference or 0.0)
 
 
 def series_line(one: SeriesNight) -> str:
@@ -87,8 +88,8 @@ def pairs_text(one: SeriesNight) -> str:
 
 
 def in_order(series: Sequence[SeriesNight]) -> list[SeriesNight]:
-    """By verdict, what decides first; within one as they came."""
-    return sorted(series, key=lambda one: ORDER.index(one.verdict))
+    """By verdict, what decides first; within one the surest first."""
+    return sorted(series, key=lambda one: (ORDER.index(one.verdict), *_weight(one)))
 
 
 def sizes_text(night: Night, rules: NightRules) -> str:
