@@ -47,7 +47,7 @@ CASES = (
 
 
 def scenario(case: Case, night: int, duration_s: float, folder: Path) -> dict[str, Any]:
-    """One config at two load levels."""
+    """One config at one load level."""
     candidate = dict(case.candidate)
     if "faults" in candidate:
         (folder / "faults.yaml").write_text(yaml.safe_dump({"start": [{"label": "oom_graph_target"}]}))
@@ -61,7 +61,7 @@ def scenario(case: Case, night: int, duration_s: float, folder: Path) -> dict[st
             "noise": {"seed": night, "host": 0.05, "start": 0.01, "point": 0.01},
         },
         "slots": {"gpus": 1, "emulated_gpus": 1},
-        "workloads": [{"name": "chat", "input_tokens": 64, "output_tokens": 64, "concurrency": [1, 4]}],
+        "workloads": [{"name": "chat", "input_tokens": 64, "output_tokens": 64, "concurrency": [4]}],
         "measure": {"warmup_s": 0.5, "duration_s": duration_s},
         "objectives": [{"name": "fast", "maximize": "output_throughput_tok_s", "at": {"concurrency": 4}}],
         "nightly": {"reference": {"name": "reference"}, "candidate": candidate},

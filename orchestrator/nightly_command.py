@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
-from collections.abc import Callable
+import traceback
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,7 +20,7 @@ from orchestrator.night import End, Gap, Night, Verdict
 from orchestrator.night_rules import NightRules
 from orchestrator.night_run import empty_night, in_doubt, night_of
 from orchestrator.night_scenario import is_self_test, night_name, night_scenario, rules_of
-from orchestrator.night_text import exit_code
+from orchestrator.night_text import GAP_EXIT_CODE, exit_code
 from orchestrator.nightly_output import NightFiles, show_night, write_night
 from orchestrator.paths import RunPaths
 from orchestrator.provenance import utc_now
@@ -60,7 +61,9 @@ class _Night:
 
 
 def nightly(request: NightRequest, console: Console) -> int:
-    """Measure, judge, keep, tell; the exit code. BadInput before anything starts."""
+    """Measure, judge, keep, tell; the exit code, which is 1 for a regression and for nothing else. BadInput before
+    anything starts.
+    """
     began_s = time.monotonic()
     scenario = _scenario(request)
     store = _store(request)
@@ -68,27 +71,27 @@ def nightly(request: NightRequest, console: Console) -> int:
     root = _root(request, scenario)
     earlier = _before(history.nights if history else (), root)
     made = _Night(scenario, rules_of(scenario), earlier, root, utc_now())
-
-    def keep(night: Night) -> str:
-        return store.append(night) if store and not is_self_test(scenario) else ""
-
-    night = _measured(request, made, console, began_s, keep)
-    part = keep(night)
-    seconds = time.monotonic() - began_s
+    night = _measured(request, made, console, began_s)
+    faults: list[str] = []
+    kept = "A self-test is not kept in the history."
+    if store and not is_self_test(scenario):
+        try:
+            kept = f"History: {store.place} ({store.append(night)})"
+        except SpecsweepError as error:
+            faults.append(str(error))
     notes = history.skipped if history else ()
-    write_night(night, made.rules, root, request.files, seconds, notes)
+    faults += write_night(night, made.rules, root, request.files, time.monotonic() - began_s, notes)
     show_night(night, made.rules, console)
-    if part and store:
-        console.print(f"History: {store.place} ({part})", soft_wrap=True, markup=False, highlight=False)
-    elif is_self_test(scenario):
-        console.print("A self-test is not kept in the history.")
-    return exit_code(night)
+    for fault in faults:
+        sys.stderr.write(f"specsweep: {fault}\n")
+    if not faults:
+        console.print(kept, soft_wrap=True, markup=False, highlight=False)
+    code = exit_code(night)
+    return code if code or not faults else GAP_EXIT_CODE
 
 
-def _measured(
-    request: NightRequest, made: _Night, console: Console, began_s: float, keep: Callable[[Night], str]
-) -> Night:
-    """The night as far as it came, or a gap with its reason. What nobody foresaw is kept as a gap, and raised."""
+def _measured(request: NightRequest, made: _Night, console: Console, began_s: float) -> Night:
+    """The night as far as it came, or a gap with its reason, also by what nobody foresaw."""
     hours = made.scenario.nightly.max_hours if made.scenario.nightly else None
 
     def is_late() -> bool:
@@ -112,9 +115,9 @@ def _measured(
         return night if night.verdict is Verdict.REGRESSED else _gap(made, str(error), night)
     except SpecsweepError as error:
         return _gap(made, str(error))
-    except Exception as error:
-        keep(_gap(made, f"{type(error).__name__}: {first_line(error)}"))
-        raise
+    except Exception as error:  # noqa: BLE001 - Python would end with 1, which means that the candidate regressed
+        traceback.print_exc()
+        return _gap(made, f"{type(error).__name__}: {first_line(error)}")
     night = _judged(made)
     if _is_measured(night):
         return night
