@@ -105,16 +105,17 @@ def _measured(request: NightRequest, made: _Night, console: Console, began_s: fl
     )  # fmt: skip
     try:
         run(wanted, console)
-    except TrialsFailed as error:
-        console.print(str(error), markup=False, soft_wrap=True)
+    except TrialsFailed as error:  # their pairs were made anew
+        console.print(first_line(error), markup=False, soft_wrap=True)
     except BadInput:
         raise
     except (NoSlotLeft, RunInterrupted) as error:
-        night = _judged(made)
-        # What was found does not go away with the hosts; that nothing was found by then says nothing.
-        return night if night.verdict is Verdict.REGRESSED else _gap(made, str(error), night)
+        return _cut_short(
+            made, "it was stopped" if isinstance(error, RunInterrupted) else "all hosts were lost", console
+        )
     except SpecsweepError as error:
-        return _gap(made, str(error))
+        console.print(str(error), markup=False, soft_wrap=True)
+        return _gap(made, first_line(error))
     except Exception as error:  # noqa: BLE001 - Python would end with 1, which means that the candidate regressed
         traceback.print_exc()
         return _gap(made, f"{type(error).__name__}: {first_line(error)}")
@@ -123,6 +124,15 @@ def _measured(request: NightRequest, made: _Night, console: Console, began_s: fl
         return night
     why = "max_hours were over before any pair was measured" if is_late() else _why_nothing(night)
     return _gap(made, why, night)
+
+
+def _cut_short(made: _Night, reason: str, console: Console) -> Night:
+    """What was found does not go away with the hosts; that nothing was found by then says nothing."""
+    night = _judged(made)
+    if made.root.exists():
+        how = f"Continue it: specsweep nightly --resume {made.root} --history DIR"
+        console.print(f"The night is not complete. {how}", markup=False, soft_wrap=True, highlight=False)
+    return night if night.verdict is Verdict.REGRESSED else _gap(made, reason, night)
 
 
 def _judged(made: _Night) -> Night:

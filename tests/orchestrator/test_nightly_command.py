@@ -121,7 +121,8 @@ def test_a_lost_host_is_a_gap_unless_a_regression_was_found_by_then(bench: Bench
 
     bench.slots = [lose(4, 100_000)]
     code, told = bench.night()
-    assert (code, "gap: No slot is left to go on with" in told) == (3, True)
+    assert (code, "gap: all hosts were lost" in told) == (3, True)
+    assert f"specsweep nightly --resume {bench.folder / 'run1'} --history DIR" in told
 
     bench.slots = [lose(4, 85_000)]
     code, told = bench.night()
@@ -135,8 +136,8 @@ def test_a_night_that_was_stopped_is_a_gap_until_it_is_resumed_and_then_counts_o
     slot = build_slot()
     slot.on_point = lambda point: stop() if len(slot.launched) > 2 else None
     bench.slots = [slot]
-    code, _ = bench.night()
-    assert code == 3
+    code, told = bench.night()
+    assert (code, "gap: it was stopped" in told) == (3, True)
     assert [night.gap is not None for night in bench.kept] == [True]
 
     bench.slots = [build_slot()]
