@@ -21,7 +21,6 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
-import importlib.util
 import json
 import math
 from dataclasses import dataclass
@@ -41,6 +40,8 @@ _ASSETS = Path(__file__).resolve().parent / "report_assets"
 _SCRIPTS = ("theme.js", "tables.js", "legend.js", "plots.js", "page.js")
 # Tables with more rows can be filtered.
 FILTERED_ROWS = 15
+# Longer texts of cells may break anywhere, and get a wider column.
+WORDS_CHARACTERS = 48
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +93,9 @@ class _Library:
     @classmethod
     @cache
     def of_plotly(cls) -> _Library:
-        found = importlib.util.find_spec("plotly")  # its place, without importing it
-        assert found is not None, "plotly is one of our dependencies"
-        assert found.origin is not None
-        text = (Path(found.origin).parent / "package_data" / "plotly.min.js").read_bytes()
-        packed = base64.b64encode(gzip.compress(text, 9, mtime=0)).decode("ascii")
-        return cls(packed, _hash(text.decode("utf-8")))
+        packed = (_ASSETS / "plotly-basic.min.js.gz").read_bytes()
+        script = gzip.decompress(packed).decode("utf-8")
+        return cls(base64.b64encode(packed).decode("ascii"), _hash(script))
 
 
 def _hash(script: str) -> str:
@@ -142,7 +140,8 @@ def _environment() -> Environment:
         finalize=lambda value: harmless(value) if type(value) is str else value,
     )
     made.filters |= {"anchor": anchor, "kind": lambda block: type(block).__name__, "json_of": _json}
-    made.globals |= {"figure": figure, "plot_values": plot_values, "sort_value": _sort_value, "filtered": _is_filtered}
+    made.globals |= {"figure": figure, "plot_values": plot_values}
+    made.globals |= {"sort_value": _sort_value, "classes": _classes, "filtered": _is_filtered}
     return made
 
 
@@ -152,6 +151,15 @@ def _template(name: str) -> Template:
 
 def _is_filtered(table: Table) -> bool:
     return len(table.rows) > FILTERED_ROWS
+
+
+def _classes(cell: Cell, is_numeric: bool) -> str | None:
+    names = ["n"] if is_numeric else []
+    if cell.tone != "plain":
+        names.append(f"tone-{cell.tone}")
+    if not is_numeric and len(cell.text) > WORDS_CHARACTERS:
+        names.append("words")
+    return " ".join(names) or None
 
 
 def _sort_value(cell: Cell) -> str:

@@ -20,8 +20,10 @@ _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "triangl
 _DASHES = ("solid", "dot", "dashdot", "longdash")
 # Bars of the same colours are told apart by their pattern.
 _PATTERNS = ("", "/", ".", "x", "-", "+")
+# A logarithmic axis with no more values (load levels) has its ticks at them.
+_MOST_TICKS = 8
 # More points of a line are drawn without marks.
-_MOST_MARKED = 60
+_MOST_MARKED = 24
 _TICK_CHARACTERS, _LABEL_CHARACTERS, _NAME_CHARACTERS = 40, 400, 80
 _MS = 1000
 
@@ -34,9 +36,9 @@ def figure(plot: Plot) -> dict[str, Any]:
 
 
 def escaped(text: str, most: int = _LABEL_CHARACTERS) -> str:
-    """As plotly shows it: no tags, no entities, no `%{}` of templates."""
+    """As plotly shows it: no tags, no entities, no `%{}` of templates, no formulas in `$`."""
     safe = cut(harmless(text), most).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return safe.replace("%", "&#37;").replace("\n", "<br>")
+    return safe.replace("%", "&#37;").replace("$", "&#36;").replace("\n", "<br>")
 
 
 def rounded(value: Number | None) -> Number | None:
@@ -202,6 +204,9 @@ def _axis(axis: Axis, values: Sequence[Number | str | None], *, is_bars: bool) -
         drawn["type"] = "date"
     elif axis.log:
         drawn["type"] = "log"
+        found = sorted({v for v in values if isinstance(v, int | float) and v > 0})
+        if 1 < len(found) <= _MOST_TICKS:
+            drawn |= {"tickmode": "array", "tickvals": [rounded(v) for v in found]}
     elif axis.categories or any(isinstance(v, str) for v in values):
         drawn["type"] = "category"
     else:

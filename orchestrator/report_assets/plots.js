@@ -61,6 +61,9 @@ function draw(figure) {
   const { data, layout, config } = dressed(figure);
   window.Plotly.newPlot(drawing, data, layout, config);
   drawn.add(drawing);
+  // Its words are the title and the caption; what is in it would be read as a heap of numbers.
+  drawing.setAttribute("role", "img");
+  drawing.setAttribute("aria-labelledby", `${figure.id}-name ${figure.id}-says`);
   addTools(figure);
 }
 
@@ -131,6 +134,7 @@ function dressed(figure) {
   if (printWidth) layout.width = printWidth;
   const isGantt = spec.data.some((trace) => trace.orientation === "h");
   if (small) for (const name of ["xaxis", "yaxis"]) shortenTicks(spec, layout, name);
+  if (small && layout.xaxis.type === "date") Object.assign(layout.xaxis, { nticks: 4, tickangle: 0 });
   if (isGantt && small) layout.yaxis.title = { text: "" };
   return {
     data: spec.data.map((trace) => dressedTrace(trace, layout)),
@@ -169,12 +173,12 @@ function shortenTicks(spec, layout, name) {
   layout[name] = { ...layout[name], tickmode: "array", tickvals: values, ticktext: values.map(shortened) };
 }
 
-const ENTITIES = { "&lt;": "<", "&gt;": ">", "&#37;": "%", "&amp;": "&" };
+const ENTITIES = { "&lt;": "<", "&gt;": ">", "&#37;": "%", "&#36;": "$", "&amp;": "&" };
 function shortened(text) {
-  const plain = String(text).replaceAll(/&(?:lt|gt|amp|#37);/g, (entity) => ENTITIES[entity]);
+  const plain = String(text).replaceAll(/&(?:lt|gt|amp|#3[67]);/g, (entity) => ENTITIES[entity]);
   if (plain.length <= 14) return text;
   const cut = `${plain.slice(0, 13)}\u2026`;
-  return cut.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;").replaceAll("%", "&#37;");
+  return cut.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;").replaceAll("%", "&#37;").replaceAll("$", "&#36;");
 }
 
 function drawAllForPrint() {

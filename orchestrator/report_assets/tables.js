@@ -26,7 +26,7 @@ function prepareTable(table) {
 function nextDirection(table, column) {
   const head = table.tHead.rows[0].cells[column];
   const order = isNumeric(table, column) ? ["descending", "ascending", "none"] : ["ascending", "descending", "none"];
-  return order[(order.indexOf(head.getAttribute("aria-sort")) + (head.getAttribute("aria-sort") === "none" ? -1 : 0) + 1) % 3];
+  return order[(order.indexOf(head.getAttribute("aria-sort")) + 1) % order.length];
 }
 
 function isNumeric(table, column) {
