@@ -14,11 +14,11 @@ from rich.console import Console
 
 from orchestrator.error_text import first_line
 from orchestrator.errors import BadInput, NoSlotLeft, RunInterrupted, SpecsweepError, TrialsFailed
+from orchestrator.history_command import read_expected
 from orchestrator.history_store import HistoryStore
 from orchestrator.job_place import lasting, runs_parent
 from orchestrator.night import End, Gap, Night, Verdict
-from orchestrator.night_rules import NightRules
-from orchestrator.night_run import empty_night, in_doubt, night_of
+from orchestrator.night_run import NightJudge, empty_night, in_doubt, night_of
 from orchestrator.night_scenario import is_self_test, night_name, night_scenario, rules_of
 from orchestrator.night_text import GAP_EXIT_CODE, exit_code
 from orchestrator.nightly_output import NightFiles, show_night, write_night
@@ -47,15 +47,15 @@ class NightRequest:
     resume: Path | None = None
     wait_s: float | None = None
     self_test: bool = False
+    changes: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class _Night:
-    """What a night is made with. `earlier`: nights of the history, oldest first."""
+    """What a night is made with."""
 
     scenario: Scenario
-    rules: NightRules
-    earlier: tuple[Night, ...]
+    judge: NightJudge
     root: Path
     at: str
 
@@ -70,7 +70,8 @@ def nightly(request: NightRequest, console: Console) -> int:
     history = store.read().of_scenario(night_name(scenario)) if store else None
     root = _root(request, scenario)
     earlier = _before(history.nights if history else (), root)
-    made = _Night(scenario, rules_of(scenario), earlier, root, utc_now())
+    judge = NightJudge(rules_of(scenario), earlier, read_expected(request.changes))
+    made = _Night(scenario, judge, root, utc_now())
     night = _measured(request, made, console, began_s)
     faults: list[str] = []
     kept = "A self-test is not kept in the history."
@@ -80,8 +81,8 @@ def nightly(request: NightRequest, console: Console) -> int:
         except SpecsweepError as error:
             faults.append(str(error))
     notes = history.skipped if history else ()
-    faults += write_night(night, made.rules, root, request.files, time.monotonic() - began_s, notes)
-    show_night(night, made.rules, console)
+    faults += write_night(night, judge.rules, root, request.files, time.monotonic() - began_s, notes)
+    show_night(night, judge.rules, console)
     for fault in faults:
         sys.stderr.write(f"specsweep: {fault}\n")
     if not faults:
@@ -97,7 +98,7 @@ def _measured(request: NightRequest, made: _Night, console: Console, began_s: fl
     def is_late() -> bool:
         return hours is not None and time.monotonic() - began_s > hours * 3600
 
-    guide = PairGuide(partial(in_doubt, made.scenario, made.rules, made.earlier), is_late)
+    guide = PairGuide(partial(in_doubt, made.scenario, made.judge, made.at), is_late)
     fresh = request.resume is None
     wanted = RunRequest(
         None, request.address, run_dir=made.root if fresh else None, resume=request.resume, offers=False,
@@ -138,7 +139,7 @@ def _cut_short(made: _Night, reason: str, console: Console) -> Night:
 def _judged(made: _Night) -> Night:
     if not RunPaths(made.root).manifest.exists():
         return empty_night(made.scenario, made.at)
-    return night_of(made.root, made.scenario, _began_at(made), made.rules, made.earlier)
+    return night_of(made.root, made.scenario, _began_at(made), made.judge)
 
 
 def _gap(made: _Night, reason: str, night: Night | None = None) -> Night:

@@ -250,3 +250,17 @@ def test_the_candidate_alone_is_judged(bench: Bench) -> None:
     code, told = bench.night()
 
     assert (code, "regressed: start of speculative_num_steps=2: died (kv_budget)" in told) == (1, True)
+
+
+def test_an_expected_loss_is_taken_off_and_told_with_the_difference(bench: Bench) -> None:
+    bench.slots = [build_slot(slowdown=1.04)]
+    changes = bench.folder / "CHANGES.yaml"
+    changes.write_text("changes:\n  - {date: 2020-01-01, metric: e2e_p50_ms, shift: 4%, why: agreed}\n")
+
+    bench.night(changes=changes)
+
+    (night,) = bench.kept
+    found = next(one for one in night.series if one.key.metric == "e2e_p50_ms")
+    assert found.verdict is Verdict.SAME
+    assert found.worse == pytest.approx(0.04, abs=0.005)
+    assert "besides the expected +4.0 %" in found.reason
