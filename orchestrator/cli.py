@@ -13,6 +13,7 @@ from orchestrator.cluster_cli import cluster
 from orchestrator.decision_cli import DECISION_COMMANDS
 from orchestrator.history_cli import history
 from orchestrator.job_cli import JOB_COMMANDS
+from orchestrator.nightly_cli import nightly
 from orchestrator.report_cli import report
 from orchestrator.terminal import console as _console
 from orchestrator.watch_cli import watch
@@ -234,5 +235,5 @@ def schema() -> None:
     click.echo(json.dumps(json_schema(), indent=2))
 
 
-for command in (*DECISION_COMMANDS, *JOB_COMMANDS, cluster, history, report, watch):
+for command in (*DECISION_COMMANDS, *JOB_COMMANDS, cluster, history, nightly, report, watch):
     main.add_command(command)

@@ -52,6 +52,7 @@ class SearchConductor:
         self._run = run
         self._scores = TrialScores(scenario, run)
         self._is_probed = is_probed(scenario)
+        self._is_night = scenario.search.method == "pairs"  # two builds do not lead each other
         searches = {c: search_of(c) for c in run.trial_classes}
         self._races = {c: _Race(search, judge_of(c)) for c, search in searches.items() if search is not None}
         self._deciding: AbstractContextManager[object] = nullcontext()
@@ -88,7 +89,7 @@ class SearchConductor:
             return []
         told = self._tell(asked)
         race.outstanding.discard((asked.config.config_id, asked.repeat))
-        leads = self._new_leaders(race, asked, told) if isinstance(told, Scored) else []
+        leads = self._new_leaders(race, asked, told) if isinstance(told, Scored) and not self._is_night else []
         return [*leads, *self._ask(trial.host_class, race)]
 
     def _new_leaders(self, race: _Race, asked: AskedTrial, told: Scored) -> list[BestSoFar]:
@@ -143,7 +144,10 @@ class SearchConductor:
             self._run.asked.step(step, host_class)
         trials = [self._trial(host_class, ask) for ask in asks]
         race.outstanding |= {ask.key for ask in asks}
-        queue.offer(host_class, trials)
+        by_key = {ask.key: trial for trial, ask in zip(trials, asks, strict=True)}
+        leaders = [by_key[ask.key] for ask in asks if ask.follows is None]
+        followers = {by_key[ask.follows].trial_id: by_key[ask.key] for ask in asks if ask.follows is not None}
+        queue.offer(host_class, leaders, followers)
         if not race.outstanding:
             queue.close_class(host_class)
         asked = [TrialAsked(trial, ask.why) for trial, ask in zip(trials, asks, strict=True)]

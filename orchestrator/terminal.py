@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 JOB_MARK = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 
 
-def console() -> Console:
-    """Colours and widths of the terminal; elsewhere wide enough for tables.
+def console(*, stderr: bool = False) -> Console:
+    """Colours and widths of the terminal; elsewhere wide enough for tables. `stderr`: where the output is for machines.
 
     The log of a Ray job and that of a CI job are files, whatever variables like FORCE_COLOR say: no control characters
     get there.
@@ -20,7 +20,7 @@ def console() -> Console:
     from rich.console import Console
 
     is_log = JOB_MARK in os.environ or os.environ.get("CI", "").lower() not in ("", "0", "false")
-    console = Console(force_terminal=False, no_color=True) if is_log else Console()
+    console = Console(force_terminal=False, no_color=True, stderr=stderr) if is_log else Console(stderr=stderr)
     if not console.is_terminal:
         console.width = max(console.width, 160)
     return console

@@ -65,6 +65,11 @@ CORE = {
     "change_points", "history_changes", "night", "night_history", "night_rows", "night_segments",
     "expected_changes", "history_lines", "history_report", "history_text",
     "night_evidence", "night_feasibility", "night_noise", "night_rules", "night_verdict",
+    "change_points", "engine_build", "expected_changes", "history_changes", "history_lines", "history_report",
+    "history_text", "junit", "night", "night_evidence", "night_feasibility", "night_history", "night_noise",
+    "night_rows", "night_rules", "night_scenario", "night_segments", "night_series", "night_text", "night_verdict",
+    "nightly_check", "nightly_report", "pair_search", "plot_values", "report_document", "report_markdown",
+    "report_plots", "scenario_nightly", "shown_text",
 }  # fmt: skip
 # Decisions about a server on its host; whoever does what they say is elsewhere.
 DECISIONS = {"life_event", "life_state", "life_end", "lifecycle"}
