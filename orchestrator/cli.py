@@ -11,6 +11,7 @@ import click
 from orchestrator import __version__
 from orchestrator.cluster_cli import cluster
 from orchestrator.decision_cli import DECISION_COMMANDS
+from orchestrator.exchange_cli import EXCHANGE_COMMANDS
 from orchestrator.job_cli import JOB_COMMANDS
 from orchestrator.terminal import console as _console
 
@@ -163,16 +164,6 @@ def load(**options: Any) -> None:
     load_and_print(LoadRequest(**options), _console())
 
 
-@main.command("import-points")
-@click.argument("file", type=SCENARIO)
-@click.option("--json", "as_json", is_flag=True, help="For machines.")
-def import_points(file: Path, as_json: bool) -> None:
-    """Show the results of SGLang's bench_serving (FILE, JSON lines) under the names of our metrics."""
-    from orchestrator.import_command import import_and_print
-
-    import_and_print(file, as_json=as_json, console=_console())
-
-
 @main.command()
 @click.argument("run_dir", metavar="RUN", type=SCENARIO)
 @click.option("--objective", metavar="NAME", help="Only this objective.")
@@ -229,5 +220,5 @@ def schema() -> None:
 
 
 main.add_command(cluster)
-for command in (*DECISION_COMMANDS, *JOB_COMMANDS):
+for command in (*DECISION_COMMANDS, *EXCHANGE_COMMANDS, *JOB_COMMANDS):
     main.add_command(command)
