@@ -30,6 +30,8 @@ from orchestrator.records import RequestRecord, RequestStatus
 from orchestrator.request_columns import Flags, Floats, RequestColumns
 from orchestrator.trial import ClientReport, LoadLevel
 
+# What it calls the three APIs.
+BACKENDS = {"generate": "sglang", "completions": "sglang-oai", "chat": "sglang-oai-chat"}
 _STATISTICS = ("mean", "median", "std", "p90", "p95", "p99")
 
 

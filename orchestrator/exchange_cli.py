@@ -1,8 +1,9 @@
-"""The commands about results outside of one run: import-points."""
+"""The commands that bring results out of a run and into one: export, import-points."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -28,4 +29,26 @@ def import_points(file: Path, kind: str | None, as_json: bool) -> None:
     import_and_print(file, kind, as_json=as_json, console=console())
 
 
-EXCHANGE_COMMANDS = (import_points,)
+@click.command()
+@click.argument("run_dir", metavar="RUN", type=_PATH)
+@click.option(
+    "--as", "form", type=click.Choice(["csv", "jsonl", "parquet", "bench-serving"]), default="csv", show_default=True,
+    help="bench-serving: the lines that SGLang's own tool would have written of the points.",
+)  # fmt: skip
+@click.option(
+    "--what", type=click.Choice(["points", "trials", "requests"]), default="points", show_default=True,
+    help="Points with all metrics, server starts, or every request.",
+)  # fmt: skip
+@click.option("--out", type=_PATH, metavar="FILE", help="Write it there instead of printing it.")
+def export(**options: Any) -> None:
+    """Write what RUN measured for other programs: a table with a column for each metric and setting."""
+    from orchestrator.export_command import ExportRequest
+    from orchestrator.export_command import export as export_run
+
+    for remark in export_run(ExportRequest(**options)):
+        click.echo(f"specsweep: {remark}", err=True)
+    if options["out"] is not None:
+        click.echo(f"Written: {options['out']}")
+
+
+EXCHANGE_COMMANDS = (export, import_points)

@@ -55,7 +55,7 @@ CORE = {
     "head_to_head", "verify_scenario", "reuse_match",
     "depth_curve", "explanation", "explanation_text", "kernel_share", "level_table", "run_explanation", "server_facts",
     "report_document",
-    "peer_aiperf", "peer_guidellm", "peer_point", "peer_vllm",
+    "peer_aiperf", "peer_guidellm", "peer_point", "peer_vllm", "export_rows",
 }  # fmt: skip
 # Decisions about a server on its host; whoever does what they say is elsewhere.
 DECISIONS = {"life_event", "life_state", "life_end", "lifecycle"}
