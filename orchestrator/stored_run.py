@@ -23,9 +23,9 @@ from orchestrator.trial_facts import with_facts
 
 @dataclass(frozen=True, slots=True)
 class StoredRun:
-    """`trials`: rows of the table as RunRows has them, starts in order. `points`: those that count, `values` the same as
-    ranking sees them, with the facts of their trials. `labels`: what its configs are called. `missing`: ids of points
-    that were measured and whose files are damaged or gone.
+    """`trials`: rows of the table as RunRows has them, starts in order. `points`: those that count, `values` the
+    same as ranking sees them, with the facts of their trials. `labels`: what its configs are called. `missing`: ids of
+    points that were measured and whose files are damaged or gone.
     """
 
     paths: RunPaths
