@@ -1,4 +1,4 @@
-"""The commands that bring results out of a run and into one: export, import-points."""
+"""The commands about results beside those of one run: compare, export, import-points."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from orchestrator.compare_cli import compare
 from orchestrator.terminal import console
 
 _PATH = click.Path(path_type=Path)
@@ -51,4 +52,4 @@ def export(**options: Any) -> None:
         click.echo(f"Written: {options['out']}")
 
 
-EXCHANGE_COMMANDS = (export, import_points)
+EXCHANGE_COMMANDS = (compare, export, import_points)

@@ -85,9 +85,9 @@ def compare_sides(first: Side, second: Side, metrics: Sequence[str], doubt: Doub
     """`metrics`: names of METRICS, and kv_tokens and start_s. BadInput where the two must not be compared."""
     warnings = _refused(first, second)
     matches = match_configs(first, second)
-    by_shape = first.is_peer or second.is_peer
-    if by_shape:
-        pairs, reasons = shape_pairs(first, second), []
+    reasons: list[str] = []
+    if first.is_peer or second.is_peer:
+        pairs = shape_pairs(first, second)
         first = replace(first, values=[v for v in first.values if v.workload in pairs])
     else:
         workloads = [side.scenario.get("workloads") or () for side in (first, second)]
@@ -115,15 +115,13 @@ def _refused(first: Side, second: Side) -> list[str]:
     if {first.emulated, second.emulated} == {True, False}:
         model, real = (first, second) if first.emulated else (second, first)
         raise BadInput(
-            f"{model.name} has emulated servers (their speed is a model's) and {real.name} real ones: a ratio of the two "
-            "says nothing about either. Compare two runs of one kind."
+            f"{model.name} has emulated servers (their speed is a model's) and {real.name} real ones: a ratio of "
+            "the two says nothing about either. Compare two runs of one kind."
         )
     warned = [f"{side.name}: emulated servers, no GPU was measured" for side in (first, second) if side.emulated]
     for side in (first, second):
         if side.is_peer:
-            warned.append(
-                f"{side.name} was measured by {side.kind}: its file tells neither which server nor which hosts"
-            )
+            warned.append(f"{side.name} was measured by {side.kind}: its file tells neither server nor hosts")
     return warned
 
 

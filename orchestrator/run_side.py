@@ -20,12 +20,12 @@ from orchestrator.stored_run import StoredRun
 _STATES: Mapping[str, State] = {"measured": "served", "infeasible": "died", "failed": "failed"}
 
 
-def run_side(run: StoredRun, lines: Iterable[Mapping[str, Any]] | None = None) -> Side:
-    """With its own metrics; with `lines` (of bench_serving, one for each point in order) with those that another client
+def run_side(run: StoredRun, name: str, lines: Iterable[Mapping[str, Any]] | None = None) -> Side:
+    """Called `name`, with its own metrics; with `lines` (of bench_serving, one for each point in order) with those that another client
     would have told of the same requests.
     """
     values = list(run.values)
-    notes = [f"{run.name}: {len(run.missing)} measured points are lost: their files are damaged or gone"]
+    notes = [f"{name}: {len(run.missing)} measured points are lost: their files are damaged or gone"]
     notes = notes if run.missing else []
     if lines is not None:
         told = [read_bench_serving_line(i, line) for i, line in enumerate(lines, 1)]
@@ -34,13 +34,13 @@ def run_side(run: StoredRun, lines: Iterable[Mapping[str, Any]] | None = None) -
                        host=v.host)
             for v, t in zip(values, told, strict=True)
         ]  # fmt: skip
-        notes.append(f"{run.name}: its numbers are those that bench_serving would have told of the same requests")
+        notes.append(f"{name}: its numbers are those that bench_serving would have told of the same requests")
     void = sum(1 for value in values if value.void_reasons)
     if void:
-        notes.append(f"{run.name}: {void} of {len(values)} points are void and left out (`specsweep rank` says why)")
+        notes.append(f"{name}: {void} of {len(values)} points are void and left out (`specsweep rank` says why)")
     configs = {c: _config(run, config) for c, config in run.configs.items()}
     return Side(
-        name=run.name,
+        name=name,
         kind=run.scenario.engine.kind,
         is_peer=False,
         emulated=_is_emulated(run),

@@ -1,0 +1,195 @@
+// Plots: plotly.js is unpacked once, when the page has time; a plot is drawn when one comes near it, or before printing.
+const specs = new WeakMap();
+const drawn = new Set();
+const PRINT_WIDTH = 690;
+let library = null;
+let printWidth = 0;
+
+const near = new IntersectionObserver(
+  (entries) => {
+    for (const entry of entries.filter((e) => e.isIntersecting)) {
+      near.unobserve(entry.target);
+      loadLibrary().then(() => draw(entry.target), (error) => tellUndrawn(entry.target, error));
+    }
+  },
+  { rootMargin: "400px" },
+);
+
+function preparePlots(root) {
+  for (const figure of root.querySelectorAll("figure.plot")) {
+    const spec = JSON.parse(figure.querySelector("script.figure").textContent);
+    specs.set(figure, spec);
+    const drawing = figure.querySelector(".drawing");
+    drawing.replaceChildren();
+    drawing.style.height = `${spec.layout.height}px`;
+    drawing.classList.add("waiting");
+    addLegend(figure, spec);
+    near.observe(figure);
+  }
+}
+
+function loadLibrary() {
+  library ??= unpackLibrary();
+  return library;
+}
+
+async function unpackLibrary() {
+  if (!window.DecompressionStream) throw new Error("this browser is too old to unpack the library that draws plots");
+  const packed = document.getElementById("library").textContent;
+  const bytes = Uint8Array.fromBase64 ? Uint8Array.fromBase64(packed) : Uint8Array.from(atob(packed), (c) => c.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  const script = document.createElement("script");
+  script.textContent = await new Response(stream).text();
+  document.head.append(script);
+  script.remove();
+  if (!window.Plotly) throw new Error("the browser did not run the library that draws plots");
+}
+
+function tellUndrawn(figure, error) {
+  const drawing = figure.querySelector(".drawing");
+  drawing.style.height = "auto";
+  drawing.classList.remove("waiting");
+  drawing.replaceChildren(Object.assign(document.createElement("p"), { className: "note", textContent: `Not drawn: ${error.message}. The values are below.` }));
+  figure.querySelector(".values").open = true;
+}
+
+function draw(figure) {
+  const drawing = figure.querySelector(".drawing");
+  if (!figure.isConnected || drawn.has(drawing)) return;
+  near.unobserve(figure);
+  drawing.classList.remove("waiting");
+  const { data, layout, config } = dressed(figure);
+  window.Plotly.newPlot(drawing, data, layout, config);
+  drawn.add(drawing);
+  // Its words are the title and the caption; what is in it would be read as a heap of numbers.
+  drawing.setAttribute("role", "img");
+  drawing.setAttribute("aria-labelledby", `${figure.id}-name ${figure.id}-says`);
+  addTools(figure);
+}
+
+function redraw(figure) {
+  const { data, layout, config } = dressed(figure);
+  window.Plotly.react(figure.querySelector(".drawing"), data, layout, config);
+}
+
+function recolour() {
+  for (const drawing of drawn) {
+    if (drawing.isConnected) redraw(drawing.closest("figure"));
+    else drawn.delete(drawing);
+  }
+}
+
+function addTools(figure) {
+  if (figure.querySelector(".tools")) return;
+  const tools = made("div", { className: "tools" });
+  const title = figure.querySelector("h3").textContent;
+  const add = (text, label, act) => {
+    const button = Object.assign(document.createElement("button"), { type: "button", textContent: text });
+    button.setAttribute("aria-label", `${label}: ${title}`);
+    button.addEventListener("click", act);
+    tools.append(button);
+  };
+  const drawing = figure.querySelector(".drawing");
+  add("Whole", "Show the whole plot", () => wholeView(drawing));
+  add("PNG", "Save as a picture", () => {
+    const { layout } = dressed(figure);
+    const copy = { data: drawing.data, layout: { ...layout, paper_bgcolor: colourOf("--paper") } };
+    window.Plotly.downloadImage(copy, { format: "png", width: 1200, height: 700, scale: 2, filename: figure.id });
+  });
+  figure.querySelector("figcaption").before(tools);
+}
+
+function wholeView(drawing) {
+  window.Plotly.relayout(drawing, { "xaxis.autorange": true, "yaxis.autorange": drawing.layout.yaxis.autorange === "reversed" ? "reversed" : true });
+  redraw(drawing.closest("figure"));
+}
+
+function colourOf(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}
+
+// A copy with the colours of the theme, the sizes of the screen, and what is shown of an interval.
+function dressed(figure) {
+  const spec = specs.get(figure);
+  const width = printWidth || figure.clientWidth;
+  const small = width < 560;
+  const font = { family: getComputedStyle(document.body).fontFamily, size: small ? 11 : 13, color: colourOf("--ink") };
+  const axis = { gridcolor: colourOf("--grid"), linecolor: colourOf("--line"), zerolinecolor: colourOf("--line"), automargin: true, tickcolor: colourOf("--line"), showline: true };
+  const layout = {
+    ...spec.layout,
+    font,
+    autosize: !printWidth,
+    paper_bgcolor: "rgba(0,0,0,0)",
+    plot_bgcolor: "rgba(0,0,0,0)",
+    margin: small ? { l: 44, r: 8, t: 10, b: 40 } : { l: 64, r: 16, t: 10, b: 48 },
+    showlegend: false,
+    hovermode: "closest",
+    hoverlabel: { bgcolor: colourOf("--raised"), bordercolor: colourOf("--line"), font: { ...font, size: 12 }, align: "left", namelength: -1 },
+    dragmode: printWidth || matchMedia("(pointer: coarse)").matches ? false : "zoom",
+    uirevision: "kept",
+    bargap: 0.25,
+    xaxis: { ...axis, ...spec.layout.xaxis, title: { ...spec.layout.xaxis.title, standoff: 8 } },
+    yaxis: { ...axis, ...spec.layout.yaxis, title: { ...spec.layout.yaxis.title, standoff: 8 } },
+  };
+  if (printWidth) layout.width = printWidth;
+  const isGantt = spec.data.some((trace) => trace.orientation === "h");
+  if (small) for (const name of ["xaxis", "yaxis"]) shortenTicks(spec, layout, name);
+  if (isGantt && small) layout.yaxis.title = { text: "" };
+  return {
+    data: spec.data.map((trace) => dressedTrace(trace, layout)),
+    layout,
+    config: { displayModeBar: false, displaylogo: false, responsive: true, showLink: false, plotlyServerURL: "", doubleClick: "reset+autosize" },
+  };
+}
+
+function dressedTrace(trace, layout) {
+  const copy = coloured(trace);
+  if (trace.orientation === "h") {
+    copy.customdata = trace.x.map((length) => (layout.xaxis.type === "date" ? `${short(length / 1000)} s` : short(length)));
+  } else if (trace.error_y) {
+    const { array, arrayminus } = trace.error_y;
+    copy.customdata = trace.y.map((y, i) => (y === null || (!array[i] && !arrayminus[i]) ? "" : `interval ${short(y - arrayminus[i])} to ${short(y + array[i])}`));
+  }
+  return copy;
+}
+
+function short(value) {
+  return String(Number(value.toPrecision(4)));
+}
+
+function coloured(value) {
+  if (Array.isArray(value) || value === null || typeof value !== "object") return value;
+  return Object.fromEntries(
+    Object.entries(value).map(([key, inner]) => [key, key === "color" && typeof inner === "string" && inner.startsWith("--") ? colourOf(inner) : coloured(inner)]),
+  );
+}
+
+// Names of categories leave a phone no room for the plot: their beginnings do.
+function shortenTicks(spec, layout, name) {
+  if (layout[name].type !== "category") return;
+  const values = [...new Set([...(layout[name].categoryarray ?? []), ...spec.data.flatMap((trace) => trace[name[0]])])];
+  if (!values.some((value) => String(value).length > 14)) return;
+  layout[name] = { ...layout[name], tickmode: "array", tickvals: values, ticktext: values.map(shortened) };
+}
+
+const ENTITIES = { "&lt;": "<", "&gt;": ">", "&#37;": "%", "&#36;": "$", "&amp;": "&" };
+function shortened(text) {
+  const plain = String(text).replaceAll(/&(?:lt|gt|amp|#3[67]);/g, (entity) => ENTITIES[entity]);
+  if (plain.length <= 14) return text;
+  const cut = `${plain.slice(0, 13)}\u2026`;
+  return cut.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;").replaceAll("%", "&#37;").replaceAll("$", "&#36;");
+}
+
+function drawAllForPrint() {
+  printWidth = PRINT_WIDTH;
+  if (!window.Plotly) return;
+  for (const figure of document.querySelectorAll("figure.plot")) {
+    if (drawn.has(figure.querySelector(".drawing"))) redraw(figure);
+    else draw(figure);
+  }
+}
+
+function drawForScreen() {
+  printWidth = 0;
+  recolour();
+}

@@ -1,0 +1,211 @@
+"""A report, opened from a disk in a browser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.browser.conftest import Open
+from tests.orchestrator.report_samples import hostile, sample
+
+ASSETS = Path(__file__).parent
+# Traces that are drawn, by plot.
+TRACES = """() => Object.fromEntries([...document.querySelectorAll('figure.plot')].map(
+  (f) => [f.id, f.querySelectorAll('.trace.scatter .point, .trace.scatter .js-line, .trace.bars .point').length]))"""
+COLUMN = (
+    "(i) => [...document.querySelectorAll('#ranking-table tbody tr')].map((r) => r.cells[i].firstChild.textContent)"
+)
+CONTRAST = (ASSETS / "contrast.js").read_text(encoding="utf-8")
+
+
+def test_nothing_is_complained_of_and_nothing_is_asked_for(open_page: Open) -> None:
+    seen = open_page(sample())
+    seen.draw_all()
+
+    assert seen.wrong == []
+
+
+def test_every_kind_of_plot_is_drawn(open_page: Open) -> None:
+    seen = open_page(sample())
+    seen.draw_all()
+
+    # Points and lines; a None is no point, and a limit has no points.
+    assert seen.page.evaluate(TRACES) == {"pareto": 6, "curves": 4, "gpu": 4, "depth": 6, "memory": 4, "slots": 5}
+
+
+def test_a_table_is_sorted_by_mouse_and_what_is_unknown_stays_last(open_page: Open) -> None:
+    page = open_page(sample()).page
+    head = page.get_by_role("button", name="throughput tok/s")
+    before = page.evaluate(COLUMN, 0)
+
+    head.click()
+    falling = page.evaluate(COLUMN, 0)
+    told = page.locator("#ranking-table th[aria-sort=descending]").inner_text()
+    head.click()
+    rising = page.evaluate(COLUMN, 0)
+    head.click()
+
+    assert falling[:3] == ["d0", "d2", "d4"]
+    assert falling[-2:] == ["d17", "d99"]
+    assert told.startswith("throughput")
+    assert rising[:2] == ["d17", "d15"]
+    assert rising[-2:] == ["d0", "d99"]
+    assert page.evaluate(COLUMN, 0) == before
+
+
+def test_a_table_is_sorted_by_keyboard_words_by_their_numbers(open_page: Open) -> None:
+    page = open_page(sample()).page
+
+    page.get_by_role("button", name="config", exact=True).focus()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Space")
+
+    assert page.evaluate(COLUMN, 0)[:4] == ["d99", "d18", "d17", "d16"]
+
+
+def test_a_long_table_is_filtered_by_words(open_page: Open) -> None:
+    page = open_page(sample()).page
+
+    page.get_by_label("Filter").fill("infeas d99")
+
+    assert page.locator("#ranking-table tbody tr:visible").count() == 1
+    assert page.locator("#ranking-table output").inner_text() == "1 of 20 rows"
+
+
+def test_series_are_hidden_and_shown_from_the_legend_by_keyboard(open_page: Open) -> None:
+    seen = open_page(sample())
+    seen.draw_all()
+    key = seen.page.locator("#pareto .keys button", has_text="others (2)")
+
+    key.focus()
+    seen.page.keyboard.press("Enter")
+
+    assert key.get_attribute("aria-pressed") == "false"
+    assert seen.page.evaluate(TRACES)["pareto"] == 4
+    seen.page.keyboard.press("Enter")
+    assert seen.page.evaluate(TRACES)["pareto"] == 6
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_texts_stand_out_from_what_is_behind_them(open_page: Open, scheme: str) -> None:
+    seen = open_page(sample(), color_scheme=scheme)
+    seen.draw_all()
+
+    # WCAG AA: 4.5 to 1.
+    assert seen.page.evaluate(CONTRAST) == []
+
+
+def test_dark_is_chosen_by_the_system_or_by_a_button_and_plots_follow(open_page: Open) -> None:
+    seen = open_page(sample(), color_scheme="dark")
+    seen.draw_all()
+    colours = "() => [document.body, document.querySelector('#pareto .xtick text')].map((e, i) => getComputedStyle(e)[i ? 'fill' : 'backgroundColor'])"
+
+    dark = seen.page.evaluate(colours)
+    seen.page.get_by_role("button", name="Theme: auto").click()
+    light = seen.page.evaluate(colours)
+
+    assert dark == ["rgb(20, 23, 26)", "rgb(232, 234, 237)"]
+    assert light == ["rgb(255, 255, 255)", "rgb(26, 29, 33)"]
+
+
+@pytest.mark.parametrize("made", [sample, hostile])
+def test_a_phone_scrolls_down_only(open_page: Open, made: Any) -> None:
+    seen = open_page(made(), width=360, height=740)
+    seen.draw_all()
+
+    assert seen.page.evaluate("document.documentElement.scrollWidth") == 360
+    assert seen.page.evaluate(
+        "[...document.querySelectorAll('.drawing')].every((d) => d.getBoundingClientRect().width >= 300)"
+    )
+
+
+def test_hostile_texts_are_shown_and_do_nothing(open_page: Open) -> None:
+    seen = open_page(hostile())
+    seen.draw_all()
+    # Labels that are shown at a point.
+    for drawing in seen.page.query_selector_all("figure.plot .drawing")[:6]:
+        drawing.scroll_into_view_if_needed()
+        seen.page.evaluate("(d) => window.Plotly.Fx.hover(d, [{curveNumber: 0, pointNumber: 0}])", drawing)
+    links = "[...document.querySelectorAll('a')].filter((a) => !(a.getAttribute('href') ?? '').startsWith('#')).length"
+    foreign = "document.querySelectorAll('#content img, #content iframe, #content [onerror], #content [onload]').length"
+
+    assert seen.wrong == []
+    assert seen.page.evaluate("window.hit") is None
+    assert seen.page.evaluate(links) == 0
+    assert seen.page.evaluate(foreign) == 0
+    assert seen.page.title() == '<img src=x onerror="window.hit=1">'
+
+
+def test_all_plots_are_drawn_and_all_folds_open_on_paper(open_page: Open) -> None:
+    seen = open_page(sample(), color_scheme="dark")
+    seen.wait_until("window.Plotly")
+    seen.page.evaluate(
+        "addEventListener('beforeprint', () => { window.found = document.querySelectorAll('.fold[open]').length })"
+    )
+
+    pdf = seen.page.pdf()
+
+    assert pdf[:5] == b"%PDF-"
+    assert seen.page.locator(".drawing .main-svg").count() == 18
+    assert seen.page.evaluate("window.found") == 1
+    assert seen.page.locator(".fold[open]").count() == 0
+    assert seen.wrong == []
+
+
+def test_without_scripts_everything_but_the_plots_is_there(open_page: Open) -> None:
+    page = open_page(sample(), java_script_enabled=False).page
+
+    assert page.locator("#ranking-table tbody tr").count() == 20
+    assert page.get_by_text("Plots are drawn by JavaScript, which did not run here: the values are below.").count() == 6
+    page.locator("#curves summary").click()
+    assert page.locator("#curves table tbody tr").all_inner_texts() == [
+        "d4\t1\t812.4",
+        "d4\t16\t2412",
+        "limit\t1\t600",
+        "limit\t32\t600",
+    ]
+    assert page.get_by_text("812 tok/s, 4.1 % ahead of none.").is_visible()
+
+
+def test_everything_has_a_name_and_headings_do_not_skip(open_page: Open) -> None:
+    seen = open_page(sample())
+    seen.draw_all()
+    nameless = """() => [...document.querySelectorAll('button, a, input, summary, [role=region], [role=img]')].filter((e) => {
+      const by = (e.getAttribute('aria-labelledby') ?? '').split(' ').map((id) => document.getElementById(id)?.textContent ?? '');
+      return !(e.textContent.trim() || e.getAttribute('aria-label') || by.join('').trim() || e.labels?.[0]?.textContent.trim());
+    }).map((e) => e.outerHTML.slice(0, 200))"""
+    levels = "[...document.querySelectorAll('h1, h2, h3, h4')].map((h) => Number(h.tagName[1]))"
+    ids = "() => [...document.querySelectorAll('[id]')].map((e) => e.id).filter((id, i, all) => all.indexOf(id) !== i)"
+
+    found = seen.page.evaluate(levels)
+    assert seen.page.evaluate(nameless) == []
+    assert found[0] == 1
+    assert all(b - a <= 1 for a, b in zip(found, found[1:], strict=False))
+    assert [
+        i for i in seen.page.evaluate("[...document.querySelectorAll('#content [id]')].map((e) => e.id)") if " " in i
+    ] == []
+    assert [i for i in seen.page.evaluate(ids) if not i.startswith(("clip", "legend", "topdefs"))] == []
+
+
+def test_the_keyboard_comes_by_everything_and_is_seen_where_it_is(open_page: Open) -> None:
+    page = open_page(sample()).page
+    focus = """() => [document.activeElement.textContent.trim().slice(0, 22), getComputedStyle(document.activeElement).outlineStyle]"""
+    passed = []
+    for _ in range(12):
+        page.keyboard.press("Tab")
+        passed.append(page.evaluate(focus))
+
+    assert passed[0] == ["Skip to the report", "solid"]
+    assert ["Theme: auto", "solid"] in passed
+    assert ["Ranking", "solid"] in passed
+    assert ["config", "solid"] in passed
+
+
+def test_a_link_to_what_is_folded_opens_the_fold(open_page: Open) -> None:
+    seen = open_page(sample())
+    seen.page.evaluate("document.querySelector('.folded').id = 'inside'; location.hash = '#inside'")
+
+    seen.wait_until("document.querySelector('.fold').open")
+    assert seen.page.get_by_text("RuntimeError: Not enough memory").is_visible()
