@@ -25,7 +25,7 @@ from orchestrator.comparison_report import (
 from orchestrator.errors import BadInput
 from orchestrator.export_command import bench_serving_lines
 from orchestrator.metric_names import METRICS
-from orchestrator.options import meant
+from orchestrator.options import did_you_mean
 from orchestrator.paths import write_whole
 from orchestrator.peer_file import read_peer_file
 from orchestrator.provenance import utc_now
@@ -74,14 +74,14 @@ def compare(request: CompareRequest, console: Console) -> RunComparison:
 
 
 def _hint(metric: str) -> str:
-    return meant(metric, [*METRICS, *_OF_STARTS]) or "; docs/metrics.md has them"
+    return did_you_mean(metric, [*METRICS, *_OF_STARTS]) or "; docs/metrics.md has them"
 
 
 def compared(request: CompareRequest) -> RunComparison:
     """What the two come to; nothing is written."""
     read = [read_run(path) if path.is_dir() else path for path in (request.first, request.second)]
     runs = [run for run in read if isinstance(run, StoredRun)]
-    names = [run.name if isinstance(run, StoredRun) else run.name for run in read]
+    names = [one.name for one in read]
     if names[0] == names[1]:
         names = [str(request.first), str(request.second)]
     first, second = (_side(run, name, as_client=len(runs) < 2) for run, name in zip(read, names, strict=True))

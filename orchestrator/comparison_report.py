@@ -87,7 +87,7 @@ def _strongest(found: RunComparison) -> list[str]:
 
 
 def row_text(row: ComparedRow) -> str:
-    """A ratio in a sentence: `ttft_p50_ms of steps=3 at C=16 of chat: 110 -> 121 ms, +10.0 % (95 %: +7.1 to +13.0 %)`."""
+    """`ttft_p50_ms of steps=3 at C=16 of chat: 110 -> 121 ms, +10.0% (95%: +7.1% to +13.0%)`"""
     where = f" at {row.level} of {row.workload}" if row.level else ""
     values = f"{shown(row.first)} -> {shown(row.second)} {row.unit}".strip()
     return f"{row.metric} of {row.config}{where}: {values}, {change(row)}{interval(row, ' (95%: {})')}"
@@ -172,8 +172,8 @@ def _ratios(found: RunComparison) -> list[Block]:
         for row in ordered(found.rows)
     )
     note = (
-        f"Change is {found.second} / {found.first} - 1. Worse and better: q at most 0.05 over the whole table, and beyond "
-        f"the floor ({found.doubt.floor:.1%}; kv_tokens 1 %, start_s 10 %)."
+        f"Change is {found.second} / {found.first} - 1. Worse and better: q at most 0.05 over the whole table, and "
+        f"beyond the floor ({found.doubt.floor:.1%}; kv_tokens 1 %, start_s 10 %)."
     )
     return [Table("ratio-table", "Every ratio", columns, rows, note=note)]
 

@@ -21,7 +21,6 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
-import importlib.util
 import json
 import math
 from dataclasses import dataclass
@@ -92,12 +91,9 @@ class _Library:
     @classmethod
     @cache
     def of_plotly(cls) -> _Library:
-        found = importlib.util.find_spec("plotly")  # its place, without importing it
-        assert found is not None, "plotly is one of our dependencies"
-        assert found.origin is not None
-        text = (Path(found.origin).parent / "package_data" / "plotly.min.js").read_bytes()
-        packed = base64.b64encode(gzip.compress(text, 9, mtime=0)).decode("ascii")
-        return cls(packed, _hash(text.decode("utf-8")))
+        packed = (_ASSETS / "plotly-basic.min.js.gz").read_bytes()
+        script = gzip.decompress(packed).decode("utf-8")
+        return cls(base64.b64encode(packed).decode("ascii"), _hash(script))
 
 
 def _hash(script: str) -> str:

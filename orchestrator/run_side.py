@@ -21,8 +21,8 @@ _STATES: Mapping[str, State] = {"measured": "served", "infeasible": "died", "fai
 
 
 def run_side(run: StoredRun, name: str, lines: Iterable[Mapping[str, Any]] | None = None) -> Side:
-    """Called `name`, with its own metrics; with `lines` (of bench_serving, one for each point in order) with those that another client
-    would have told of the same requests.
+    """Called `name`, with its own metrics; with `lines` (of bench_serving, one for each point in order) with those that
+    another client would have told of the same requests.
     """
     values = list(run.values)
     notes = [f"{name}: {len(run.missing)} measured points are lost: their files are damaged or gone"]
