@@ -21,6 +21,7 @@ from orchestrator.comparison_report import (
     interval,
     ordered,
     summary,
+    word,
 )
 from orchestrator.errors import BadInput
 from orchestrator.export_command import bench_serving_lines
@@ -149,7 +150,7 @@ def _print_environment(found: RunComparison, console: Console) -> None:
         for d in deciding:
             table.add_row(escape(d.name), escape(d.first), escape(d.second))
         console.print(table)
-    others = [d.name for d in found.environment if not d.deciding]
+    others = list(dict.fromkeys(d.name.split(".")[0] for d in found.environment if not d.deciding))
     if others:
         console.print(Text(f"Also other, but it moves no result: {', '.join(others)}"))
     console.print()
@@ -164,7 +165,7 @@ def _print_rows(found: RunComparison, console: Console) -> None:
         at = f"{row.workload} {row.level}" if row.level else "start"
         table.add_row(
             row.metric, escape(row.config), escape(at), shown(row.first), shown(row.second), change(row),
-            interval(row) or "-", Text(STANDINGS[row.standing], style=_STYLES[row.standing]),
+            interval(row) or "-", Text(word(row), style=_STYLES[row.standing]),
         )  # fmt: skip
     console.print(table)
     if len(rows) > _MOST_ROWS:

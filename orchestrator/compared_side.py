@@ -80,7 +80,7 @@ def side_of_points(name: str, points: Sequence[ImportedPoint]) -> Side:
         values.append(PointValue(point.name, workload, point.load, 0, point.metrics, trial_id=f"{point.line}-{i}"))
     kinds = ", ".join(dict.fromkeys(point.kind for point in points))
     notes = [*skipped, *(f"{name} ({kinds}): {note}" for note in dict.fromkeys(n for p in points for n in p.notes))]
-    return Side(name, kinds, True, None, configs, values, {"measured by": kinds}, {}, shapes, tuple(notes))
+    return Side(name, kinds, True, None, configs, values, {}, {}, shapes, tuple(notes))
 
 
 def _shape_name(prompt: float, output: float) -> str:
@@ -111,7 +111,8 @@ def match_configs(first: Side, second: Side) -> list[Match]:
         shared = [name for name in first.configs if name in second.configs]
         if shared:
             return [Match(name, name, "by name") for name in shared]
-        return [Match(a, b, "all pairs") for a in first.configs for b in second.configs]
+        served = [[c for c, config in side.configs.items() if config.state == "served"] for side in (first, second)]
+        return [Match(a, b, "all pairs") for a in served[0] for b in served[1]]
     found = [Match(c, c, "same settings") for c in first.configs if c in second.configs]
     taken = {m.first for m in found}
     free = [c for c in second.configs if c not in taken]

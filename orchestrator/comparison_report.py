@@ -75,7 +75,7 @@ def summary(found: RunComparison) -> str:
     told = [f"{n} {STANDINGS[standing]}" for standing, n in counts.items() if n]
     died = [config for config in found.served if config.standing is Standing.WORSE]
     ends = f"{len(died)} config{'s' if len(died) > 1 else ''} served worse or not at all; " if died else ""
-    return f"{ends}of {len(found.rows)} ratios {', '.join(told) or 'none'}."
+    return f"{ends}{', '.join(told) or 'none'} of {len(found.rows)} ratios."
 
 
 def _strongest(found: RunComparison) -> list[str]:
@@ -101,6 +101,11 @@ def change(row: ComparedRow) -> str:
 def interval(row: ComparedRow, form: str = "{}") -> str:
     """From ... to, empty where nothing is known of the spread."""
     return "" if row.low is None or row.high is None else form.format(f"{row.low - 1:+.1%} to {row.high - 1:+.1%}")
+
+
+def word(row: ComparedRow) -> str:
+    """The verdict of a row; without an interval there is none."""
+    return "one value each" if row.low is None else STANDINGS[row.standing]
 
 
 def _environment(found: RunComparison) -> list[Block]:
@@ -165,7 +170,7 @@ def _ratios(found: RunComparison) -> list[Block]:
             Cell(shown(row.second), row.second),
             Cell(change(row), row.ratio, tone(row.standing)),
             Cell(interval(row) or "not known", row.low),
-            Cell(STANDINGS[row.standing], tone=tone(row.standing), note=row.reason),
+            Cell(word(row), tone=tone(row.standing), note=row.reason),
             Cell("-" if row.q is None else f"{row.q:.2g}", row.q),
             Cell(f"{row.trials[0]} / {row.trials[1]}"),
         )

@@ -139,6 +139,8 @@ def _same_limits(first: Side, second: Side, pairs: dict[str, str]) -> tuple[Side
 
 def _environment(first: Side, second: Side, matches: Sequence[Match]) -> list[Difference]:
     """Facts, then what the same settings resolved to, then keys of the scenarios; what may move results first."""
+    if first.is_peer or second.is_peer:  # a file of another client tells nothing of all that
+        return fact_differences(*({"measured by": s.kind if s.is_peer else "specsweep"} for s in (first, second)))
     found = fact_differences(first.facts, second.facts)
     resolved: dict[tuple[str, str, str], list[str]] = {}
     for match in matches:
@@ -165,7 +167,7 @@ def _served(first: Side, second: Side, matches: Sequence[Match]) -> list[Served]
     found = []
     for match in matches:
         a, b = first.configs[match.first], second.configs[match.second]
-        states = {a.state, b.state}
+        states = {a.state, b.state} if match.how != "all pairs" else set()
         label = a.label if a.label == b.label else f"{a.label} / {b.label}"
         if states == {"served", "died"} or (states == {"served"} and bool(a.deaths) != bool(b.deaths)):
             worse = b.state == "died" or (a.state == b.state and b.deaths > 0)

@@ -47,7 +47,7 @@ def run_side(run: StoredRun, name: str, lines: Iterable[Mapping[str, Any]] | Non
         configs=configs,
         values=values,
         facts=run_facts(run.manifest, run.trials),
-        scenario=run.manifest["scenario"],
+        scenario=run.scenario.model_dump(mode="json"),  # stored without secrets; all defaults, whatever release
         shapes=_shapes(values),
         notes=tuple(notes),
     )
