@@ -63,8 +63,9 @@ def compare(request: CompareRequest, console: Console) -> RunComparison:
     found = compared(request)
     for file, written in ((request.html, _html), (request.md, _markdown)):
         if file is not None:
+            report = written(found)
             try:
-                write_whole(file, written(found))
+                write_whole(file, report)
             except OSError as error:
                 raise BadInput(f"{file}: cannot be written: {error.strerror or error}") from None
     if request.as_json:

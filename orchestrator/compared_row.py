@@ -244,14 +244,22 @@ def _two_sided(difference: float, error: float, df: int) -> float:
 
 def judged(rows: Sequence[ComparedRow]) -> list[ComparedRow]:
     """The rows with q over all of them, and what each says."""
-    from scipy.stats import false_discovery_control
-
     tested = [i for i, row in enumerate(rows) if row.p is not None]
     if not tested:
         return list(rows)
-    q = false_discovery_control([rows[i].p for i in tested])
+    q = false_discoveries([p for row in rows if (p := row.p) is not None])
     of_row = dict(zip(tested, q, strict=True))
-    return [_judged(row, float(of_row[i])) if i in of_row else row for i, row in enumerate(rows)]
+    return [_judged(row, of_row[i]) if i in of_row else row for i, row in enumerate(rows)]
+
+
+def false_discoveries(p: Sequence[float]) -> list[float]:
+    """q of each p: the least share of false discoveries at which it is one (Benjamini and Hochberg 1995)."""
+    order = sorted(range(len(p)), key=lambda i: p[i], reverse=True)
+    q, least = [0.0] * len(p), 1.0
+    for behind, i in enumerate(order):
+        least = min(least, p[i] * len(p) / (len(p) - behind))
+        q[i] = least
+    return q
 
 
 def _judged(row: ComparedRow, q: float) -> ComparedRow:

@@ -97,6 +97,17 @@ def shape_pairs(first: Side, second: Side) -> dict[str, str]:
     return pairs
 
 
+def other_shapes(first: Side, second: Side, pairs: Mapping[str, str]) -> list[str]:
+    """Why workloads of the first are not compared."""
+    theirs = "; ".join(_shape_name(*shape) for shape in second.shapes.values())
+    return [
+        f"workload {name} ({_shape_name(*shape)}) is not compared: nothing in {second.name} is within "
+        f"{SHAPE_MARGIN:.0%} of its lengths ({theirs or 'it tells none'})"
+        for name, shape in first.shapes.items()
+        if name not in pairs
+    ]
+
+
 def _distance(first: tuple[float, float], second: tuple[float, float]) -> float:
     return max(abs(math.log(a / b)) for a, b in zip(first, second, strict=True))
 

@@ -157,8 +157,9 @@ def _ratios(found: RunComparison) -> list[Block]:
         return [Paragraph(summary(found), "warn")]
     columns = (
         Column("metric", numeric=False), Column("config", numeric=False), Column("at", numeric=False),
-        Column(found.first), Column(found.second), Column("change"), Column("95 % interval", numeric=False),
-        Column("verdict", numeric=False), Column("q", help="False discoveries to expect among all with so small a q."),
+        Column("verdict", numeric=False), Column("change"), Column("95 % interval", numeric=False),
+        Column(found.first), Column(found.second),
+        Column("q", help="The share of false alarms among all that have so small a q."),
         Column("starts", numeric=False, help="Of the first and of the second."),
     )  # fmt: skip
     rows = tuple(
@@ -166,11 +167,11 @@ def _ratios(found: RunComparison) -> list[Block]:
             Cell(row.metric, note=row.unit),
             Cell(row.config),
             Cell(f"{row.workload} at {row.level}" if row.level else "its start"),
-            Cell(shown(row.first), row.first),
-            Cell(shown(row.second), row.second),
+            Cell(word(row), tone=tone(row.standing), note=row.reason if row.metric == "kv_tokens" else ""),
             Cell(change(row), row.ratio, tone(row.standing)),
             Cell(interval(row) or "not known", row.low),
-            Cell(word(row), tone=tone(row.standing), note=row.reason),
+            Cell(shown(row.first), row.first),
+            Cell(shown(row.second), row.second),
             Cell("-" if row.q is None else f"{row.q:.2g}", row.q),
             Cell(f"{row.trials[0]} / {row.trials[1]}"),
         )
@@ -186,7 +187,7 @@ def _ratios(found: RunComparison) -> list[Block]:
 def _plots(rows: Sequence[ComparedRow]) -> list[Block]:
     """One for each metric: the change of each config and load level with its interval, by verdict."""
     blocks: list[Block] = []
-    for metric in dict.fromkeys(row.metric for row in rows if row.low is not None):
+    for metric in dict.fromkeys(row.metric for row in rows if row.low is not None and row.metric != "kv_tokens"):
         own = [row for row in rows if row.metric == metric and row.low is not None and row.high is not None]
         blocks.append(_forest(metric, ordered(own)[:_MOST_IN_PLOT], len(own)))
     return blocks

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from orchestrator.compared_row import ComparedRow, Doubt, Standing, compared_rows, judged, start_rows
-from orchestrator.compared_side import Match, Side, match_configs, shape_pairs
+from orchestrator.compared_side import Match, Side, match_configs, other_shapes, shape_pairs
 from orchestrator.errors import BadInput
 from orchestrator.run_environment import Difference, fact_differences, scenario_differences, workload_pairs
 
@@ -88,6 +88,7 @@ def compare_sides(first: Side, second: Side, metrics: Sequence[str], doubt: Doub
     reasons: list[str] = []
     if first.is_peer or second.is_peer:
         pairs = shape_pairs(first, second)
+        reasons += other_shapes(first, second, pairs)
         first = replace(first, values=[v for v in first.values if v.workload in pairs])
     else:
         workloads = [side.scenario.get("workloads") or () for side in (first, second)]
