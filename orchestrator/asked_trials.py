@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Self
 
+from orchestrator.engine_build import engine_of
 from orchestrator.scenario import Scenario
 from orchestrator.search import Step
 from orchestrator.search_state import SearchState
@@ -37,14 +38,16 @@ class AskedTrial:
             "env": env,
             "repeat": self.repeat,
             "why": self.why,
+            **({"build": self.config.build} if self.config.build else {}),
             **({"host_class": self.host_class} if self.host_class else {}),
         }
 
     @classmethod
     def of_json(cls, told: dict[str, Any], scenario: Scenario) -> Self:
         """From the journal; what it does not keep is the scenario's."""
-        env = {**scenario.engine.env, **told["env"]}
-        config = EngineConfig(freeze_settings(told["settings"]), tuple(sorted(env.items())))
+        build = told.get("build", "")
+        env = {**engine_of(scenario, build).env, **told["env"]}
+        config = EngineConfig(freeze_settings(told["settings"]), tuple(sorted(env.items())), build)
         return cls(config, told["repeat"], told.get("host_class", ""), told["why"])
 
     @property

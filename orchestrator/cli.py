@@ -13,6 +13,7 @@ from orchestrator.cluster_cli import cluster
 from orchestrator.decision_cli import DECISION_COMMANDS
 from orchestrator.exchange_cli import EXCHANGE_COMMANDS
 from orchestrator.job_cli import JOB_COMMANDS
+from orchestrator.nightly_cli import nightly
 from orchestrator.terminal import console as _console
 
 SCENARIO = click.Path(path_type=Path)
@@ -220,5 +221,6 @@ def schema() -> None:
 
 
 main.add_command(cluster)
+main.add_command(nightly)
 for command in (*DECISION_COMMANDS, *EXCHANGE_COMMANDS, *JOB_COMMANDS):
     main.add_command(command)

@@ -13,6 +13,7 @@ from orchestrator.error_text import first_line
 from orchestrator.errors import ClusterRefusal
 from orchestrator.host_class import class_lines, classes_of_run, foreign_class
 from orchestrator.host_match import GpuPlace, HostFacts, SlotPlace, told_apart
+from orchestrator.host_report import HostReport
 from orchestrator.ray_slot import CALL_S, RaySlot
 from orchestrator.scenario import Slots
 from orchestrator.slot_grant import GROUP_PREFIX, SlotGrant
@@ -124,6 +125,10 @@ class Cluster:
     def class_of(self, host: HostFacts) -> str | None:
         """The class of a host on which the run has, or had, a slot."""
         return self._maker.known_class(host) if self._maker else None
+
+    def host_reports(self) -> dict[str, HostReport]:
+        """By name, what the hosts said of themselves that the run used so far."""
+        return dict(self._maker.reports) if self._maker else {}
 
     def ask_for(self, place: SlotPlace) -> Grant:
         """Ask Ray for what a slot needs."""

@@ -7,10 +7,11 @@ in every repeat and after a resumption. No settings that died are started again,
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from orchestrator.engine_build import engine_of
 from orchestrator.failed_lineage import KNOBS, Change, Needs, Situation, Try
 from orchestrator.failed_start import FailedStart
 from orchestrator.gpu_arch import arch_of_products
@@ -133,7 +134,7 @@ class Lineages:
         if recovery.is_known:
             self._spared.add(config_id)
             return
-        config = EngineConfig(freeze_settings(apply_changes(dict(died.settings), changes)), died.env)
+        config = replace(died, settings=freeze_settings(apply_changes(dict(died.settings), changes)))
         self._made[config.config_id] = config
         self._repaired[config.config_id] = self._origin(config_id, config, changes)
         earlier = self._tries.get(config_id, ())
@@ -238,7 +239,7 @@ class Lineages:
         if config_id in self._served:
             return Recovery(NoMove("another start of it served"), failed, is_applied=False)
         changed = apply_changes(dict(config.settings), decision.changes)
-        into = EngineConfig(freeze_settings(changed), config.env).config_id
+        into = replace(config, settings=freeze_settings(changed)).config_id
         applied = mode == "apply"
         return Recovery(
             decision,
@@ -260,10 +261,11 @@ class Lineages:
 
     def _is_refused(self, config: EngineConfig, settings: Mapping[str, Any]) -> bool:
         """Whether settings died already, or are not what this release takes."""
-        changed = EngineConfig(freeze_settings(dict(settings)), config.env)
+        changed = replace(config, settings=freeze_settings(dict(settings)))
         if changed.config_id in self._dead:
             return True
-        engine, arch = self._scenario.engine, arch_of_products(self._scenario.slots.accelerators)
+        engine = engine_of(self._scenario, config.build)
+        arch = arch_of_products(self._scenario.slots.accelerators)
         return broken_rule(settings, version=engine.version, arch=arch) is not None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.trial import Trial
@@ -31,6 +31,9 @@ class OfferedTrials:
     A slot takes the trial whose config has run least often on its host, of these the lowest repeat, of these the one
     that was offered first. So every host has a share of every config, and repeats of one come to different hosts:
     hosts and configs can be told apart afterwards. When little is left, long ones come first, so that all end together.
+
+    A trial may have a follower, which the slot that takes it does next. Both are a pair, which goes only to a host
+    where it ran no more often than on any other, and waits for one that is busy.
     """
 
     def __init__(self) -> None:
@@ -38,11 +41,14 @@ class OfferedTrials:
         self._runs: Counter[tuple[str, str]] = Counter()
         self._took_s: dict[str, float] = {}
         self._offered = 0
+        self._followers: dict[str, Trial] = {}
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, trials: Sequence[Trial]) -> None:
+    def add(self, trials: Sequence[Trial], followers: Mapping[str, Trial] | None = None) -> None:
+        """`followers` by the ids of the trials that they follow."""
+        self._followers |= followers or {}
         for trial in trials:
             config_id = trial.config.config_id
             guess_s = self._took_s.get(config_id, trial.estimated_s)
@@ -61,18 +67,37 @@ class OfferedTrials:
             if waiting.config_id == config_id:
                 waiting.guess_s = took_s
 
-    def take(self, host: str, slots: int) -> Trial | None:
-        """The next one for a slot on this host; `slots` work for the class."""
-        if not self._waiting:
+    def follow(self, leader: Trial, follower: Trial) -> None:
+        """Whoever takes `leader`, which was handed back, takes the other next."""
+        self._followers[leader.trial_id] = follower
+
+    def follower_of(self, trial: Trial) -> Trial | None:
+        """What the slot that has taken this does next; asked once."""
+        return self._followers.pop(trial.trial_id, None)
+
+    def take(self, host: str, slots: int, hosts: Collection[str] = ()) -> Trial | None:
+        """The next one for a slot on this host; `slots` work for the class, on these `hosts`."""
+        waiting = [w for w in self._waiting.values() if self._has_turn(w, host, hosts)]
+        if not waiting:
             return None
-        waiting = list(self._waiting.values())
         if self._is_ending(slots):
             longest_s = max(w.guess_s for w in waiting)
             waiting = [w for w in waiting if w.guess_s * _ALIKE >= longest_s]
         chosen = min(waiting, key=lambda w: (self._runs[host, w.config_id], w.trial.repeat, w.number))
         del self._waiting[chosen.trial.trial_id]
         self.ran(host, chosen.config_id)
+        if (follower := self._followers.get(chosen.trial.trial_id)) is not None:
+            self.ran(host, follower.config.config_id)
         return chosen.trial
+
+    def _has_turn(self, waiting: _Waiting, host: str, hosts: Collection[str]) -> bool:
+        """Pairs of one config are counted by its members, of which either may lead."""
+        follower = self._followers.get(waiting.trial.trial_id)
+        if follower is None:
+            return True
+        members = (waiting.config_id, follower.config.config_id)
+        ran = {name: sum(self._runs[name, member] for member in members) for name in {*hosts, host}}
+        return ran[host] == min(ran.values())
 
     def _is_ending(self, slots: int) -> bool:
         if slots < 2:
@@ -82,3 +107,4 @@ class OfferedTrials:
 
     def clear(self) -> None:
         self._waiting.clear()
+        self._followers.clear()

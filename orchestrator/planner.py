@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any
 
+from orchestrator.engine_build import build_identity
 from orchestrator.extra_body import body_text
 from orchestrator.scenario import Profile, Scenario, Workload
 from orchestrator.scenario_engine import Engine
@@ -224,6 +225,8 @@ def _server_identity(scenario: Scenario, config: EngineConfig, host_class: str) 
     identity: list[Any] = [scenario.engine.kind, scenario.model.path, scenario.engine.command, config.config_id]
     if scenario.engine.kind == "command":
         identity.append(scenario.engine.flags)
+    if config.build:
+        identity.append({"build": build_identity(scenario, config.build)})
     if scenario.slots.nnodes > 1:  # only then, so that earlier runs can be resumed
         identity.append({"nnodes": scenario.slots.nnodes})
     if host_class:

@@ -22,6 +22,12 @@ def storable(scenario: Scenario) -> dict[str, Any]:
     for holder, key in ((engine, "command"), (engine, "extra_args"), *((step, "command") for step in steps)):
         holder[key] = [conceal(word, secrets) for word in redact(holder[key])]
     engine["flags"] = {name: list(redact(w)) if isinstance(w, list) else w for name, w in engine["flags"].items()}
+    for build in _builds(stored):
+        secrets |= secret_values([*(build["command"] or ()), *build["extra_args"]], build["env"])
+        build["env"] = scrub(build["env"])
+        build["extra_args"] = [conceal(word, secrets) for word in redact(build["extra_args"])]
+        if build["command"] is not None:
+            build["command"] = [conceal(word, secrets) for word in redact(build["command"])]
     return stored
 
 
@@ -32,4 +38,11 @@ def holds_secrets(stored: dict[str, Any]) -> bool:
     words = [*engine["env"].values(), *engine["command"], *engine["extra_args"]]
     words += [word for step in steps for word in step["command"]]
     words += [word for words in engine.get("flags", {}).values() if isinstance(words, list) for word in words]
+    for build in _builds(stored):
+        words += [*build["env"].values(), *(build["command"] or ()), *build["extra_args"]]
     return any(HIDDEN in word for word in words)
+
+
+def _builds(stored: dict[str, Any]) -> list[dict[str, Any]]:
+    nightly = stored.get("nightly")  # no run of an earlier release has it
+    return [] if nightly is None else [nightly["reference"], nightly["candidate"]]

@@ -21,7 +21,7 @@ from orchestrator.ranking_table import print_rankings
 from orchestrator.redaction import holds_secrets, storable
 from orchestrator.reuse_command import offer_reuse, runs_to_reuse, take_over_all
 from orchestrator.run_account import RunAccount
-from orchestrator.run_conductor import missing_work
+from orchestrator.run_conductor import PairGuide, missing_work
 from orchestrator.run_directory import RunDirectory
 from orchestrator.run_manifest import new_run_root, read_manifest
 from orchestrator.run_ranking import rank_run
@@ -41,7 +41,9 @@ _NO_STORAGE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EFBIG}
 
 @dataclass(frozen=True)
 class RunRequest:
-    """The arguments of `run`, parsed. `offers`: earlier measurements of the same are told."""
+    """The arguments of `run`, parsed. `offers`: earlier measurements of the same are told. `given`: the scenario itself
+    instead of its file; `guide`: of the pairs of a night, whose ranking is of no use and not shown.
+    """
 
     scenario: Path | None
     address: str | None
@@ -54,6 +56,8 @@ class RunRequest:
     sealed: str | None = None
     reuse: tuple[Path, ...] = ()
     offers: bool = True
+    given: Scenario | None = None
+    guide: PairGuide | None = None
 
 
 def run(request: RunRequest, console: Console) -> Path:
@@ -85,8 +89,8 @@ def _work(
 ) -> Path:  # fmt: skip
     done = finished_work(directory.state)
     try:
-        if missing_work(scenario, directory):
-            use = ClusterUse(request.address, request.evict, request.yes)
+        if missing_work(scenario, directory, request.guide):
+            use = ClusterUse(request.address, request.evict, request.yes, request.guide)
             account.swept = sweep_on_cluster(scenario, directory, done, use, console, early)
         else:
             console.print(f"Nothing is missing in {directory.paths.root}")
@@ -97,7 +101,8 @@ def _work(
     finally:
         directory.close(complete=account.swept is not None and account.swept.complete)
     account.ranking = rank_run(directory.paths.root)
-    print_rankings(account.ranking, console)
+    if request.guide is None:
+        print_rankings(account.ranking, console)
     console.print(f"\nRun: {directory.paths.root}", soft_wrap=True)
     _judge(account.swept, directory)
     return directory.paths.root
@@ -134,13 +139,13 @@ def _how_to_resume(directory: RunDirectory) -> str:
 
 
 def _scenario_of(request: RunRequest) -> Scenario:
-    if request.scenario is None and request.resume is None and request.sealed is None:
+    if request.scenario is None and request.resume is None and request.sealed is None and request.given is None:
         raise BadInput("give a scenario file, or --resume RUN")
     if request.scenario is None and request.overrides:
         raise BadInput("--set changes a scenario file; a resumed run is continued as it was")
     if request.resume is not None and request.reuse:
         raise BadInput("--reuse begins a run; a resumed run is continued as it was")
-    given = load_scenario(request.scenario, request.overrides) if request.scenario else None
+    given = load_scenario(request.scenario, request.overrides) if request.scenario else request.given
     if request.sealed is not None:
         given = open_sealed(request.sealed)
     if request.resume is None:

@@ -2,26 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
 from orchestrator.ceiling_line import Guess, no_guess
 from orchestrator.journal import finished_work
 from orchestrator.memory_forecast import NoForecast, scenario_forecast
+from orchestrator.pair_search import PairRules, PairSearch, never
 from orchestrator.planner import Plan, is_probed
 from orchestrator.reference_trials import ReferenceTrials, trials_by_class
 from orchestrator.run_directory import RunDirectory
 from orchestrator.scenario import Scenario
 from orchestrator.search_conductor import SearchConductor
 from orchestrator.search_of import judge_of, search_of
-from orchestrator.sweep_space import expand
+from orchestrator.sweep_space import build_pairs, expand
 from orchestrator.trial import EngineConfig
 
 
-def run_conductor(scenario: Scenario, run: RunDirectory) -> SearchConductor | None:
+@dataclass(frozen=True, slots=True)
+class PairGuide:
+    """What the pairs of a night follow besides their rules. `doubts`: config ids (without a build) of which a series is
+    left open, by what the run directory has so far; `is_late`: whether no further pair may begin.
+    """
+
+    doubts: Callable[[Path], Collection[str]]
+    is_late: Callable[[], bool] = never
+
+
+def run_conductor(scenario: Scenario, run: RunDirectory, guide: PairGuide | None = None) -> SearchConductor | None:
     """The searches of a run, told all that it measured before; None where its plan says all.
 
     A grid has no search: all of it is known before, slots get their shares of it, and nothing need be scored.
     """
+    if scenario.search.method == "pairs":
+        return SearchConductor(scenario, run, lambda _: _pair_search(scenario, run.paths.root, guide))
     if run.is_adaptive:
         configs = tuple(expand(scenario))
         guess = ceiling_guess(scenario) if scenario.search.method == "ceiling" else no_guess
@@ -29,6 +45,14 @@ def run_conductor(scenario: Scenario, run: RunDirectory) -> SearchConductor | No
             scenario, run, lambda _: search_of(scenario, configs, guess), lambda _: judge_of(scenario, configs)
         )
     return SearchConductor(scenario, run, lambda _: None) if is_probed(scenario) else None
+
+
+def _pair_search(scenario: Scenario, root: Path, guide: PairGuide | None) -> PairSearch:
+    assert scenario.nightly is not None, "checked with the scenario"
+    rules = PairRules(scenario.nightly.pairs, scenario.nightly.most_pairs, scenario.seed)
+    if guide is None:
+        return PairSearch(build_pairs(scenario), rules)
+    return PairSearch(build_pairs(scenario), rules, partial(guide.doubts, root), guide.is_late)
 
 
 def ceiling_guess(scenario: Scenario) -> Guess:
@@ -51,9 +75,9 @@ def run_references(scenario: Scenario, run: RunDirectory, plan: Plan) -> Referen
     return ReferenceTrials(scenario, trials, run.state.of_search.blocks, run.is_done)
 
 
-def missing_work(scenario: Scenario, run: RunDirectory) -> bool:
+def missing_work(scenario: Scenario, run: RunDirectory, guide: PairGuide | None = None) -> bool:
     """Whether a run has anything left to start."""
     if run.is_adaptive:
-        conductor = run_conductor(scenario, run)
+        conductor = run_conductor(scenario, run, guide)
         return conductor is not None and not conductor.done
     return bool(run.plan(scenario, (), finished_work(run.state)).trials)

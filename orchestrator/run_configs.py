@@ -42,7 +42,8 @@ class RunConfig:
     @property
     def identities(self) -> frozenset[str]:
         """Of its servers; more than one if hosts differ, none if no server gave an account."""
-        found = (identity_of(account.content, self.env) for account in self.accounts)
+        build = {"build": str(self.settings["build"])} if "build" in self.settings else {}
+        found = (identity_of(account.content, {**self.env, **build}) for account in self.accounts)
         return frozenset(identity for identity in found if identity is not None)
 
 

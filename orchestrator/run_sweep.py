@@ -23,8 +23,9 @@ from orchestrator.host_match import matches
 from orchestrator.planner import Plan
 from orchestrator.progress import Progress
 from orchestrator.ray_connection import Connection, connect, resolve_address
-from orchestrator.run_conductor import run_conductor, run_references
+from orchestrator.run_conductor import PairGuide, run_conductor, run_references
 from orchestrator.run_directory import RunDirectory
+from orchestrator.run_hosts import keep_hosts
 from orchestrator.scenario import Scenario
 from orchestrator.server_start import LaunchSpec
 from orchestrator.start_memory import StartMemory
@@ -39,11 +40,14 @@ _LEAVE_S = 5.0
 
 @dataclass(frozen=True)
 class ClusterUse:
-    """Which cluster a run uses, and whether strangers are ended on its GPUs (`yes`: without asking)."""
+    """Which cluster a run uses, and whether strangers are ended on its GPUs (`yes`: without asking). `guide`: of the
+    pairs of a night.
+    """
 
     address: str | None
     evict: bool = False
     yes: bool = False
+    guide: PairGuide | None = None
 
 
 class EarlyInterrupt:
@@ -96,13 +100,14 @@ def sweep_on_cluster(
             has_results=bool(directory.state.done_points),
         )
         directory.keep_classes(cluster.classes)
+        keep_hosts(directory.paths.root, cluster.host_reports())
         for line in cluster.told:
             console.print(line, soft_wrap=True, markup=False)
         if wanted.evict:
             evict_strangers(cluster.slot_places(), directory.run_id, yes=wanted.yes, console=console)
         early.check()
         plan = directory.plan(scenario, [slot.facts.host_class for slot in slots], done)
-        conductor = run_conductor(scenario, directory)
+        conductor = run_conductor(scenario, directory, wanted.guide)
         console.print(plan_line(plan, len(slots), cluster.classes, scenario.search.method), markup=False)
         with Progress(plan, [s.facts.name for s in slots], console) as progress:
             memory = StartMemory.beside(directory.paths.root, scenario, progress)
@@ -120,7 +125,9 @@ def sweep_on_cluster(
             sweep.follow(conductor, run_references(scenario, directory, plan))
             lost = partial(_leave_without_head, cluster, directory, console)
             with _orderly_interrupt(sweep), watching_head(cluster.head_address, lost):
-                return sweep.run()
+                result = sweep.run()
+                keep_hosts(directory.paths.root, cluster.host_reports())  # some joined later
+                return result
     finally:
         _close_quietly(cluster)
 

@@ -23,6 +23,7 @@ from orchestrator.scenario_engine import (
     Strict,
     Value,
 )
+from orchestrator.scenario_nightly import Nightly
 from orchestrator.scenario_objective import Front, Objective
 from orchestrator.scenario_search import SearchKeys
 from orchestrator.scenario_traffic import Arrivals, Drawn, MaxRate, MixEntry, SessionKeys
@@ -289,6 +290,7 @@ class Scenario(Strict):
     recovery: Recovery = Field(
         default_factory=lambda: Recovery.model_validate({}), description="What is done about servers without memory."
     )
+    nightly: Nightly | None = Field(None, description="Two builds that `specsweep nightly` measures beside each other.")
 
     @model_validator(mode="after")
     def _presets(self) -> Scenario:

@@ -8,6 +8,7 @@ from orchestrator.command_check import check_command
 from orchestrator.dialect import release_numbers
 from orchestrator.faked_check import check_faked
 from orchestrator.launch_check import launch_fault
+from orchestrator.nightly_check import nightly_fault
 from orchestrator.objective_check import check_objectives
 from orchestrator.options import SettingsFault, canonical_name
 from orchestrator.scenario import Scenario
@@ -45,7 +46,8 @@ def check_scenario(scenario: Scenario) -> Fault | None:
         fault = check(scenario)
         if fault:
             return fault
-    return None
+    of_engine = (_check_engine, _check_version, launch_fault, check_command, _check_slots, span_fault)
+    return nightly_fault(scenario, (*of_engine, check_setting_names, check_faked))
 
 
 def _check_engine(scenario: Scenario) -> Fault | None:
@@ -98,6 +100,8 @@ def _check_measure(scenario: Scenario) -> Fault | None:
 
 
 def _check_configs(scenario: Scenario) -> Fault | None:
+    if scenario.search.method == "pairs":  # looked at with `nightly`
+        return None
     if scenario.search.method == "optuna":
         return _check_draws(scenario) or _check_reference(scenario)
     count = 0

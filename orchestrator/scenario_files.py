@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
+from orchestrator.engine_build import BUILDS, build_of, of_build
 from orchestrator.errors import BadInput, ScenarioError
 from orchestrator.memory_forecast import check_model_config
 from orchestrator.planner import DatasetFile, dataset_files
@@ -31,6 +32,10 @@ def _checks(scenario: Scenario) -> Iterator[tuple[KeyPath, Callable[[], None]]]:
         yield file.key, partial(_check_dataset, file)
     if scenario.engine.faults is not None:
         yield ("engine", "faults"), partial(check_fault_script, scenario)
+    if scenario.nightly is not None:
+        for build in BUILDS:
+            if (told := build_of(scenario, build)) is not None and told.faults is not None:
+                yield ("nightly", build, "faults"), partial(check_fault_script, of_build(scenario, build))
     if scenario.model.config is not None:
         yield ("model", "config"), partial(check_model_config, scenario)
 

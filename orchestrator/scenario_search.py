@@ -30,11 +30,12 @@ class SearchKeys(Strict):
     `search: halving` is short for `search: {method: halving}`.
     """
 
-    method: Literal["grid", "ceiling", "halving", "optuna"] = Field(
+    method: Literal["grid", "ceiling", "halving", "optuna", "pairs"] = Field(
         "grid",
         description="`grid`: every config, `measure.repeats` times. `halving`: all that may be best, more and more "
         "often, until the best is told apart. `ceiling`: the largest value of a setting that still serves. `optuna`: "
-        "for spaces too large to list (extra `optuna`).",
+        "for spaces too large to list (extra `optuna`). `pairs`: the two builds of `nightly`, as `specsweep nightly` "
+        "asks for by itself.",
     )
     directions: dict[str, Direction] = Field(
         default_factory=dict,

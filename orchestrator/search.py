@@ -17,12 +17,14 @@ from orchestrator.trial import EngineConfig
 class Ask:
     """One fresh server start that a search wants. `repeat` counts the starts of a config from 0; `why`: for progress.
 
-    Config id and repeat together are its identity.
+    Config id and repeat together are its identity. `follows`: that of another ask, whose slot takes this at once when
+    that has ended. Asks that are followed go to the host where they ran least often, and wait for it.
     """
 
     config: EngineConfig
     repeat: int
     why: str = ""
+    follows: tuple[str, int] | None = None
 
     @property
     def key(self) -> tuple[str, int]:

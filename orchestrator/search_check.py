@@ -42,7 +42,9 @@ def check_search(scenario: Scenario) -> Fault | None:
     for name in sorted(keys.model_fields_set - {"method"}):
         if keys.method not in _OF_METHOD[name]:
             return ("search", name), f"is heeded by {' and '.join(_OF_METHOD[name])} only, not by {keys.method}"
-    if keys.method != "grid" and "repeats" in scenario.measure.model_fields_set:
+    if keys.method == "pairs" and scenario.nightly is None:
+        return ("search", "method"), "is `pairs`, which measures the two builds of `nightly`: give that key"
+    if keys.method not in {"grid", "pairs"} and "repeats" in scenario.measure.model_fields_set:
         return ("measure", "repeats"), f"is for a grid; search {keys.method} decides how often a config is started"
     fault = _check_directions(scenario, keys)
     if fault is None and keys.method == "ceiling":

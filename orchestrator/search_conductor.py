@@ -144,7 +144,10 @@ class SearchConductor:
             self._run.asked.step(step, host_class)
         trials = [self._trial(host_class, ask) for ask in asks]
         race.outstanding |= {ask.key for ask in asks}
-        queue.offer(host_class, trials)
+        by_key = {ask.key: trial for trial, ask in zip(trials, asks, strict=True)}
+        leaders = [by_key[ask.key] for ask in asks if ask.follows is None]
+        followers = {by_key[ask.follows].trial_id: by_key[ask.key] for ask in asks if ask.follows is not None}
+        queue.offer(host_class, leaders, followers)
         if not race.outstanding:
             queue.close_class(host_class)
         asked = [TrialAsked(trial, ask.why) for trial, ask in zip(trials, asks, strict=True)]

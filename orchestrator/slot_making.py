@@ -42,6 +42,7 @@ class SlotMaker:
         self._preparing = threading.Lock()
         self.classes: tuple[str, ...] | None = None
         self.leftovers: list[str] = []
+        self.reports: dict[str, HostReport] = {}  # by the host's name
 
     def make(self, grants: Sequence[SlotGrant]) -> list[Made]:
         """The slots of these grants, in their order; those of one host at the same time, so that GPUs can be dealt."""
@@ -109,6 +110,8 @@ class SlotMaker:
                 silent[host.node_id] = f"it does not tell what it is: {first_line(report)}"
                 continue
             self._reports[host.node_id] = None if isinstance(report, Exception) else report
+            if not isinstance(report, Exception):
+                self.reports[host.name] = report
         silent |= dict.fromkeys(new.keys() - silent.keys() - self._reports.keys(), "it is gone")
         return silent
 

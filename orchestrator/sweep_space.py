@@ -6,10 +6,12 @@ import itertools
 import operator
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 from orchestrator.command_template import command_settings, render
 from orchestrator.config_env import is_variable, split_environment, variable_text
+from orchestrator.engine_build import BUILDS, of_build
 from orchestrator.gpu_arch import arch_of_products
 from orchestrator.options import SettingsFault, canonical_name
 from orchestrator.scenario import Scenario, Sweep
@@ -34,6 +36,9 @@ def expand(scenario: Scenario) -> Iterator[EngineConfig]:
     Two combinations that come to the same settings are one config (their content hash is the same). Of a space that is
     drawn from (search optuna) those that cannot be served are no part.
     """
+    if scenario.search.method == "pairs":
+        yield from dict.fromkeys(config for pair in build_pairs(scenario) for config in pair.members)
+        return
     seen: set[EngineConfig] = set()
     for tried in combinations(scenario.sweep):
         try:
@@ -45,6 +50,39 @@ def expand(scenario: Scenario) -> Iterator[EngineConfig]:
         if config not in seen:
             seen.add(config)
             yield config
+
+
+@dataclass(frozen=True, slots=True)
+class BuildPair:
+    """One config as both builds serve it; `base` is the config as it is without a build."""
+
+    base: EngineConfig
+    reference: EngineConfig
+    candidate: EngineConfig
+
+    @property
+    def config_id(self) -> str:
+        """Of the config without a build."""
+        return self.base.config_id
+
+    @property
+    def members(self) -> tuple[EngineConfig, EngineConfig]:
+        return self.reference, self.candidate
+
+
+def build_pairs(scenario: Scenario) -> tuple[BuildPair, ...]:
+    """The configs of a night, each as the scenario's two builds serve it; SettingsFault for one that cannot be."""
+    assert scenario.nightly is not None, "checked with the scenario"
+    wanted = scenario.nightly.configs
+    tried = wanted if isinstance(wanted, list) else list(combinations(scenario.sweep))
+    found: dict[str, BuildPair] = {}
+    for settings in tried[:1] if wanted == "first" else tried:
+        base = config_of(scenario, dict(settings))
+        reference, candidate = (
+            replace(config_of(of_build(scenario, build), dict(settings)), build=build) for build in BUILDS
+        )
+        found.setdefault(base.config_id, BuildPair(base, reference, candidate))
+    return tuple(found.values())
 
 
 def config_of(scenario: Scenario, tried: dict[str, Any]) -> EngineConfig:

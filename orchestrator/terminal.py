@@ -11,14 +11,18 @@ if TYPE_CHECKING:
 JOB_MARK = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 
 
-def console() -> Console:
-    """Colours and widths of the terminal; elsewhere wide enough for tables.
+def console(*, stderr: bool = False) -> Console:
+    """Colours and widths of the terminal; elsewhere wide enough for tables. `stderr`: where the output is for machines.
 
     The log of a Ray job is a file, whatever variables like FORCE_COLOR say: no control characters get there.
     """
     from rich.console import Console
 
-    console = Console(force_terminal=False, no_color=True) if JOB_MARK in os.environ else Console()
+    console = (
+        Console(force_terminal=False, no_color=True, stderr=stderr)
+        if JOB_MARK in os.environ
+        else Console(stderr=stderr)
+    )
     if not console.is_terminal:
         console.width = max(console.width, 160)
     return console

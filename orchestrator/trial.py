@@ -34,21 +34,28 @@ def freeze_settings(settings: dict[str, Any]) -> Settings:
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """What one server is started with. `settings` holds SGLang option names; `config_id` is their content hash."""
+    """What one server is started with. `settings` holds SGLang option names; `config_id` is their content hash.
+
+    `build`: which of the two builds of `nightly` serves it; empty for the scenario's own engine.
+    """
 
     settings: Settings
     env: tuple[tuple[str, str], ...] = ()
+    build: str = ""
 
     @property
     def config_id(self) -> str:
-        """Hash of settings and environment; the values of variables named like secrets do not count."""
+        """Hash of settings, environment and build; the values of variables named like secrets do not count."""
         shown = [(name, "" if SECRET_NAME.search(name) else value) for name, value in self.env]
-        return content_hash([self.settings, shown])
+        return content_hash([self.settings, shown, *([self.build] if self.build else [])])
 
     def as_dict(self) -> dict[str, Any]:
-        """The settings, and the environment as `env.NAME`, values of variables named like secrets hidden."""
+        """The settings, the environment as `env.NAME`, values of variables named like secrets hidden, and the build if
+        it is one of two.
+        """
         variables = {f"env.{name}": "***" if SECRET_NAME.search(name) else value for name, value in self.env}
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in self.settings} | variables
+        told = {k: list(v) if isinstance(v, tuple) else v for k, v in self.settings} | variables
+        return told | {"build": self.build} if self.build else told
 
     @property
     def speculation_depth(self) -> int:

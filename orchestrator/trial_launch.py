@@ -5,15 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 from orchestrator.command_template import render
+from orchestrator.engine_build import engine_of
 from orchestrator.launch_check import limits_of
 from orchestrator.scenario import Scenario
+from orchestrator.scenario_engine import Engine
 from orchestrator.server_start import LaunchSpec, UserCommand
 from orchestrator.trial import Trial
 
 
 def launch_spec(scenario: Scenario, run_id: str, trial: Trial) -> LaunchSpec:
     """What a slot needs for the server of a trial."""
-    engine, timeouts = scenario.engine, scenario.timeouts
+    engine, timeouts = engine_of(scenario, trial.config.build), scenario.timeouts
     extra = tuple(engine.extra_args)
     if engine.kind == "emulator":
         if engine.profile is not None:
@@ -27,7 +29,7 @@ def launch_spec(scenario: Scenario, run_id: str, trial: Trial) -> LaunchSpec:
         run_id=run_id,
         trial_id=trial.trial_id,
         engine=engine.kind,
-        command=_command(scenario, trial),
+        command=_command(engine, scenario, trial),
         model_path=scenario.model.path,
         settings=trial.config.settings,
         env=trial.config.env,
@@ -52,8 +54,8 @@ def launch_spec(scenario: Scenario, run_id: str, trial: Trial) -> LaunchSpec:
     )
 
 
-def _command(scenario: Scenario, trial: Trial) -> tuple[str, ...]:
+def _command(engine: Engine, scenario: Scenario, trial: Trial) -> tuple[str, ...]:
     """The prefix before SGLang's flags, or the whole line of another server."""
-    if scenario.engine.kind == "command":
-        return render(scenario.engine, scenario.model, trial.config.as_dict())
-    return tuple(scenario.engine.command)
+    if engine.kind == "command":
+        return render(engine, scenario.model, trial.config.as_dict())
+    return tuple(engine.command)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.offered_trials import OfferedTrials
@@ -44,6 +44,7 @@ class _Share:
         self.waiting = 0
         self.handed_back: list[tuple[HandedBack, int]] = []
         self.offered = OfferedTrials()
+        self.next_of: dict[int, tuple[Trial, Trial]] = {}  # by slot: what it took, and what has to follow that there
         self.open = False
         self.busy = 0
 
@@ -63,14 +64,15 @@ class _Share:
                 self._guess_s[other] = took_s
         self.offered.learn(trial, took_s)
 
-    def take(self, slot: int, host: str, slots: int) -> Trial | None:
+    def take(self, slot: int, hosts: Sequence[str], host: str) -> Trial | None:
         """The slot's next one, else the last one of the slot with most left, else of what was offered; in the end of
-        the plan the longest of all.
+        the plan the longest of all. `hosts` are those of all slots that work for the class.
         """
+        slots = len(hosts)
         longest = self._longest_at_the_end(slots)
         index, own = (slot, True) if self._queues.get(slot) else (self._most_left(), False)
         if index is None:
-            return self.offered.take(host, slots)
+            return self.offered.take(host, slots, frozenset(hosts))
         if longest is not None:
             index = self._where[longest]
             trial = next(t for t in self._queues[index] if t.trial_id == longest)
@@ -109,11 +111,12 @@ class _Share:
         self.waiting = 0
         self.handed_back.clear()
         self.offered.clear()
+        self.next_of.clear()
         self.open = False
 
     @property
     def left(self) -> int:
-        return self.waiting + len(self.handed_back) + len(self.offered)
+        return self.waiting + len(self.handed_back) + len(self.offered) + len(self.next_of)
 
     @property
     def is_over(self) -> bool:
@@ -175,11 +178,22 @@ class TrialQueue:
                 self._changed.wait(timeout=1.0)
 
     def _next(self, slot: int, share: _Share) -> Trial | None:
-        """What broke elsewhere is first: begun last of all, it would be waited for. What has to be alone is last."""
+        """What follows the slot's last trial is first, then what broke elsewhere: begun last of all, it would be waited
+        for. What has to be alone is last.
+        """
+        if slot in share.next_of:
+            return share.next_of.pop(slot)[1]
+        trial = self._choose(slot, share)
+        if trial is not None and (follower := share.offered.follower_of(trial)) is not None:
+            share.next_of[slot] = (trial, follower)
+        return trial
+
+    def _choose(self, slot: int, share: _Share) -> Trial | None:
         for i, (back, broke_on) in enumerate(share.handed_back):
             if back.how is not Kind.ALONE and self._may_take(slot, broke_on):
                 return share.handed_back.pop(i)[0].trial
-        trial = share.take(slot, self._hosts[slot], self._count_of(self._classes[slot]))
+        hosts = [self._hosts[s] for s in self._alive if self._classes[s] == self._classes[slot]]
+        trial = share.take(slot, hosts, self._hosts[slot])
         alone = [i for i, (back, _) in enumerate(share.handed_back) if back.how is Kind.ALONE]
         if trial is None and alone and not self._busy:
             self._alone = True
@@ -205,7 +219,11 @@ class TrialQueue:
         with self._changed:
             self._free(slot)
             if again is not None:
-                self._share(self._classes[slot]).handed_back.append((again, slot))
+                share = self._share(self._classes[slot])
+                share.handed_back.append((again, slot))
+                leader, follower = share.next_of.get(slot, (None, None))
+                if leader is not None and follower is not None and leader.trial_id == again.trial.trial_id:
+                    share.offered.follow(*share.next_of.pop(slot))
             self._changed.notify_all()
 
     def open_class(self, host_class: str) -> None:
@@ -224,12 +242,14 @@ class TrialQueue:
         for host_class in list(self._shares):
             self.close_class(host_class)
 
-    def offer(self, host_class: str, trials: Sequence[Trial]) -> None:
-        """Further trials for any slot of an open class; after `clear` there is none."""
+    def offer(self, host_class: str, trials: Sequence[Trial], followers: Mapping[str, Trial] | None = None) -> None:
+        """Further trials for any slot of an open class; after `clear` there is none. `followers`: by the ids of trials,
+        what their slots take next.
+        """
         with self._changed:
             share = self._share(host_class)
             if share.open:
-                share.offered.add(trials)
+                share.offered.add(trials, followers)
                 self._changed.notify_all()
 
     def ran(self, host_class: str, host: str, config_id: str) -> None:
@@ -253,6 +273,9 @@ class TrialQueue:
         with self._changed:
             self._alive.discard(slot)
             self._free(slot)
+            share = self._share(self._classes[slot])
+            if slot in share.next_of:  # nobody takes it in its turn: whoever comes does, so that it comes to an end
+                share.offered.add([share.next_of.pop(slot)[1]])
             self._changed.notify_all()
 
     def _free(self, slot: int) -> None:

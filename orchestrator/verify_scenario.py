@@ -41,6 +41,7 @@ def verify_tree(
     # Each config is measured on each host anyway; a reference might not even be valid without engine.settings.
     tree["measure"] |= {"repeats": repeats, "profile": None, "reference": "off"}
     tree.pop("pareto", None)
+    tree.pop("nightly", None)
     wanted = looked_at(scenario, objective)
     tree["workloads"] = [w for told in tree["workloads"] if (w := _only(told, wanted)) is not None]
     return tree

@@ -54,9 +54,12 @@ CORE = {
     "deployment", "deploy_text", "deploy_containers", "served_config",
     "head_to_head", "verify_scenario", "reuse_match",
     "depth_curve", "explanation", "explanation_text", "kernel_share", "level_table", "run_explanation", "server_facts",
-    "report_document", "report_plots", "report_markdown", "plot_values", "shown_text",
     "peer_aiperf", "peer_guidellm", "peer_point", "peer_vllm", "export_rows",
     "compared_row", "compared_side", "comparison_report", "run_comparison", "run_environment",
+    "change_points", "engine_build", "junit", "night", "night_evidence", "night_feasibility", "night_history",
+    "night_noise", "night_rows", "night_rules", "night_scenario", "night_series", "night_text", "night_verdict",
+    "nightly_check", "nightly_report", "pair_search", "plot_values", "report_document", "report_markdown",
+    "report_plots", "scenario_nightly", "shown_text",
 }  # fmt: skip
 # Decisions about a server on its host; whoever does what they say is elsewhere.
 DECISIONS = {"life_event", "life_state", "life_end", "lifecycle"}

@@ -34,7 +34,7 @@ def main(argv: list[str] | None = None) -> None:
     if flags.profile is not None and flags.profile not in PROFILES:
         sys.stderr.write(f"unknown --emulator-profile {flags.profile!r}, known: {', '.join(PROFILES)}\n")
         raise SystemExit(SHELL_USAGE)
-    profile = profile_for(values["model_path"], flags.profile)
+    profile = flags.change.of(profile_for(values["model_path"], flags.profile))
     check_model(values["model_path"])
     settings = resolve(values, profile)
     faults = _faults(flags, settings)

@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from actors.emulator.noise import HIDDEN_FLAG, NoiseLevels
+from actors.emulator.worse_build import UNCHANGED, BuildChange, factor
 from orchestrator.options import Option, known_options
 
 _SUFFIX = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
@@ -30,6 +31,7 @@ class EmulatorFlags:
     seed: int
     faults: str | None = None
     noise: NoiseLevels | None = None
+    change: BuildChange = UNCHANGED
 
 
 def human_readable_int(text: str) -> int:
@@ -111,6 +113,8 @@ def _emulator_parser() -> argparse.ArgumentParser:
     parser.add_argument("--emulator-start-speedup", type=float, default=1.0)
     parser.add_argument("--emulator-seed", type=int, default=0)
     parser.add_argument("--emulator-faults", default=None)
+    for name in ("slowdown", "kv-share", "accept-share"):
+        parser.add_argument(f"--emulator-{name}", type=factor, default=1.0)
     parser.add_argument(HIDDEN_FLAG, type=NoiseLevels.of_text, default=None)
     return parser
 
@@ -137,7 +141,9 @@ def parse_flags(argv: Sequence[str]) -> tuple[EmulatorFlags, dict[str, Any]]:
     values = vars(parser.parse_args(_with_config_file(rest)))
     if not values["model_path"]:
         parser.error("the following arguments are required: --model-path/--model")
+    change = BuildChange(own.emulator_slowdown, own.emulator_kv_share, own.emulator_accept_share)
     flags = EmulatorFlags(
-        own.emulator_profile, own.emulator_start_speedup, own.emulator_seed, own.emulator_faults, own.emulator_noise
-    )
+        own.emulator_profile, own.emulator_start_speedup, own.emulator_seed, own.emulator_faults, own.emulator_noise,
+        change,
+    )  # fmt: skip
     return flags, values

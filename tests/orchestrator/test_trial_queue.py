@@ -150,3 +150,92 @@ def test_a_queue_that_was_cleared_takes_no_offers() -> None:
     queue.offer("", [repeat_of(1, 0)])
 
     assert queue.take(0) is None
+
+
+def pair_queue(*hosts: str) -> TrialQueue:
+    queue = TrialQueue(Plan((), ()), list(hosts))
+    queue.open_class("")
+    return queue
+
+
+def offer_pair(queue: TrialQueue, number: int, config: int = 0) -> None:
+    """`a<number>` and its follower `b<number>`, which are two builds of one config."""
+    first, second = trial(f"a{number}", 10, 2 * config), trial(f"b{number}", 10, 2 * config + 1)
+    queue.offer("", [first], {first.trial_id: second})
+
+
+def taken_by(queue: TrialQueue, slot: int) -> str:
+    """Taken, and not yet done."""
+    found = queue.take(slot)
+    assert found is not None
+    return found.trial_id
+
+
+def test_a_follower_is_what_the_slot_of_its_leader_takes_next_whatever_else_waits() -> None:
+    queue = pair_queue("h", "h")
+    for number in range(3):
+        offer_pair(queue, number)
+
+    assert [taken_by(queue, 0), taken_by(queue, 1)] == ["a0", "a1"]
+    queue.done(1)
+    queue.done(0)
+    assert [taken(queue, 0), taken(queue, 1)] == ["b0", "b1"]
+    assert [taken(queue, 1), taken(queue, 1)] == ["a2", "b2"]
+
+
+def test_pairs_of_one_config_go_to_every_host_before_any_host_gets_a_second() -> None:
+    queue = pair_queue("x", "y")
+    for number in range(4):
+        offer_pair(queue, number)
+    hosts: dict[str, list[str]] = {"x": [], "y": []}
+    for slot, host in ((0, "x"), (1, "y"), (0, "x"), (1, "y")):
+        hosts[host] += [taken(queue, slot), taken(queue, slot)]
+
+    assert hosts == {"x": ["a0", "b0", "a2", "b2"], "y": ["a1", "b1", "a3", "b3"]}
+
+
+def test_a_further_pair_waits_for_the_host_that_has_had_fewer() -> None:
+    queue = pair_queue("x", "y")
+    offer_pair(queue, 0)
+    assert [taken(queue, 0), taken(queue, 0)] == ["a0", "b0"]
+    offer_pair(queue, 1)
+    found: list[str] = []
+    waiting = threading.Thread(target=lambda: found.append(getattr(queue.take(0), "trial_id", "none")))
+    waiting.start()
+
+    assert [taken(queue, 1), taken(queue, 1)] == ["a1", "b1"]
+    assert found == []
+    queue.close()
+    waiting.join(timeout=5)
+    assert found == ["none"]
+
+
+def test_when_the_other_host_is_lost_its_pairs_go_to_the_one_that_is_left() -> None:
+    queue = pair_queue("x", "y")
+    offer_pair(queue, 0)
+    assert [taken(queue, 0), taken(queue, 0)] == ["a0", "b0"]
+    offer_pair(queue, 1)
+    queue.leave(1)
+
+    assert [taken(queue, 0), taken(queue, 0)] == ["a1", "b1"]
+
+
+def test_the_follower_of_a_trial_that_is_tried_again_elsewhere_goes_with_it() -> None:
+    queue = pair_queue("x", "y")
+    offer_pair(queue, 0)
+    leader = queue.take(0)
+    assert leader is not None
+    queue.done(0, HandedBack(leader, Kind.ELSEWHERE))
+
+    assert [taken(queue, 1), taken(queue, 1)] == ["a0", "b0"]
+
+
+def test_the_follower_of_a_slot_that_is_gone_comes_to_an_end_on_another() -> None:
+    queue = pair_queue("x", "y")
+    offer_pair(queue, 0)
+    assert taken(queue, 0) == "a0"
+    queue.leave(0)
+
+    assert taken(queue, 1) == "b0"
+    queue.close()
+    assert queue.take(1) is None

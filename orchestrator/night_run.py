@@ -1,0 +1,69 @@
+"""The run of a night, read: its tables, its series so far, which builds and hosts it was measured on."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from orchestrator.engine_build import CANDIDATE, REFERENCE
+from orchestrator.journal import read_events, replay
+from orchestrator.night import Night, NightHost
+from orchestrator.night_rules import NightRules
+from orchestrator.night_scenario import night_build, night_name
+from orchestrator.night_series import NightTables, night_series
+from orchestrator.night_verdict import judge_night, undecided
+from orchestrator.paths import RunPaths
+from orchestrator.run_configs import run_configs
+from orchestrator.run_hosts import read_hosts
+from orchestrator.run_rows import RunRows
+from orchestrator.scenario import Scenario
+from orchestrator.sweep_space import build_pairs
+from orchestrator.trial_facts import with_facts
+
+
+def night_tables(root: Path, scenario: Scenario) -> NightTables:
+    """All that the run has measured by now; it may still go on."""
+    paths = RunPaths(root)
+    state = replay(read_events(paths.journal, without="server_ready"))
+    with RunRows(paths) as read:
+        asked, trials, loads = read.asked_configs(scenario), read.trials(), read.loads()
+        points = read.points(scenario, run_configs(scenario, trials, asked), loads, state.done_points)
+    values = with_facts(scenario, trials, [point.value for point in points])
+    return NightTables(trials, loads, values)
+
+
+def empty_night(scenario: Scenario, at: str) -> Night:
+    """Of a run that never began."""
+    reference, candidate = (night_build(scenario, build, None) for build in (REFERENCE, CANDIDATE))
+    return Night(at, night_name(scenario), "", reference, candidate)
+
+
+def in_doubt(scenario: Scenario, rules: NightRules, earlier: Sequence[Night], root: Path) -> Collection[str]:
+    """Ids of configs (without a build) of which a series may be decided by more pairs."""
+    series = judge_night(night_series(scenario, night_tables(root, scenario)), earlier, rules)
+    return frozenset(one.key.config for one in undecided(series, rules))
+
+
+def night_of(root: Path, scenario: Scenario, at: str, rules: NightRules, earlier: Sequence[Night]) -> Night:
+    """The night as it was measured and judged, no gap yet. `at`: when it began, UTC in ISO form."""
+    tables = night_tables(root, scenario)
+    versions: dict[str, str] = {}
+    builds = {config.config_id: config.build for pair in build_pairs(scenario) for config in pair.members}
+    for row in tables.trials:
+        if row["engine_version"] and row["config_id"] in builds:
+            versions.setdefault(builds[row["config_id"]], row["engine_version"])
+    known = read_hosts(root)
+    used = {str(row["host"]): str(row.get("host_class") or "") for row in tables.trials}
+    hosts = (
+        NightHost(name, host_class, tuple((k, v) for k, v in known.get(name, {}).items() if k != "host_class"))
+        for name, host_class in sorted(used.items())
+    )
+    return Night(
+        at=at,
+        scenario=night_name(scenario),
+        run=root.resolve().name,
+        reference=night_build(scenario, REFERENCE, versions.get(REFERENCE)),
+        candidate=night_build(scenario, CANDIDATE, versions.get(CANDIDATE)),
+        hosts=tuple(hosts),
+        series=judge_night(night_series(scenario, tables), earlier, rules),
+    )

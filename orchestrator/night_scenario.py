@@ -1,0 +1,76 @@
+"""From the scenario to what is run in a night: its two builds in pairs, deaths left as they are. Pure."""
+
+from __future__ import annotations
+
+from orchestrator.engine_build import BUILDS, build_of, engine_of, image_of
+from orchestrator.errors import BadInput
+from orchestrator.night import Build
+from orchestrator.night_rules import NightRules
+from orchestrator.scenario import Measure, Recovery, Scenario, Timeouts
+from orchestrator.scenario_search import SearchKeys
+
+_SUFFIX = "-night"
+_MOST_CHARACTERS = 64
+
+
+def night_scenario(scenario: Scenario, *, self_test: bool = False, wait_s: float | None = None) -> Scenario:
+    """An ordinary scenario whose search makes pairs. `self_test`: the candidate is the reference. BadInput where the
+    scenario compares nothing.
+    """
+    if scenario.nightly is None:
+        raise BadInput(f"{scenario.name}: has no `nightly`, which says what is compared (docs/nightly.md)")
+    nightly, measure = scenario.nightly, scenario.measure
+    if self_test:
+        same = nightly.reference.model_copy(update={"name": "the reference again"})
+        nightly = nightly.model_copy(update={"candidate": same})
+    elif is_self_test(scenario):
+        raise BadInput(
+            f"{scenario.name}: nightly.candidate is nightly.reference; give another (--candidate-image, --set), or "
+            "--self-test to see that no difference is found"
+        )
+    timeouts: Timeouts = scenario.timeouts
+    if wait_s is not None:
+        timeouts = timeouts.model_copy(update={"cluster_s": wait_s})
+    measured: Measure = measure.model_copy(update={"repeats": 1, "reference": "off", "profile": None})
+    return scenario.model_copy(
+        update={
+            "name": scenario.name[: _MOST_CHARACTERS - len(_SUFFIX)] + _SUFFIX,
+            "nightly": nightly,
+            "search": SearchKeys.model_validate({"method": "pairs"}),
+            # A death is what is looked for: it is neither repaired nor foretold.
+            "recovery": Recovery.model_validate({"mode": "off"}),
+            "sweep": scenario.sweep.model_copy(update={"skip_hopeless": False}),
+            "measure": measured,
+            "timeouts": timeouts,
+            "pareto": [],
+        }
+    )
+
+
+def is_self_test(scenario: Scenario) -> bool:
+    """Whether both builds are one."""
+    assert scenario.nightly is not None, "checked with the scenario"
+    reference, candidate = (engine_of(scenario, build).model_dump() for build in BUILDS)
+    return bool(reference == candidate)
+
+
+def night_name(scenario: Scenario) -> str:
+    """What the history calls the scenario that a night was made of."""
+    return scenario.name.removesuffix(_SUFFIX)
+
+
+def rules_of(scenario: Scenario) -> NightRules:
+    """What counts as a regression."""
+    assert scenario.nightly is not None, "checked with the scenario"
+    keys = scenario.nightly
+    return NightRules(floors=keys.floors, confidence=keys.confidence, most_pairs=keys.most_pairs)
+
+
+def night_build(scenario: Scenario, build: str, version: str | None) -> Build:
+    """A build as the history keeps it. `version`: of SGLang, as its servers told it."""
+    told, engine = build_of(scenario, build), engine_of(scenario, build)
+    assert told is not None, "checked with the scenario"
+    image = image_of(engine.command)
+    facts = {"sglang": version or engine.version or "", "image": image}
+    name = told.name or image or (f"SGLang {facts['sglang']}" if facts["sglang"] else build)
+    return Build(name, tuple((key, value) for key, value in facts.items() if value))

@@ -1,0 +1,203 @@
+"""`specsweep nightly`: two builds in pairs, a verdict, and a night in the history; a gap where it could not be done."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from rich.console import Console
+
+from orchestrator.error_text import first_line
+from orchestrator.errors import BadInput, NoSlotLeft, RunInterrupted, SpecsweepError, TrialsFailed
+from orchestrator.history_store import HistoryStore
+from orchestrator.job_place import lasting, runs_parent
+from orchestrator.night import End, Gap, Night, Verdict
+from orchestrator.night_rules import NightRules
+from orchestrator.night_run import empty_night, in_doubt, night_of
+from orchestrator.night_scenario import is_self_test, night_name, night_scenario, rules_of
+from orchestrator.night_text import exit_code
+from orchestrator.nightly_output import NightFiles, show_night, write_night
+from orchestrator.paths import RunPaths
+from orchestrator.provenance import utc_now
+from orchestrator.run_command import RunRequest, run, scenario_to_resume
+from orchestrator.run_conductor import PairGuide
+from orchestrator.run_manifest import new_run_root, read_manifest
+from orchestrator.scenario import Scenario
+from orchestrator.scenario_file import load_scenario
+from orchestrator.scenario_files import check_named_files
+
+
+@dataclass(frozen=True)
+class NightRequest:
+    """The arguments of `nightly`, parsed. `history`: a folder or a URI; `wait_s`: for the cluster to grant a slot."""
+
+    scenario: Path | None
+    history: str | None
+    files: NightFiles
+    overrides: tuple[str, ...] = ()
+    reference_image: str | None = None
+    candidate_image: str | None = None
+    address: str | None = None
+    run_dir: Path | None = None
+    resume: Path | None = None
+    wait_s: float | None = None
+    self_test: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Night:
+    """What a night is made with. `earlier`: nights of the history, oldest first."""
+
+    scenario: Scenario
+    rules: NightRules
+    earlier: tuple[Night, ...]
+    root: Path
+    at: str
+
+
+def nightly(request: NightRequest, console: Console) -> int:
+    """Measure, judge, keep, tell; the exit code. BadInput before anything starts."""
+    began_s = time.monotonic()
+    scenario = _scenario(request)
+    store = _store(request)
+    history = store.read().of_scenario(night_name(scenario)) if store else None
+    root = _root(request, scenario)
+    earlier = _before(history.nights if history else (), root)
+    made = _Night(scenario, rules_of(scenario), earlier, root, utc_now())
+
+    def keep(night: Night) -> str:
+        return store.append(night) if store and not is_self_test(scenario) else ""
+
+    night = _measured(request, made, console, began_s, keep)
+    part = keep(night)
+    seconds = time.monotonic() - began_s
+    notes = history.skipped if history else ()
+    write_night(night, made.rules, root, request.files, seconds, notes)
+    show_night(night, made.rules, console)
+    if part and store:
+        console.print(f"History: {store.place} ({part})", soft_wrap=True, markup=False, highlight=False)
+    elif is_self_test(scenario):
+        console.print("A self-test is not kept in the history.")
+    return exit_code(night)
+
+
+def _measured(
+    request: NightRequest, made: _Night, console: Console, began_s: float, keep: Callable[[Night], str]
+) -> Night:
+    """The night as far as it came, or a gap with its reason. What nobody foresaw is kept as a gap, and raised."""
+    hours = made.scenario.nightly.max_hours if made.scenario.nightly else None
+
+    def is_late() -> bool:
+        return hours is not None and time.monotonic() - began_s > hours * 3600
+
+    guide = PairGuide(partial(in_doubt, made.scenario, made.rules, made.earlier), is_late)
+    fresh = request.resume is None
+    wanted = RunRequest(
+        None, request.address, run_dir=made.root if fresh else None, resume=request.resume, offers=False,
+        given=made.scenario, guide=guide,
+    )  # fmt: skip
+    try:
+        run(wanted, console)
+    except TrialsFailed as error:
+        console.print(str(error), markup=False, soft_wrap=True)
+    except BadInput:
+        raise
+    except (NoSlotLeft, RunInterrupted) as error:
+        night = _judged(made)
+        # What was found does not go away with the hosts; that nothing was found by then says nothing.
+        return night if night.verdict is Verdict.REGRESSED else _gap(made, str(error), night)
+    except SpecsweepError as error:
+        return _gap(made, str(error))
+    except Exception as error:
+        keep(_gap(made, f"{type(error).__name__}: {first_line(error)}"))
+        raise
+    night = _judged(made)
+    if _is_measured(night):
+        return night
+    why = "max_hours were over before any pair was measured" if is_late() else _why_nothing(night)
+    return _gap(made, why, night)
+
+
+def _judged(made: _Night) -> Night:
+    if not RunPaths(made.root).manifest.exists():
+        return empty_night(made.scenario, made.at)
+    return night_of(made.root, made.scenario, _began_at(made), made.rules, made.earlier)
+
+
+def _gap(made: _Night, reason: str, night: Night | None = None) -> Night:
+    night = night or _judged(made)
+    return replace(night, series=(), gap=Gap(reason))
+
+
+def _is_measured(night: Night) -> bool:
+    """Whether of any pair both members served or died."""
+    known = {End.SERVED, End.DIED}
+    starts = [start for one in night.series for start in one.measured.starts]
+    return night.verdict is Verdict.REGRESSED or any({s.reference, s.candidate} <= known for s in starts)
+
+
+def _why_nothing(night: Night) -> str:
+    starts = [start for one in night.series for start in one.measured.starts]
+    broke = [start.diagnosis for start in starts if start.diagnosis]
+    told = list(dict.fromkeys([*broke, *(one.measured.missing for one in night.series if one.measured.missing)]))
+    return f"no pair was measured{': ' if told else ''}{', '.join(told)}"
+
+
+def _scenario(request: NightRequest) -> Scenario:
+    """What is run; of a run that is resumed as it was begun."""
+    overrides = list(request.overrides)
+    for build, image in (("reference", request.reference_image), ("candidate", request.candidate_image)):
+        if image is not None:
+            overrides.append(f"nightly.{build}.image={json.dumps(image)}")
+    if request.scenario is None:
+        if request.resume is None:
+            raise BadInput("give a scenario file, or --resume RUN")
+        if overrides:
+            raise BadInput("--set and images change a scenario file; a resumed night is continued as it was")
+        stored = scenario_to_resume(request.resume.expanduser(), None)
+        if stored.search.method != "pairs":
+            raise BadInput(f"--resume {request.resume}: is not the run of a night; continue it by `specsweep run`")
+        return stored
+    given = load_scenario(request.scenario, tuple(overrides))
+    check_named_files(given, request.scenario)
+    return night_scenario(given, self_test=request.self_test, wait_s=request.wait_s)
+
+
+def _store(request: NightRequest) -> HistoryStore | None:
+    """The history, sure to be writable before hours of measuring."""
+    if request.history is None:
+        if request.self_test:
+            return None
+        raise BadInput("give --history DIR (a folder or a URI), where nights are kept; only --self-test does without")
+    store = HistoryStore.at(request.history)
+    try:
+        store.prepare()
+    except BadInput:
+        raise
+    except SpecsweepError as error:
+        raise BadInput(f"--history {request.history}: {error}") from None
+    return store
+
+
+def _root(request: NightRequest, scenario: Scenario) -> Path:
+    if request.resume is not None:
+        return request.resume.expanduser()
+    if request.run_dir is not None:
+        return lasting(request.run_dir, "--run-dir")
+    return new_run_root(scenario.name, time.strftime("%Y%m%d-%H%M%S"), runs_parent())
+
+
+def _began_at(made: _Night) -> str:
+    """When the night began; a resumed one so takes the place of what the history kept of it before."""
+    if not RunPaths(made.root).manifest.exists():
+        return made.at
+    return str(read_manifest(made.root)["starts"][0]["started_at"])
+
+
+def _before(nights: tuple[Night, ...], root: Path) -> tuple[Night, ...]:
+    """Without this night's own, should it be resumed."""
+    return tuple(night for night in nights if night.run != root.resolve().name)

@@ -1,0 +1,245 @@
+"""`specsweep nightly` as a command: what it keeps, writes, prints and returns, also when nothing can be measured."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from rich.console import Console
+
+from orchestrator import run_command
+from orchestrator.errors import BadInput, ClusterRefusal, RunInterrupted
+from orchestrator.history_store import HistoryStore
+from orchestrator.night import Night, Verdict
+from orchestrator.nightly_command import NightRequest, nightly
+from orchestrator.nightly_output import NightFiles
+from orchestrator.outcome import Label
+from orchestrator.sweep import SweepResult
+from tests.fakes.slot import FakeSlot
+from tests.orchestrator.nights import build_slot, is_candidate, nightly_scenario, sweep_night
+
+
+class Bench:
+    """A folder with a scenario and a history; the cluster is made of `slots`."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder = folder
+        self.slots: list[FakeSlot] = [build_slot()]
+        self.refusal: Exception | None = None
+        self.file = folder / "night.yaml"
+        tree = nightly_scenario().model_dump(mode="json", exclude_defaults=True)
+        self.file.write_text(yaml.safe_dump(tree))
+        self.runs = 0
+        monkeypatch.setattr(run_command, "sweep_on_cluster", self._sweep)
+        monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
+
+    def _sweep(self, scenario: Any, directory: Any, done: Any, use: Any, *_: Any) -> SweepResult:
+        if self.refusal is not None:
+            raise self.refusal
+        return sweep_night(directory, scenario, self.slots, use.guide)
+
+    def night(self, files: NightFiles | None = None, **options: Any) -> tuple[int, str]:
+        """(exit code, what was printed)."""
+        self.runs += 1
+        told = io.StringIO()
+        request = {"scenario": self.file, "history": str(self.folder / "history"), "address": "local",
+                   "run_dir": self.folder / f"run{self.runs}", **options}  # fmt: skip
+        code = nightly(NightRequest(files=files or NightFiles(), **request), Console(file=told, width=200))
+        return code, told.getvalue()
+
+    @property
+    def kept(self) -> tuple[Night, ...]:
+        return HistoryStore.at(str(self.folder / "history")).read().nights
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    return Bench(tmp_path, monkeypatch)
+
+
+def test_a_night_is_kept_told_in_one_line_and_ends_with_its_exit_code(bench: Bench) -> None:
+    bench.slots = [build_slot(kv_tokens=(100_000, 85_000))]
+
+    code, told = bench.night()
+
+    assert code == 1
+    line = next(line for line in told.splitlines() if line.startswith("regressed: "))
+    assert line.startswith("regressed: kv_tokens of speculative_num_steps=2: -15.0 % (-15.0 % to -15.0 %), 3 pairs")
+    (night,) = bench.kept
+    assert (night.verdict, night.scenario, night.run) == (Verdict.REGRESSED, "small", "run1")
+    told_json = json.loads((bench.folder / "run1" / "night.json").read_text())
+    assert (told_json["verdict"], told_json["exit_code"], told_json["headline"]) == ("regressed", 1, line)
+    assert "best of" not in told  # no ranking of two builds
+
+
+def test_the_second_night_knows_the_noise_of_the_first(bench: Bench) -> None:
+    assert [bench.night()[0], bench.night()[0]] == [0, 0]
+
+    first, second = bench.kept
+    assert "history" not in {one.noise.source for one in first.series if one.noise}
+    assert "history" in {one.noise.source for one in second.series if one.noise}
+
+
+def test_a_cluster_that_gives_no_slot_makes_a_gap_with_the_reason_and_never_a_pass(bench: Bench) -> None:
+    bench.refusal = ClusterRefusal("the cluster did not grant a slot within 5 s")
+
+    code, told = bench.night()
+
+    assert code == 3
+    assert "gap: the cluster did not grant a slot within 5 s" in told
+    (night,) = bench.kept
+    assert night.gap is not None
+    assert (night.gap.reason, night.verdict) == ("the cluster did not grant a slot within 5 s", None)
+
+
+def test_a_night_of_which_every_start_broke_by_the_place_is_a_gap(bench: Bench) -> None:
+    bench.slots = [build_slot(dies=lambda spec: Label.GPU_OCCUPIED)]
+
+    code, told = bench.night()
+
+    assert code == 3
+    assert "gap: no pair was measured" in told
+    assert "gpu_occupied" in told
+
+
+def test_a_lost_host_is_a_gap_unless_a_regression_was_found_by_then(bench: Bench) -> None:
+    def lose(after: int, kv: int) -> FakeSlot:
+        slot = build_slot(kv_tokens=(100_000, kv))
+        script = slot._script
+
+        def counted(name: str, spec: Any) -> Label | None:
+            if len(slot.launched) > after:
+                slot.lose_at = spec.trial_id
+            return script(name, spec)
+
+        slot._script = counted
+        return slot
+
+    bench.slots = [lose(4, 100_000)]
+    code, told = bench.night()
+    assert (code, "gap: No slot is left to go on with" in told) == (3, True)
+
+    bench.slots = [lose(4, 85_000)]
+    code, told = bench.night()
+    assert (code, "regressed: kv_tokens" in told) == (1, True)
+
+
+def test_a_night_that_was_stopped_is_a_gap_until_it_is_resumed_and_then_counts_once(bench: Bench) -> None:
+    def stop(*_: Any) -> None:
+        raise RunInterrupted("stopped")
+
+    slot = build_slot()
+    slot.on_point = lambda point: stop() if len(slot.launched) > 2 else None
+    bench.slots = [slot]
+    code, _ = bench.night()
+    assert code == 3
+    assert [night.gap is not None for night in bench.kept] == [True]
+
+    bench.slots = [build_slot()]
+    code, told = bench.night(scenario=None, run_dir=None, resume=bench.folder / "run1")
+
+    assert code == 0, told
+    assert [(night.verdict, night.run) for night in bench.kept] == [(Verdict.SAME, "run1")]
+
+
+def test_what_nobody_foresaw_is_kept_as_a_gap_and_still_an_error(bench: Bench) -> None:
+    bench.refusal = ZeroDivisionError("a bug")
+
+    with pytest.raises(ZeroDivisionError):
+        bench.night()
+
+    (night,) = bench.kept
+    assert night.gap is not None
+    assert night.gap.reason == "ZeroDivisionError: a bug"
+
+
+def test_a_self_test_comes_out_the_same_and_leaves_the_history_alone(bench: Bench) -> None:
+    code, told = bench.night(self_test=True, history=None)
+
+    assert (code, "same: " in told, "A self-test is not kept" in told) == (0, True, True)
+    assert not (bench.folder / "history").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"history": None}, "give --history DIR"),
+        ({"scenario": None}, "give a scenario file, or --resume RUN"),
+        ({"history": "s4://nowhere"}, "s4://nowhere"),
+        ({"candidate_image": "a:1"}, "nightly.candidate.image: replaces the image"),
+        ({"overrides": ("nightly.pairs=9",)}, "nightly.most_pairs: is 6, below pairs (9)"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_starts_and_leaves_no_night(
+    bench: Bench, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(BadInput, match=message.replace("(", r"\(").replace(")", r"\)")):
+        bench.night(**options)
+
+    assert bench.slots[0].launched == []
+    assert not (bench.folder / "history").exists() or bench.kept == ()
+
+
+def test_a_history_that_cannot_be_written_is_refused_before_hours_of_measuring(bench: Bench) -> None:
+    (bench.folder / "history").write_text("a file")
+
+    with pytest.raises(BadInput, match="history"):
+        bench.night()
+
+
+def test_all_files_are_written_and_say_the_same(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = bench.folder / "out"
+    (bench.folder / "github.md").write_text("before\n")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(bench.folder / "github.md"))
+    files = NightFiles(folder / "j.xml", None, folder / "n.json", folder / "n.html")
+
+    code, _ = bench.night(files, candidate_image=None)
+
+    assert code == 0
+    assert json.loads((folder / "n.json").read_text())["verdict"] == "same"
+    assert b"testsuites" in (folder / "j.xml").read_bytes()
+    assert "Night of" in (folder / "n.html").read_text()
+    summary = (bench.folder / "github.md").read_text()
+    assert summary.startswith("before\n")
+    assert "same" in summary
+    files = NightFiles(summary=folder / "s.md")
+    bench.night(files)
+    assert (folder / "s.md").read_text().count("Night of") == 1
+    assert (bench.folder / "github.md").read_text() == summary
+
+
+def test_a_file_that_cannot_be_written_is_told_after_all_the_others_are(bench: Bench) -> None:
+    files = NightFiles(junit=bench.file / "no-folder.xml", json=bench.folder / "n.json")
+
+    with pytest.raises(Exception, match=r"same: .*\nBut .*no-folder\.xml cannot be written"):
+        bench.night(files)
+
+    assert (bench.folder / "n.json").exists()
+    assert len(bench.kept) == 1
+
+
+def test_json_on_standard_output_is_alone_there(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    bench.night(NightFiles(json=Path("-")))
+
+    assert json.loads(capsys.readouterr().out)["exit_code"] == 0
+
+
+def test_candidate_and_reference_are_told_in_the_history(bench: Bench) -> None:
+    bench.night(overrides=("nightly.candidate.name=abc123",))
+
+    (night,) = bench.kept
+    assert (night.reference.name, night.candidate.name) == ("pinned", "abc123")
+    assert dict(night.candidate.facts) == {"sglang": "0.5.23"}
+    assert [host.name for host in night.hosts] == ["h"]
+
+
+def test_the_candidate_alone_is_judged(bench: Bench) -> None:
+    bench.slots = [build_slot(dies=lambda spec: Label.KV_BUDGET if is_candidate(spec) else None)]
+
+    code, told = bench.night()
+
+    assert (code, "regressed: start of speculative_num_steps=2: died (kv_budget)" in told) == (1, True)
