@@ -27,8 +27,16 @@ class Difference:
         return {"name": self.name, "first": self.first, "second": self.second, "deciding": self.deciding}
 
 
-def run_facts(manifest: Mapping[str, Any], trials: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """What measured a run: programs and hosts, as one text each."""
+# As `hosts.json` has them, and what they are called here.
+_OF_HOSTS = {"driver": "NVIDIA driver", "gpu": "GPU", "cpu": "CPU", "kernel": "kernel"}
+
+
+def run_facts(
+    manifest: Mapping[str, Any],
+    trials: Iterable[Mapping[str, Any]],
+    hosts: Mapping[str, Mapping[str, str]] | None = None,
+) -> dict[str, str]:
+    """What measured a run: programs and hosts, as one text each. `hosts`: facts by the name of the host."""
     trials, starts = list(trials), manifest.get("starts") or [{}]
     told: dict[str, Iterable[Any]] = {
         "engine": [manifest.get("engine")],
@@ -39,9 +47,9 @@ def run_facts(manifest: Mapping[str, Any], trials: Iterable[Mapping[str, Any]]) 
         "platform of the driver": (s.get("platform") for s in starts),
         "Python of the driver": (s.get("python") for s in starts),
     }
-    for host in manifest.get("hosts") or ():
-        for name, value in host.items():
-            told[f"{name} of the hosts"] = [*told.get(f"{name} of the hosts", ()), value]
+    serving = {t.get("host") for t in trials}
+    for name, called in _OF_HOSTS.items():
+        told[called] = [of.get(name) for host, of in (hosts or {}).items() if host in serving]
     for start in starts:
         for name, version in (start.get("versions") or {}).items():
             told[f"{name} of the driver"] = [*told.get(f"{name} of the driver", ()), version]

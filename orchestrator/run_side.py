@@ -46,7 +46,7 @@ def run_side(run: StoredRun, name: str, lines: Iterable[Mapping[str, Any]] | Non
         emulated=_is_emulated(run),
         configs=configs,
         values=values,
-        facts=run_facts(run.manifest, run.trials),
+        facts=run_facts(run.manifest, run.trials, run.hosts),
         scenario=run.scenario.model_dump(mode="json"),  # stored without secrets; all defaults, whatever release
         shapes=_shapes(values),
         notes=tuple(notes),

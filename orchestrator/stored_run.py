@@ -14,6 +14,7 @@ from orchestrator.journal import read_events, replay
 from orchestrator.paths import RunPaths
 from orchestrator.point_table import MeasuredPoint, missing_points
 from orchestrator.run_configs import RunConfig, run_configs
+from orchestrator.run_hosts import read_hosts
 from orchestrator.run_manifest import read_manifest
 from orchestrator.run_repairs import RunRepairs
 from orchestrator.run_rows import RunRows
@@ -25,7 +26,7 @@ from orchestrator.trial_facts import with_facts
 class StoredRun:
     """`trials`: rows of the table as RunRows has them, starts in order. `points`: those that count, `values` the
     same as ranking sees them, with the facts of their trials. `labels`: what its configs are called. `missing`: ids of
-    points that were measured and whose files are damaged or gone.
+    points that were measured and whose files are damaged or gone. `hosts`: what its hosts said of themselves, by name.
     """
 
     paths: RunPaths
@@ -37,6 +38,7 @@ class StoredRun:
     points: list[MeasuredPoint]
     values: list[PointValue]
     missing: list[str]
+    hosts: Mapping[str, Mapping[str, str]]
 
     @property
     def name(self) -> str:
@@ -64,4 +66,5 @@ def read_run(root: Path) -> StoredRun:
         points=points,
         values=with_facts(scenario, trials, [point.value for point in points]),
         missing=missing_points(state.done_points, points),
+        hosts=read_hosts(root),
     )

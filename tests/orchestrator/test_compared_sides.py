@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,12 @@ from hypothesis import strategies as st
 
 from orchestrator.aim import PointValue
 from orchestrator.batch_means import WithinRun
-from orchestrator.compared_row import Doubt, false_discoveries
+from orchestrator.compared_row import Doubt, false_discoveries, judged
 from orchestrator.compared_side import ComparedConfig, Side, match_configs, side_of_points
 from orchestrator.errors import BadInput
 from orchestrator.peer_point import ImportedPoint
 from orchestrator.run_comparison import RunComparison, compare_sides
-from orchestrator.run_environment import scenario_differences, workload_pairs
+from orchestrator.run_environment import fact_differences, run_facts, scenario_differences, workload_pairs
 from orchestrator.trial import LoadLevel
 
 C4 = LoadLevel("concurrency", 4)
@@ -53,6 +54,15 @@ def test_the_ratio_is_that_of_geometric_means_with_the_interval_of_a_pooled_t_te
         (math.exp(mean), math.exp(mean - half), math.exp(mean + half))
     )
     assert (row.standing, row.q) == ("worse", row.p)
+
+
+def test_what_is_odd_among_many_is_no_discovery() -> None:
+    one = compared(side("a", values("x", [100.0, 104.0, 98.0])), side("b", values("x", [110.0, 113.0, 108.0]))).rows[0]
+    odd = replace(one, p=0.03)
+
+    assert [row.standing for row in judged([odd])] == ["worse"]
+    assert {row.standing for row in judged([odd, *[replace(one, p=0.5)] * 20])} == {"open"}
+    assert {row.standing for row in judged([odd] * 5)} == {"worse"}
 
 
 def test_a_sure_difference_below_the_floor_is_the_same() -> None:
@@ -196,6 +206,25 @@ def test_keys_that_decide_come_first_and_those_of_configs_are_left_out() -> None
         ("engine.extra_args", '["-v"]', "-", True),
         ("workloads.w.input_tokens", "1", "2", True),
         ("search.method", "grid", "halving", False),
+    ]
+
+
+def test_programs_and_hosts_that_differ_are_told_but_only_hosts_that_served() -> None:
+    trials = [{"host": "h1", "host_class": "8x B200", "engine_version": "0.5.23", "gpu_ids": ["0", "1"]}]
+    hosts = {"h1": {"driver": "580.1", "gpu": "NVIDIA B200", "kernel": "6.8"}, "idle": {"driver": "535.0"}}
+    first = run_facts({"engine": "sglang", "starts": [{"versions": {"ray": "2.60.0"}}]}, trials, hosts)
+    changed = [{**trials[0], "engine_version": "0.5.24"}, {**trials[0], "engine_version": "0.5.23"}]
+    second = run_facts(
+        {"engine": "sglang", "starts": [{"versions": {"ray": "2.61.0"}}]},
+        changed,
+        {"h1": {**hosts["h1"], "driver": "590.2"}},
+    )
+
+    assert first["NVIDIA driver"] == "580.1"
+    assert [(d.name, d.first, d.second, d.deciding) for d in fact_differences(first, second)] == [
+        ("version of the server", "0.5.23", "0.5.23, 0.5.24", True),
+        ("NVIDIA driver", "580.1", "590.2", True),
+        ("ray of the driver", "2.60.0", "2.61.0", False),
     ]
 
 
