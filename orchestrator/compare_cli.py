@@ -22,6 +22,7 @@ EXIT_CODES = {"worse": 1, "mixed": 1, "nothing": 3}
     "--floor", type=click.FloatRange(0, 0.5), metavar="SHARE",
     help="Differences below it do not matter; default: the smallest near_tie of the objectives, else 0.02.",
 )  # fmt: skip
+@click.option("--host-class", metavar="TEXT", help="Which class of hosts, by a part of its name, if there are several.")
 @click.option("--exit-code", is_flag=True, help="End with 1 if anything is worse, 3 if nothing could be compared.")
 @click.option("--html", type=_PATH, metavar="FILE", help="Write a report as one HTML file.")
 @click.option("--md", type=_PATH, metavar="FILE", help="Write a report as Markdown.")

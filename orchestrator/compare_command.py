@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,7 +45,10 @@ _STYLES = {Standing.WORSE: "red", Standing.BETTER: "green", Standing.SAME: "", S
 
 @dataclass(frozen=True, slots=True)
 class CompareRequest:
-    """`first` and `second` are run directories, or files of other clients. `floor` is a share, None for near_tie."""
+    """`first` and `second` are run directories, or files of other clients. `floor` is a share, None for near_tie.
+
+    `host_class`: a part of the name of the class to compare on, where a run has hosts of several.
+    """
 
     first: Path
     second: Path
@@ -53,6 +57,7 @@ class CompareRequest:
     as_json: bool = False
     html: Path | None = None
     md: Path | None = None
+    host_class: str | None = None
 
 
 def compare(request: CompareRequest, console: Console) -> RunComparison:
@@ -81,7 +86,10 @@ def _hint(metric: str) -> str:
 
 def compared(request: CompareRequest) -> RunComparison:
     """What the two come to; nothing is written."""
-    read = [read_run(path) if path.is_dir() else path for path in (request.first, request.second)]
+    read: list[StoredRun | Path] = [
+        read_run(path) if path.is_dir() else path for path in (request.first, request.second)
+    ]
+    read = of_one_class(read, request.host_class)
     runs = [run for run in read if isinstance(run, StoredRun)]
     names = [one.name for one in read]
     if names[0] == names[1]:
@@ -100,6 +108,21 @@ def compared(request: CompareRequest) -> RunComparison:
         max((search.host_spread for search in searches), default=Doubt().host_spread),
     )
     return compare_sides(first, second, list(dict.fromkeys(metrics)), doubt)
+
+
+def of_one_class(read: Sequence[StoredRun | Path], wanted: str | None) -> list[StoredRun | Path]:
+    """Runs on hosts of several classes cut down to the class that is wanted, else to the only one that both have."""
+    of_runs = [run.classes for run in read if isinstance(run, StoredRun) and run.classes]
+    if not of_runs:
+        return list(read)
+    found = [c for c in dict.fromkeys(c for classes in of_runs for c in classes) if not wanted or wanted in c]
+    if not wanted:
+        one = [run.manifest.get("host_classes") or [] for run in read if isinstance(run, StoredRun) and not run.classes]
+        found = [c for c in found if all(c in classes for classes in (*of_runs, *one))]
+    if len(found) != 1:
+        known = "; ".join(dict.fromkeys(c for classes in of_runs for c in classes))
+        raise BadInput(f"--host-class {wanted or ''}: name one class of hosts, which are never averaged: {known}")
+    return [run.on(found[0]) if isinstance(run, StoredRun) and run.classes else run for run in read]
 
 
 def _side(read: StoredRun | Path, name: str, *, as_client: bool) -> Side:

@@ -270,7 +270,7 @@ def _judged(row: ComparedRow, q: float) -> ComparedRow:
     if row.low >= math.exp(-limit) and row.high <= math.exp(limit):
         return replace(row, standing=Standing.SAME, reason=f"the interval lies within the floor of {row.floor:.1%}")
     if q > DISCOVERIES:
-        return replace(row, reason="not told apart: more repeats would tell")
+        return replace(row, standing=Standing.OPEN, reason="not told apart: more repeats would tell")
     if abs(math.log(row.ratio)) <= limit:
         return replace(row, standing=Standing.SAME, reason=f"surely different, but by less than {row.floor:.1%}")
     better = (row.ratio > 1) == row.maximize

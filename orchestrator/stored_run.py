@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,22 @@ class StoredRun:
     @property
     def name(self) -> str:
         return self.paths.root.resolve().name
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Of its hosts, where it ran on several: they are never averaged. Empty where all are of one class."""
+        classes = tuple(self.manifest.get("host_classes", ()))
+        return classes if len(classes) > 1 else ()
+
+    def on(self, host_class: str) -> StoredRun:
+        """What of it was measured on hosts of this class."""
+        kept = [point.load.get("host_class") == host_class for point in self.points]
+        return replace(
+            self,
+            trials=[trial for trial in self.trials if trial.get("host_class") == host_class],
+            points=[point for point, is_kept in zip(self.points, kept, strict=True) if is_kept],
+            values=[value for value, is_kept in zip(self.values, kept, strict=True) if is_kept],
+        )
 
 
 def read_run(root: Path) -> StoredRun:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,13 +15,20 @@ from hypothesis import strategies as st
 
 from orchestrator.aim import PointValue
 from orchestrator.batch_means import WithinRun
+from orchestrator.compare_command import of_one_class
 from orchestrator.compared_row import Doubt, false_discoveries, judged
 from orchestrator.compared_side import ComparedConfig, Side, match_configs, side_of_points
+from orchestrator.comparison_report import comparison_document
 from orchestrator.errors import BadInput
+from orchestrator.paths import RunPaths
 from orchestrator.peer_point import ImportedPoint
+from orchestrator.report_markdown import markdown
+from orchestrator.report_page import page_html
 from orchestrator.run_comparison import RunComparison, compare_sides
 from orchestrator.run_environment import fact_differences, run_facts, scenario_differences, workload_pairs
+from orchestrator.stored_run import StoredRun
 from orchestrator.trial import LoadLevel
+from tests.orchestrator.scenarios import small_scenario
 
 C4 = LoadLevel("concurrency", 4)
 CHAT = {"workloads": [{"name": "chat", "concurrency": [4], "input_tokens": 256}]}
@@ -207,6 +215,41 @@ def test_keys_that_decide_come_first_and_those_of_configs_are_left_out() -> None
         ("workloads.w.input_tokens", "1", "2", True),
         ("search.method", "grid", "halving", False),
     ]
+
+
+def test_names_that_are_code_are_text_in_the_reports() -> None:
+    evil = "</script><script>alert(1)</script>|`=1"
+    found = compared(side(evil, values(evil, [100.0, 101.0])), side("b", values(evil, [150.0, 151.0])))
+    document = comparison_document(found, "2026-11-30T00:00:00+00:00")
+
+    assert found.rows[0].config == evil
+    assert "<script>alert" not in page_html(document)
+    assert "<script>" not in markdown(document)
+
+
+def classed(path: str, *classes: str) -> StoredRun:
+    nothing: dict[str, Any] = {"configs": {}, "labels": {}, "values": [], "missing": [], "hosts": {}, "points": []}
+    trials = [{"trial_id": c, "host_class": c} for c in classes]
+    manifest = {"host_classes": list(classes)}
+    return StoredRun(RunPaths(Path(path)), manifest, small_scenario(), trials=trials, **nothing)
+
+
+def test_classes_of_hosts_are_never_averaged() -> None:
+    both, one = classed("both", "8x H100", "8x B200"), classed("one", "8x B200")
+
+    cut, same = of_one_class([both, one], None)
+    assert isinstance(cut, StoredRun)
+    assert [trial["host_class"] for trial in cut.trials] == ["8x B200"]
+    assert same is one
+    (named, _) = of_one_class([both, both], "H100")
+    assert isinstance(named, StoredRun)
+    assert [trial["host_class"] for trial in named.trials] == ["8x H100"]
+    refused: list[tuple[list[StoredRun | Path], str | None]] = [
+        ([both, both], None), ([both, Path("f.json")], None), ([both, one], "8x"),
+    ]  # fmt: skip
+    for runs, wanted in refused:
+        with pytest.raises(BadInput, match="8x H100; 8x B200"):
+            of_one_class(runs, wanted)
 
 
 def test_programs_and_hosts_that_differ_are_told_but_only_hosts_that_served() -> None:
