@@ -25,18 +25,19 @@ from orchestrator.student import quantile_t
 Floats = NDArray[np.float64]
 
 # Random orders tried at once: the first such batch decides most series that did not change.
-_BATCH = 24
+_BATCH = 16
 _TINY = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeRules:
     """`least`: values on either side. `window`: the most values looked at together. `floor` is a share: smaller changes
-    are none.
+    are none. What is significant by `orders` is tried with `fine_orders`, if they are more, for a p that small.
     """
 
     alpha: float = 0.01
     orders: int = 499
+    fine_orders: int = 0
     least: int = 3
     window: int = 60
     floor: float = 0.03
@@ -83,19 +84,22 @@ def change_points(values: Sequence[float], series_id: str, rules: ChangeRules | 
 
 def split_scores(values: Floats, least: int) -> Floats:
     """q of every split with at least `least` values on both sides: of the first `least` against the rest, and on."""
-    scores: Floats = _scores(np.abs(values[:, None] - values[None, :])[None, :, :], least)[0]
+    scores: Floats = _scores(values[None, :], least)[0]
     return scores
 
 
-def _scores(distances: Floats, least: int) -> Floats:
-    """(sets, n, n) -> (sets, splits)."""
-    n = distances.shape[1]
-    sums = distances.cumsum(axis=1).cumsum(axis=2)
+def _scores(orders: Floats, least: int) -> Floats:
+    """(orders, n) -> (orders, splits)."""
+    n = orders.shape[1]
+    distances = np.abs(orders[:, :, None] - orders[:, None, :])
     k = np.arange(least, n - least + 1)
     m = n - k
-    left = sums[:, k - 1, k - 1]
-    across = sums[:, k - 1, n - 1] - left
-    right = sums[:, n - 1, n - 1][:, None] - left - 2 * across
+    # Sums of distances from each value to those before it, and to all.
+    before = np.einsum("oij,ij->oi", distances, np.tri(n, k=-1))
+    to_all = distances.sum(axis=2).cumsum(axis=1)
+    left = 2 * before.cumsum(axis=1)[:, k - 1]
+    across = to_all[:, k - 1] - left
+    right = to_all[:, -1:] - left - 2 * across
     scores: Floats = k * m / n * (2 * across / (k * m) - left / k**2 - right / m**2)
     return scores
 
@@ -119,14 +123,16 @@ def _split(values: Floats, offset: int, rng: np.random.Generator, rules: ChangeR
 
 def _p_value(values: Floats, score: float, rng: np.random.Generator, rules: ChangeRules) -> float:
     """Of the best split. Two scores that differ by rounding are equal."""
-    distances = np.abs(values[:, None] - values[None, :])
-    enough = math.floor(rules.alpha * (rules.orders + 1))
     reached = tried = 0
-    while tried < rules.orders and reached < enough:
-        orders = rng.permuted(np.tile(np.arange(len(values)), (min(_BATCH, rules.orders - tried), 1)), axis=1)
-        shuffled = distances[orders[:, :, None], orders[:, None, :]]
-        reached += int((_scores(shuffled, rules.least).max(axis=1) >= score * (1 - _TINY)).sum())
-        tried += len(orders)
+    for most in (rules.orders, rules.fine_orders):
+        enough = math.floor(rules.alpha * (most + 1))
+        while tried < most and reached < enough:
+            batch = _BATCH if tried < 4 * _BATCH else 4 * _BATCH
+            orders = rng.permuted(np.tile(values, (min(batch, most - tried), 1)), axis=1)
+            reached += int((_scores(orders, rules.least).max(axis=1) >= score * (1 - 1e-9)).sum())
+            tried += len(orders)
+        if (1 + reached) / (1 + tried) > rules.alpha:
+            break
     return (1 + reached) / (1 + tried)
 
 

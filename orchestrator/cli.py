@@ -12,6 +12,7 @@ from orchestrator import __version__
 from orchestrator.cluster_cli import cluster
 from orchestrator.decision_cli import DECISION_COMMANDS
 from orchestrator.exchange_cli import EXCHANGE_COMMANDS
+from orchestrator.history_cli import history
 from orchestrator.job_cli import JOB_COMMANDS
 from orchestrator.nightly_cli import nightly
 from orchestrator.terminal import console as _console
@@ -221,6 +222,7 @@ def schema() -> None:
 
 
 main.add_command(cluster)
+main.add_command(history)
 main.add_command(nightly)
 for command in (*DECISION_COMMANDS, *EXCHANGE_COMMANDS, *JOB_COMMANDS):
     main.add_command(command)

@@ -187,6 +187,7 @@ def night_schema() -> Any:
             ("missing", text),
             ("pairs", pa.list_(pair)),
             ("starts", pa.list_(start)),
+            ("expected", number),
         ],
         metadata={"specsweep_history": str(NIGHT_SCHEMA), "table": _NIGHTS},
     )

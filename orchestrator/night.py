@@ -143,7 +143,8 @@ class SeriesNight:
     its interval; all None where there are no pairs. `p`: how likely so bad a difference is if nothing changed; `q`: the
     same over all series of the night. `finds` is the smallest worsening (a share) that these pairs could tell.
     `too_noisy`: even with the most pairs, so much noise could not tell "same"; such a series does not decide a night
-    unless it regressed. `floor` is a share.
+    unless it regressed. `floor` is a share. `expected`: the shift that people expect (a log ratio); the verdict is
+    on what is beyond it, `difference` has all.
     """
 
     measured: Measured
@@ -159,6 +160,7 @@ class SeriesNight:
     finds: float | None = None
     too_noisy: bool = False
     evidence: tuple[str, ...] = ()
+    expected: float = 0.0
 
     @property
     def key(self) -> SeriesKey:

@@ -40,7 +40,7 @@ def series_name(one: SeriesNight) -> str:
 def _nights(one: SeriesNight, earlier: Sequence[Night]) -> list[str]:
     before = next((n for n in reversed(earlier) if n.gap is None), None)
     seen = None if before is None else next(
-        (s for s in before.series if s.key.series_id == one.key.series_id), None
+        (s for s in before.series if s.key == one.key), None
     )  # fmt: skip
     if seen is None:
         return []

@@ -101,10 +101,9 @@ def _both(starts: Sequence[StartPair], earlier: Sequence[Night], one: Measured) 
 
 def _before(one: Measured, earlier: Sequence[Night]) -> Iterator[StartPair]:
     """All pairs of starts of the series in earlier nights, oldest first."""
-    series_id = one.key.series_id
     for night in earlier:
         for seen in night.series:
-            if seen.key.series_id == series_id:
+            if seen.key == one.key:
                 yield from seen.measured.starts
 
 

@@ -11,12 +11,12 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from orchestrator.night import Measured, Night, Noise
+from orchestrator.night import Measured, Night, Noise, SeriesKey
 
 # So many degrees of freedom make a series' own history enough; 6 nights of 3 pairs.
 ENOUGH_DF = 12
 # Tonight may be noisier than the history; beyond this probability it is, and its own noise counts.
-_NOISIER_P = 0.01
+_NOISIER_P = 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,38 +44,32 @@ def squares(differences: Sequence[float]) -> Squares:
 
 @dataclass(frozen=True, slots=True)
 class NoiseBook:
-    """Squares by series id: of earlier nights and of tonight; and by metric, of both."""
+    """Squares of the series in earlier nights and in tonight's; and of metrics, in both."""
 
-    history: Mapping[str, Squares]
-    tonight: Mapping[str, Squares]
+    history: Mapping[SeriesKey, Squares]
+    tonight: Mapping[SeriesKey, Squares]
     metric: Mapping[str, Squares]
 
     @classmethod
     def of(cls, measured: Iterable[Measured], earlier: Sequence[Night], nights: int) -> NoiseBook:
         """`earlier`: oldest first. Of each series the last `nights` nights with pairs count."""
-        history: dict[str, list[Squares]] = {}
-        metric: dict[str, Squares] = {}
-        names: dict[str, str] = {}
+        history: dict[SeriesKey, list[Squares]] = {}
         for night in reversed(earlier):
-            if night.gap is not None:
-                continue
-            for one in night.series:
-                found = history.setdefault(one.key.series_id, [])
-                names[one.key.series_id] = one.key.metric
+            for one in () if night.gap is not None else night.series:
+                found = history.setdefault(one.key, [])
                 if len(found) < nights and (own := squares(one.measured.log_ratios)).df:
                     found.append(own)
-        summed = {series_id: sum(found, Squares()) for series_id, found in history.items()}
-        tonight = {one.key.series_id: squares(one.log_ratios) for one in measured}
-        names |= {one.key.series_id: one.key.metric for one in measured}
+        summed = {key: sum(found, Squares()) for key, found in history.items()}
+        tonight = {one.key: squares(one.log_ratios) for one in measured}
+        metric: dict[str, Squares] = {}
         for book in (summed, tonight):
-            for series_id, own in book.items():
-                metric[names[series_id]] = metric.get(names[series_id], Squares()) + own
+            for key, own in book.items():
+                metric[key.metric] = metric.get(key.metric, Squares()) + own
         return cls(summed, tonight, metric)
 
     def noise(self, measured: Measured) -> Noise | None:
         """None where no pair has another one beside it in its night."""
-        series_id = measured.key.series_id
-        history, tonight = self.history.get(series_id, Squares()), self.tonight.get(series_id, Squares())
+        history, tonight = (book.get(measured.key, Squares()) for book in (self.history, self.tonight))
         if _noisier(tonight, history):
             return Noise(tonight.sd, tonight.df, "series")
         own, of_metric = history + tonight, self.metric.get(measured.key.metric, Squares())

@@ -29,7 +29,7 @@ from orchestrator.night import (
 SERIES_COLUMNS = (
     "series_id", "metric", "unit", "better", "kind", "config", "label", "workload", "level", "host_class", "verdict",
     "reason", "floor", "difference", "low", "high", "worse", "p", "q", "noise_sd", "noise_df", "noise_source", "finds",
-    "too_noisy", "evidence", "missing", "pairs", "starts",
+    "too_noisy", "evidence", "missing", "pairs", "starts", "expected",
 )  # fmt: skip
 
 
@@ -79,6 +79,7 @@ def series_row(one: SeriesNight) -> dict[str, Any]:
         "missing": one.measured.missing,
         "pairs": [asdict(pair) for pair in one.measured.pairs],
         "starts": [asdict(start) for start in one.measured.starts],
+        "expected": one.expected,
     }
 
 
@@ -123,6 +124,7 @@ def _series(row: Mapping[str, Any]) -> SeriesNight:
         finds=row["finds"],
         too_noisy=row["too_noisy"],
         evidence=tuple(row["evidence"]),
+        expected=row["expected"],
     )
 
 

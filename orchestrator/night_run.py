@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.engine_build import CANDIDATE, REFERENCE
+from orchestrator.expected_changes import ExpectedChange, expected_shift
 from orchestrator.journal import read_events, replay
-from orchestrator.night import Night, NightHost
+from orchestrator.night import Night, NightHost, SeriesNight
 from orchestrator.night_rules import NightRules
 from orchestrator.night_scenario import night_build, night_name
 from orchestrator.night_series import NightTables, night_series
@@ -38,13 +40,30 @@ def empty_night(scenario: Scenario, at: str) -> Night:
     return Night(at, night_name(scenario), "", reference, candidate)
 
 
-def in_doubt(scenario: Scenario, rules: NightRules, earlier: Sequence[Night], root: Path) -> Collection[str]:
+@dataclass(frozen=True, slots=True)
+class NightJudge:
+    """What nights are judged by: rules, nights of the history (oldest first), and changes that people expect."""
+
+    rules: NightRules
+    earlier: tuple[Night, ...] = ()
+    changes: tuple[ExpectedChange, ...] = ()
+
+    def judged(self, scenario: Scenario, tables: NightTables, at: str) -> tuple[SeriesNight, ...]:
+        """Every series of a night that began then."""
+        measured = night_series(scenario, tables)
+        name = night_name(scenario)
+        shifts = {m.key: expected_shift(self.changes, m.key, m.label, name, at) for m in measured}
+        expected = {key: shift for key, shift in shifts.items() if shift}
+        return judge_night(measured, self.earlier, self.rules, expected)
+
+
+def in_doubt(scenario: Scenario, judge: NightJudge, at: str, root: Path) -> Collection[str]:
     """Ids of configs (without a build) of which a series may be decided by more pairs."""
-    series = judge_night(night_series(scenario, night_tables(root, scenario)), earlier, rules)
-    return frozenset(one.key.config for one in undecided(series, rules))
+    series = judge.judged(scenario, night_tables(root, scenario), at)
+    return frozenset(one.key.config for one in undecided(series, judge.rules))
 
 
-def night_of(root: Path, scenario: Scenario, at: str, rules: NightRules, earlier: Sequence[Night]) -> Night:
+def night_of(root: Path, scenario: Scenario, at: str, judge: NightJudge) -> Night:
     """The night as it was measured and judged, no gap yet. `at`: when it began, UTC in ISO form."""
     tables = night_tables(root, scenario)
     versions: dict[str, str] = {}
@@ -65,5 +84,5 @@ def night_of(root: Path, scenario: Scenario, at: str, rules: NightRules, earlier
         reference=night_build(scenario, REFERENCE, versions.get(REFERENCE)),
         candidate=night_build(scenario, CANDIDATE, versions.get(CANDIDATE)),
         hosts=tuple(hosts),
-        series=judge_night(night_series(scenario, tables), earlier, rules),
+        series=judge.judged(scenario, tables, at),
     )

@@ -12,6 +12,7 @@ from orchestrator.night_rules import NightRules
 ORDER = (Verdict.REGRESSED, Verdict.INCONCLUSIVE, Verdict.IMPROVED, Verdict.SAME)
 EXIT_CODES = {Verdict.SAME: 0, Verdict.IMPROVED: 0, Verdict.REGRESSED: 1, Verdict.INCONCLUSIVE: 3}
 GAP_EXIT_CODE = 3
+_LOG_LINE = 120
 
 
 def exit_code(night: Night) -> int:
@@ -43,21 +44,27 @@ def strongest(series: Sequence[SeriesNight], verdict: Verdict) -> list[SeriesNig
     if verdict is Verdict.INCONCLUSIVE:
         own = [one for one in own if not one.too_noisy] or own
 
-    def weight(one: SeriesNight) -> tuple[bool, bool, float, float]:
-        p = one.p if one.p is not None else 1.0
-        p = 1 - p if verdict is Verdict.IMPROVED else p
-        return one.kind is not Kind.FEASIBLE, one.kind is not Kind.KV_TOKENS, p, -abs(one.difference or 0.0)
+    return sorted(own, key=_weight)
 
-    return sorted(own, key=weight)
+
+def _weight(one: SeriesNight) -> tuple[bool, bool, float, float]:
+    p = one.p if one.p is not None else 1.0
+    p = 1 - p if one.verdict is Verdict.IMPROVED else p
+    return one.kind is not Kind.FEASIBLE, one.kind is not Kind.KV_TOKENS, p, -abs(one.difference or 0.0)
 
 
 def series_line(one: SeriesNight) -> str:
     """What happened to one series, in a line."""
     name = f"{series_title(one)} of {one.measured.label}"
     if one.kind is Kind.FEASIBLE or one.difference is None:
-        shown = f" ({one.evidence[0]})" if one.kind is Kind.FEASIBLE and one.evidence else ""
+        shown = f" ({_cut(one.evidence[0])})" if one.kind is Kind.FEASIBLE and one.evidence else ""
         return f"{name}: {one.reason}{shown}"
     return f"{name}: {difference_text(one)}, {pairs_text(one)}: {one.reason}"
+
+
+def _cut(line: str) -> str:
+    """A log line as far as one line has room for it; the whole of it is in the report."""
+    return line if len(line) <= _LOG_LINE else f"{line[:_LOG_LINE]}..."
 
 
 def series_title(one: SeriesNight) -> str:
@@ -81,8 +88,8 @@ def pairs_text(one: SeriesNight) -> str:
 
 
 def in_order(series: Sequence[SeriesNight]) -> list[SeriesNight]:
-    """By verdict, what decides first; within one as they came."""
-    return sorted(series, key=lambda one: ORDER.index(one.verdict))
+    """By verdict, what decides first; within one the surest first."""
+    return sorted(series, key=lambda one: (ORDER.index(one.verdict), *_weight(one)))
 
 
 def sizes_text(night: Night, rules: NightRules) -> str:

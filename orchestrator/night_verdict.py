@@ -11,11 +11,11 @@ The cache size hardly varies between starts, so there all pairs must agree inste
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from orchestrator.night import Kind, Measured, Night, Noise, SeriesNight, Verdict, better_sign
-from orchestrator.night_evidence import with_evidence
+from orchestrator.night import Kind, Measured, Night, Noise, SeriesKey, SeriesNight, Verdict, better_sign
+from orchestrator.night_evidence import share_text, with_evidence
 from orchestrator.night_feasibility import judge_starts
 from orchestrator.night_noise import NoiseBook
 from orchestrator.night_rules import NightRules
@@ -30,12 +30,20 @@ _SUSPICIOUS_P = 0.01
 
 
 def judge_night(
-    measured: Sequence[Measured], earlier: Sequence[Night] = (), rules: NightRules | None = None
+    measured: Sequence[Measured],
+    earlier: Sequence[Night] = (),
+    rules: NightRules | None = None,
+    expected: Mapping[SeriesKey, float] | None = None,
 ) -> tuple[SeriesNight, ...]:
-    """Every series of a night, in the order given. `earlier`: nights of the history, oldest first, gaps as well."""
+    """Every series of a night, in the order given. `earlier`: nights of the history of this scenario, oldest first,
+    gaps as well. `expected`: log ratios that people expect of series (expected_changes.py); they are taken off.
+    """
     rules = rules or NightRules()
     book = NoiseBook.of(measured, earlier, rules.history_nights)
-    judged = [_judge(one, book, earlier, rules) for one in measured]
+    judged = []
+    for one in measured:
+        shift = (expected or {}).get(one.key, 0.0)
+        judged.append(_judge(one, book, earlier, rules, shift))
     return with_evidence(_controlled(judged, rules), earlier)
 
 
@@ -51,22 +59,31 @@ def undecided(series: Sequence[SeriesNight], rules: NightRules | None = None) ->
     )
 
 
-def _judge(one: Measured, book: NoiseBook, earlier: Sequence[Night], rules: NightRules) -> SeriesNight:
+def _judge(one: Measured, book: NoiseBook, earlier: Sequence[Night], rules: NightRules, shift: float) -> SeriesNight:
     if one.kind is Kind.FEASIBLE:
         return judge_starts(one, earlier)
-    floor, ratios = rules.floor(one.key.metric), one.log_ratios
+    floor, ratios = rules.floor(one.key.metric), [d - shift for d in one.log_ratios]
     open_ = SeriesNight(one, Verdict.INCONCLUSIVE, one.missing or "no pair was measured", floor)
     if (collapsed := _collapsed(one)) is not None:
         return replace(open_, verdict=Verdict.REGRESSED, reason=collapsed, p=0.0)
     if not ratios:
         return open_
     if one.kind is Kind.KV_TOKENS:
-        return _agreement(open_, ratios)
+        return _with_shift(_agreement(open_, ratios), shift)
     noise = book.noise(one)
     if noise is None:
         mean = math.fsum(ratios) / len(ratios)
-        return replace(open_, difference=mean, reason="one pair, and nothing is known of the noise")
-    return _tested(open_, ratios, replace(noise, sd=max(noise.sd, _LEAST_SD)), rules)
+        return _with_shift(replace(open_, difference=mean, reason="one pair, and nothing is known of the noise"), shift)
+    return _with_shift(_tested(open_, ratios, replace(noise, sd=max(noise.sd, _LEAST_SD)), rules), shift)
+
+
+def _with_shift(one: SeriesNight, shift: float) -> SeriesNight:
+    """What was judged without the expected shift, told with it."""
+    if not shift or one.difference is None:
+        return one
+    low, high = (None if end is None else end + shift for end in (one.low, one.high))
+    reason = f"{one.reason}, besides the expected {share_text(shift)}"
+    return replace(one, difference=one.difference + shift, low=low, high=high, expected=shift, reason=reason)
 
 
 def _collapsed(one: Measured) -> str | None:

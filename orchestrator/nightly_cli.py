@@ -24,6 +24,8 @@ _PATH = click.Path(path_type=Path)
               help="Wait so long for a free slot (timeouts.cluster_s); then the night is a gap.")  # fmt: skip
 @click.option("--run-dir", type=_PATH, help="Where the run goes; default runs/<name>-night-<time>/.")
 @click.option("--resume", type=_PATH, metavar="RUN", help="Continue a night that was stopped.")
+@click.option("--changes", type=_PATH, metavar="FILE",
+              help="Expected changes; default scenarios/CHANGES.yaml, if it is there.")  # fmt: skip
 @click.option("--self-test", is_flag=True, help="The reference against itself, which must come out the same.")
 @click.option("--junit", type=_PATH, metavar="FILE", help="JUnit XML: a testcase a series.")
 @click.option("--summary", type=_PATH, metavar="FILE", help="Markdown; default: $GITHUB_STEP_SUMMARY, if it is set.")

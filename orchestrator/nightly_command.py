@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
-from collections.abc import Callable
+import traceback
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,13 +14,13 @@ from rich.console import Console
 
 from orchestrator.error_text import first_line
 from orchestrator.errors import BadInput, NoSlotLeft, RunInterrupted, SpecsweepError, TrialsFailed
+from orchestrator.history_command import read_expected
 from orchestrator.history_store import HistoryStore
 from orchestrator.job_place import lasting, runs_parent
 from orchestrator.night import End, Gap, Night, Verdict
-from orchestrator.night_rules import NightRules
-from orchestrator.night_run import empty_night, in_doubt, night_of
+from orchestrator.night_run import NightJudge, empty_night, in_doubt, night_of
 from orchestrator.night_scenario import is_self_test, night_name, night_scenario, rules_of
-from orchestrator.night_text import exit_code
+from orchestrator.night_text import GAP_EXIT_CODE, exit_code
 from orchestrator.nightly_output import NightFiles, show_night, write_night
 from orchestrator.paths import RunPaths
 from orchestrator.provenance import utc_now
@@ -46,55 +47,58 @@ class NightRequest:
     resume: Path | None = None
     wait_s: float | None = None
     self_test: bool = False
+    changes: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class _Night:
-    """What a night is made with. `earlier`: nights of the history, oldest first."""
+    """What a night is made with."""
 
     scenario: Scenario
-    rules: NightRules
-    earlier: tuple[Night, ...]
+    judge: NightJudge
     root: Path
     at: str
 
 
 def nightly(request: NightRequest, console: Console) -> int:
-    """Measure, judge, keep, tell; the exit code. BadInput before anything starts."""
+    """Measure, judge, keep, tell; the exit code, which is 1 for a regression and for nothing else. BadInput before
+    anything starts.
+    """
     began_s = time.monotonic()
     scenario = _scenario(request)
     store = _store(request)
     history = store.read().of_scenario(night_name(scenario)) if store else None
     root = _root(request, scenario)
     earlier = _before(history.nights if history else (), root)
-    made = _Night(scenario, rules_of(scenario), earlier, root, utc_now())
-
-    def keep(night: Night) -> str:
-        return store.append(night) if store and not is_self_test(scenario) else ""
-
-    night = _measured(request, made, console, began_s, keep)
-    part = keep(night)
-    seconds = time.monotonic() - began_s
+    judge = NightJudge(rules_of(scenario), earlier, read_expected(request.changes))
+    made = _Night(scenario, judge, root, utc_now())
+    night = _measured(request, made, console, began_s)
+    faults: list[str] = []
+    kept = "A self-test is not kept in the history."
+    if store and not is_self_test(scenario):
+        try:
+            kept = f"History: {store.place} ({store.append(night)})"
+        except SpecsweepError as error:
+            faults.append(str(error))
     notes = history.skipped if history else ()
-    write_night(night, made.rules, root, request.files, seconds, notes)
-    show_night(night, made.rules, console)
-    if part and store:
-        console.print(f"History: {store.place} ({part})", soft_wrap=True, markup=False, highlight=False)
-    elif is_self_test(scenario):
-        console.print("A self-test is not kept in the history.")
-    return exit_code(night)
+    faults += write_night(night, judge.rules, root, request.files, time.monotonic() - began_s, notes)
+    show_night(night, judge.rules, console)
+    for fault in faults:
+        sys.stderr.write(f"specsweep: {fault}\n")
+    if not faults:
+        console.print(kept, soft_wrap=True, markup=False, highlight=False)
+    code = exit_code(night)
+    return code if code or not faults else GAP_EXIT_CODE
 
 
-def _measured(
-    request: NightRequest, made: _Night, console: Console, began_s: float, keep: Callable[[Night], str]
-) -> Night:
-    """The night as far as it came, or a gap with its reason. What nobody foresaw is kept as a gap, and raised."""
+def _measured(request: NightRequest, made: _Night, console: Console, began_s: float) -> Night:
+    """The night as far as it came, or a gap with its reason, also by what nobody foresaw."""
     hours = made.scenario.nightly.max_hours if made.scenario.nightly else None
 
     def is_late() -> bool:
         return hours is not None and time.monotonic() - began_s > hours * 3600
 
-    guide = PairGuide(partial(in_doubt, made.scenario, made.rules, made.earlier), is_late)
+    guide = PairGuide(partial(in_doubt, made.scenario, made.judge, made.at), is_late)
     fresh = request.resume is None
     wanted = RunRequest(
         None, request.address, run_dir=made.root if fresh else None, resume=request.resume, offers=False,
@@ -102,19 +106,20 @@ def _measured(
     )  # fmt: skip
     try:
         run(wanted, console)
-    except TrialsFailed as error:
-        console.print(str(error), markup=False, soft_wrap=True)
+    except TrialsFailed as error:  # their pairs were made anew
+        console.print(first_line(error), markup=False, soft_wrap=True)
     except BadInput:
         raise
     except (NoSlotLeft, RunInterrupted) as error:
-        night = _judged(made)
-        # What was found does not go away with the hosts; that nothing was found by then says nothing.
-        return night if night.verdict is Verdict.REGRESSED else _gap(made, str(error), night)
+        return _cut_short(
+            made, "it was stopped" if isinstance(error, RunInterrupted) else "all hosts were lost", console
+        )
     except SpecsweepError as error:
-        return _gap(made, str(error))
-    except Exception as error:
-        keep(_gap(made, f"{type(error).__name__}: {first_line(error)}"))
-        raise
+        console.print(str(error), markup=False, soft_wrap=True)
+        return _gap(made, first_line(error))
+    except Exception as error:  # noqa: BLE001 - Python would end with 1, which means that the candidate regressed
+        traceback.print_exc()
+        return _gap(made, f"{type(error).__name__}: {first_line(error)}")
     night = _judged(made)
     if _is_measured(night):
         return night
@@ -122,10 +127,19 @@ def _measured(
     return _gap(made, why, night)
 
 
+def _cut_short(made: _Night, reason: str, console: Console) -> Night:
+    """What was found does not go away with the hosts; that nothing was found by then says nothing."""
+    night = _judged(made)
+    if made.root.exists():
+        how = f"Continue it: specsweep nightly --resume {made.root} --history DIR"
+        console.print(f"The night is not complete. {how}", markup=False, soft_wrap=True, highlight=False)
+    return night if night.verdict is Verdict.REGRESSED else _gap(made, reason, night)
+
+
 def _judged(made: _Night) -> Night:
     if not RunPaths(made.root).manifest.exists():
         return empty_night(made.scenario, made.at)
-    return night_of(made.root, made.scenario, _began_at(made), made.rules, made.earlier)
+    return night_of(made.root, made.scenario, _began_at(made), made.judge)
 
 
 def _gap(made: _Night, reason: str, night: Night | None = None) -> Night:

@@ -13,7 +13,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from orchestrator.errors import SpecsweepError
 from orchestrator.junit import junit_xml
 from orchestrator.night import Night, Verdict
 from orchestrator.night_rows import SERIES_COLUMNS, night_rows
@@ -52,8 +51,8 @@ class NightFiles:
 
 def write_night(
     night: Night, rules: NightRules, root: Path, files: NightFiles, seconds: float, notes: Sequence[str] = ()
-) -> None:
-    """Every file that was asked for. SpecsweepError for the first that cannot be written; the others are there then."""
+) -> list[str]:
+    """Every file that was asked for; why some could not be written."""
     text = json.dumps(night_json(night, seconds, notes), indent=1) + "\n"
     faults: list[str] = []
     if root.is_dir():
@@ -74,8 +73,7 @@ def write_night(
         from orchestrator.report_markdown import markdown
 
         _append_or_write(files.summary, told, markdown(document), faults)
-    if faults:
-        raise SpecsweepError(f"{headline(night)}\nBut {'; '.join(faults)}")
+    return faults
 
 
 def night_json(night: Night, seconds: float, notes: Sequence[str]) -> dict[str, Any]:

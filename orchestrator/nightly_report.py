@@ -8,7 +8,6 @@ from orchestrator.night import Kind, Night, SeriesNight, Verdict, unit_of
 from orchestrator.night_evidence import share_text
 from orchestrator.night_rules import NightRules
 from orchestrator.night_text import (
-    difference_text,
     headline,
     in_order,
     pairs_text,
@@ -77,15 +76,16 @@ def _series(night: Night, rules: NightRules) -> Section:
         Column("why", numeric=False),
     )
     ordered = in_order(night.series)
+    several = len({one.key.host_class for one in ordered}) > 1
     rows = tuple(
         (
             Cell(one.verdict.value, sort=i, tone=_TONES[one.verdict]),
-            Cell(series_title(one), note=one.key.host_class),
+            Cell(series_title(one), note=one.key.host_class if several else ""),
             Cell(one.measured.label),
-            Cell(difference_text(one), sort=one.difference),
+            _difference(one),
             Cell(pairs_text(one), sort=len(one.measured.pairs) or len(one.measured.starts)),
             Cell(f"{one.floor:.0%}" if one.floor else "", sort=one.floor),
-            Cell("" if one.p is None else f"{one.p:.2g}", sort=one.p),
+            Cell("" if one.p is None or one.noise is None else f"{one.p:.2g}", sort=one.p),
             Cell(one.reason),
         )
         for i, one in enumerate(ordered)
@@ -93,6 +93,13 @@ def _series(night: Night, rules: NightRules) -> Section:
     marked = tuple(i for i, one in enumerate(ordered) if one.verdict is Verdict.REGRESSED)
     table = Table("night-series", f"{len(rows)} series", columns, rows, marked, note=sizes_text(night, rules))
     return Section("series", "Series", (table,))
+
+
+def _difference(one: SeriesNight) -> Cell:
+    if one.difference is None:
+        return Cell("")
+    interval = "" if one.low is None or one.high is None else f"{share_text(one.low)} to {share_text(one.high)}"
+    return Cell(share_text(one.difference), sort=one.difference, note=interval)
 
 
 def _evidence(night: Night) -> list[Section]:
@@ -138,7 +145,7 @@ def _pair_plot(one: SeriesNight) -> Plot:
         f"{series_title(one)}, {one.measured.label}: {one.verdict.value}",
         "line",
         Axis("pair", categories=names),
-        Axis("candidate against reference", "%"),
+        Axis("difference", "%"),
         tuple(series),
         f"{pairs_text(one)}, {said} in the mean; {one.reason}",
         height_px=260,

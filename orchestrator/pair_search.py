@@ -24,11 +24,13 @@ _AHEAD = 2
 
 @dataclass(frozen=True, slots=True)
 class PairRules:
-    """`pairs` of each config at first, `most_pairs` where these leave a series open; `seed` of their order."""
+    """`pairs` of each config at first, `most_pairs` where these leave a series open; `seed` of their order: another one
+    every night, so that no order has a third pair more night after night.
+    """
 
     pairs: int
     most_pairs: int
-    seed: int
+    seed: str
 
 
 # Config ids (without a build) with a series that more pairs may decide, by what was measured so far.
@@ -176,7 +178,7 @@ class PairSearch:
         return tuple(self._steps)
 
 
-def candidate_first(seed: int, config_id: str, number: int) -> bool:
+def candidate_first(seed: str, config_id: str, number: int) -> bool:
     """Which member of a pair begins: of the pairs 0 and 1, 2 and 3, ... of a config one each."""
     first = random.Random(f"pairs-{seed} {config_id} {number // 2}").random() < 0.5
     return first != bool(number % 2)

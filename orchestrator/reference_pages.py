@@ -29,6 +29,7 @@ from orchestrator.scenario import (
     json_schema,
 )
 from orchestrator.scenario_engine import Counters, Engine, HostCommand, Model, Value
+from orchestrator.scenario_nightly import Build, Nightly
 from orchestrator.scenario_objective import At, Criterion, Objective
 from orchestrator.scenario_search import SearchKeys, SpaceRange
 from orchestrator.scenario_traffic import ArrivalKeys, Bell, Decay, Distribution, MixEntry, Range, SessionKeys
@@ -60,6 +61,8 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("at", At),
     ("timeouts", Timeouts),
     ("recovery", Recovery),
+    ("nightly", Nightly),
+    ("nightly.reference, nightly.candidate", Build),
 )
 
 HEAD = """\

@@ -30,9 +30,10 @@ MOST_ROWS = 40
 PLOT_ROWS = 24
 CELL_CHARACTERS = 200
 _MARKS: dict[Tone, str] = {"plain": "", "good": "✅ ", "bad": "❌ ", "warn": "⚠️ ", "muted": ""}
-_ACTS = re.compile(r"([\\`*_{}\[\]<>()#|~!&$])")
-# Lists, rules and titles start a line; so do references of one's own.
-_STARTS = re.compile(r"^(\s*)([-+=]|\d+[.)])", re.MULTILINE)
+# An underscore within a word is one: names stay readable.
+_ACTS = re.compile(r"([\\`*\[\]<>#|~&$]|(?<![^\W_])_|_(?![^\W_]))")
+# What makes a line a list, a rule or a title.
+_STARTS = re.compile(r"^(?:(?=[-+](?:\s|$)|[-=]+\s*$)|(\d+)(?=[.)](?:\s|$)))")
 # Makes neither a link nor a mention of it, and is not seen.
 _APART = "\u200b"
 _LINKS = re.compile(r"(?i)\b(https?|ftp|mailto|www)(?=[:.])|(?<=\S)?@(?=\w)")
@@ -52,16 +53,16 @@ def markdown(document: ReportDocument) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def text_of(text: str, most: int | None = None) -> str:
+def text_of(text: str) -> str:
     """One line whose letters mean themselves."""
+    return _STARTS.sub(lambda found: (found[1] or "") + "\\", _within(text))
+
+
+def _within(text: str, most: int | None = None) -> str:
+    """The same for what does not begin a line."""
     flat = " ".join(harmless(text).split())
     escaped = _ACTS.sub(r"\\\1", flat if most is None else cut(flat, most))
-    return _STARTS.sub(_escape_start, _LINKS.sub(_break_link, escaped))
-
-
-def _escape_start(found: re.Match[str]) -> str:
-    sign = found[2]
-    return found[1] + (f"\\{sign}" if not sign[0].isdigit() else f"{sign[:-1]}\\{sign[-1]}")
+    return _LINKS.sub(_break_link, escaped)
 
 
 def _break_link(found: re.Match[str]) -> str:
@@ -111,7 +112,7 @@ def _table(table: Table) -> list[str]:
     parts = [f"**{text_of(table.caption)}**"]
     if not table.rows:
         return [*parts, "Nothing here."]
-    heads = [text_of(f"{c.name} ({c.unit})" if c.unit else c.name) for c in table.columns]
+    heads = [_within(f"{c.name} ({c.unit})" if c.unit else c.name) for c in table.columns]
     rules = ["---:" if c.numeric else "---" for c in table.columns]
     rows = [_row([_cell(c) for c in row], is_marked=i in table.marked) for i, row in enumerate(table.rows[:MOST_ROWS])]
     parts.append("\n".join([_row(heads), _row(rules), *rows]))
@@ -126,8 +127,8 @@ def _row(cells: list[str], *, is_marked: bool = False) -> str:
 
 
 def _cell(cell: Cell) -> str:
-    text = _MARKS[cell.tone] + text_of(cell.text, CELL_CHARACTERS)
-    return f"{text} ({text_of(cell.note, CELL_CHARACTERS)})" if cell.note else text
+    text = _MARKS[cell.tone] + _within(cell.text, CELL_CHARACTERS)
+    return f"{text} ({_within(cell.note, CELL_CHARACTERS)})" if cell.note else text
 
 
 def _plot(plot: Plot) -> list[str]:
@@ -135,6 +136,6 @@ def _plot(plot: Plot) -> list[str]:
     values = plot_values(plot)
     if len(values.rows) + values.left_out > PLOT_ROWS:
         return [*parts, "The plot is in the HTML report."]
-    heads = [text_of(head) for head in values.heads]
-    rows = [_row([text_of(text, CELL_CHARACTERS) for text in row]) for row in values.rows]
+    heads = [_within(head) for head in values.heads]
+    rows = [_row([_within(text, CELL_CHARACTERS) for text in row]) for row in values.rows]
     return [*parts, "\n".join([_row(heads), _row(["---"] * len(heads)), *rows])] if rows else parts

@@ -40,6 +40,8 @@ _ASSETS = Path(__file__).resolve().parent / "report_assets"
 _SCRIPTS = ("theme.js", "tables.js", "legend.js", "plots.js", "page.js")
 # Tables with more rows can be filtered.
 FILTERED_ROWS = 15
+# Longer texts of cells may break anywhere, and get a wider column.
+WORDS_CHARACTERS = 48
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +140,8 @@ def _environment() -> Environment:
         finalize=lambda value: harmless(value) if type(value) is str else value,
     )
     made.filters |= {"anchor": anchor, "kind": lambda block: type(block).__name__, "json_of": _json}
-    made.globals |= {"figure": figure, "plot_values": plot_values, "sort_value": _sort_value, "filtered": _is_filtered}
+    made.globals |= {"figure": figure, "plot_values": plot_values}
+    made.globals |= {"sort_value": _sort_value, "classes": _classes, "filtered": _is_filtered}
     return made
 
 
@@ -148,6 +151,15 @@ def _template(name: str) -> Template:
 
 def _is_filtered(table: Table) -> bool:
     return len(table.rows) > FILTERED_ROWS
+
+
+def _classes(cell: Cell, is_numeric: bool) -> str | None:
+    names = ["n"] if is_numeric else []
+    if cell.tone != "plain":
+        names.append(f"tone-{cell.tone}")
+    if not is_numeric and len(cell.text) > WORDS_CHARACTERS:
+        names.append("words")
+    return " ".join(names) or None
 
 
 def _sort_value(cell: Cell) -> str:

@@ -20,8 +20,10 @@ _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "triangl
 _DASHES = ("solid", "dot", "dashdot", "longdash")
 # Bars of the same colours are told apart by their pattern.
 _PATTERNS = ("", "/", ".", "x", "-", "+")
+# A logarithmic axis with no more values (load levels) has its ticks at them.
+_MOST_TICKS = 8
 # More points of a line are drawn without marks.
-_MOST_MARKED = 60
+_MOST_MARKED = 24
 _TICK_CHARACTERS, _LABEL_CHARACTERS, _NAME_CHARACTERS = 40, 400, 80
 _MS = 1000
 
@@ -202,6 +204,9 @@ def _axis(axis: Axis, values: Sequence[Number | str | None], *, is_bars: bool) -
         drawn["type"] = "date"
     elif axis.log:
         drawn["type"] = "log"
+        found = sorted({v for v in values if isinstance(v, int | float) and v > 0})
+        if 1 < len(found) <= _MOST_TICKS:
+            drawn |= {"tickmode": "array", "tickvals": [rounded(v) for v in found]}
     elif axis.categories or any(isinstance(v, str) for v in values):
         drawn["type"] = "category"
     else:

@@ -37,7 +37,7 @@ def run_conductor(scenario: Scenario, run: RunDirectory, guide: PairGuide | None
     A grid has no search: all of it is known before, slots get their shares of it, and nothing need be scored.
     """
     if scenario.search.method == "pairs":
-        return SearchConductor(scenario, run, lambda _: _pair_search(scenario, run.paths.root, guide))
+        return SearchConductor(scenario, run, lambda _: _pair_search(scenario, run, guide))
     if run.is_adaptive:
         configs = tuple(expand(scenario))
         guess = ceiling_guess(scenario) if scenario.search.method == "ceiling" else no_guess
@@ -47,12 +47,12 @@ def run_conductor(scenario: Scenario, run: RunDirectory, guide: PairGuide | None
     return SearchConductor(scenario, run, lambda _: None) if is_probed(scenario) else None
 
 
-def _pair_search(scenario: Scenario, root: Path, guide: PairGuide | None) -> PairSearch:
+def _pair_search(scenario: Scenario, run: RunDirectory, guide: PairGuide | None) -> PairSearch:
     assert scenario.nightly is not None, "checked with the scenario"
-    rules = PairRules(scenario.nightly.pairs, scenario.nightly.most_pairs, scenario.seed)
+    rules = PairRules(scenario.nightly.pairs, scenario.nightly.most_pairs, f"{scenario.seed} {run.run_id}")
     if guide is None:
         return PairSearch(build_pairs(scenario), rules)
-    return PairSearch(build_pairs(scenario), rules, partial(guide.doubts, root), guide.is_late)
+    return PairSearch(build_pairs(scenario), rules, partial(guide.doubts, run.paths.root), guide.is_late)
 
 
 def ceiling_guess(scenario: Scenario) -> Guess:

@@ -51,6 +51,7 @@ class SearchConductor:
         self._run = run
         self._scores = TrialScores(scenario, run)
         self._is_probed = is_probed(scenario)
+        self._is_night = scenario.search.method == "pairs"  # two builds do not lead each other
         searches = {c: search_of(c) for c in run.trial_classes}
         self._races = {c: _Race(search, judge_of(c)) for c, search in searches.items() if search is not None}
         self._deciding: AbstractContextManager[object] = nullcontext()
@@ -87,7 +88,7 @@ class SearchConductor:
             return []
         told = self._tell(asked)
         race.outstanding.discard((asked.config.config_id, asked.repeat))
-        leads = self._new_leaders(race, asked, told) if isinstance(told, Scored) else []
+        leads = self._new_leaders(race, asked, told) if isinstance(told, Scored) and not self._is_night else []
         return [*leads, *self._ask(trial.host_class, race)]
 
     def _new_leaders(self, race: _Race, asked: AskedTrial, told: Scored) -> list[BestSoFar]:

@@ -72,6 +72,8 @@ def _starts(scenario: Scenario, configs: Sequence[EngineConfig]) -> tuple[int, i
         # The budget holds all starts; the best of each objective are started again at its end.
         draws = rules.first_starts if keys.space else min(count, rules.first_starts)
         return draws, min(rules.budget_trials, draws + rules.again * len(scenario.objectives))
+    if keys.method == "pairs" and scenario.nightly is not None:
+        return count * scenario.nightly.pairs, count * scenario.nightly.most_pairs
     if keys.method == "ceiling":
         lines = ceiling_lines(configs, keys.knobs, directions_with(keys.directions))
         edges = sum(len(line.cells) * (2 if line.interval else 1) for line in lines)

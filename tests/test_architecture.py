@@ -56,8 +56,9 @@ CORE = {
     "depth_curve", "explanation", "explanation_text", "kernel_share", "level_table", "run_explanation", "server_facts",
     "peer_aiperf", "peer_guidellm", "peer_point", "peer_vllm", "export_rows",
     "compared_row", "compared_side", "comparison_report", "run_comparison", "run_environment",
-    "change_points", "engine_build", "junit", "night", "night_evidence", "night_feasibility", "night_history",
-    "night_noise", "night_rows", "night_rules", "night_scenario", "night_series", "night_text", "night_verdict",
+    "change_points", "engine_build", "expected_changes", "history_changes", "history_lines", "history_report",
+    "history_text", "junit", "night", "night_evidence", "night_feasibility", "night_history", "night_noise",
+    "night_rows", "night_rules", "night_scenario", "night_segments", "night_series", "night_text", "night_verdict",
     "nightly_check", "nightly_report", "pair_search", "plot_values", "report_document", "report_markdown",
     "report_plots", "scenario_nightly", "shown_text",
 }  # fmt: skip

@@ -3,6 +3,7 @@ const pending = new Map();
 let wanted = null;
 
 function startLive(url) {
+  rememberParts();
   const state = document.getElementById("state");
   const source = new EventSource(url);
   source.addEventListener("open", () => tellState("Live"));
@@ -37,11 +38,22 @@ function parsed(html) {
   return template.content;
 }
 
+// What each part was before scripts added to it, by its element: what comes again as it was changes nothing.
+const arrived = new WeakMap();
+
+function rememberParts() {
+  const head = document.getElementById("head");
+  arrived.set(head, head.innerHTML.trim());
+  for (const part of document.querySelectorAll("#parts > section")) arrived.set(part, part.outerHTML);
+}
+
 function replaceHead(html) {
   const head = document.getElementById("head");
   const fresh = Object.assign(document.createElement("div"), { id: "head" });
   fresh.append(parsed(html));
-  if (plainOf(head) === plainOf(fresh)) return;
+  const plain = fresh.innerHTML.trim();
+  if (arrived.get(head) === plain) return;
+  arrived.set(fresh, plain);
   const scrolled = head.querySelector(".places")?.scrollLeft ?? 0;
   replaceInPlace(head, fresh);
   const places = fresh.querySelector(".places");
@@ -50,31 +62,28 @@ function replaceHead(html) {
   markPlace();
 }
 
-// Text and data only: what scripts have added does not count.
-const arrived = new WeakMap();
-function plainOf(element) {
-  return arrived.get(element) ?? null;
-}
-
 function replaceSection(id, html) {
   const fresh = parsed(html).querySelector("section");
   const old = document.getElementById(id);
   if (!fresh) return;
-  if (!old) {
-    document.getElementById("parts").append(fresh);
-    arrived.set(fresh, html);
-    prepare(fresh);
-    arrange();
+  const plain = fresh.outerHTML;
+  if (old && arrived.get(old) === plain) {
+    pending.delete(id);
     return;
   }
-  if (plainOf(old) === html) return;
   if (isSelectedIn(old)) {
     pending.set(id, html);
     return;
   }
   pending.delete(id);
-  arrived.set(fresh, html);
-  replaceInPlace(old, fresh);
+  arrived.set(fresh, plain);
+  if (old) {
+    replaceInPlace(old, fresh);
+    return;
+  }
+  document.getElementById("parts").append(fresh);
+  prepare(fresh);
+  arrange();
 }
 
 // The reader's place is what is at the top of the window: it stays where it is on the screen.

@@ -2,7 +2,7 @@
 function prepare(root) {
   prepareTables(root);
   preparePlots(root);
-  for (const code of root.querySelectorAll("figure.code")) code.append(copyButton(code));
+  for (const code of root.querySelectorAll("figure.code")) code.querySelector("pre").before(copyButton(code));
 }
 
 function copyButton(code) {
@@ -75,6 +75,7 @@ function afterPrint() {
 function start() {
   for (const element of document.querySelectorAll("[data-made]")) element.remove();
   document.querySelector(".bar").append(themeButton());
+  if (document.body.dataset.events) startLive(document.body.dataset.events);
   prepare(document);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour);
   addEventListener("beforeprint", beforePrint);
@@ -94,7 +95,6 @@ function start() {
   addEventListener("resize", soon, { passive: true });
   markPlace();
   if (document.querySelector("figure.plot")) (window.requestIdleCallback ?? setTimeout)(() => loadLibrary().catch(() => {}));
-  if (document.body.dataset.events) startLive(document.body.dataset.events);
 }
 
 document.addEventListener("DOMContentLoaded", start);

@@ -134,6 +134,7 @@ function dressed(figure) {
   if (printWidth) layout.width = printWidth;
   const isGantt = spec.data.some((trace) => trace.orientation === "h");
   if (small) for (const name of ["xaxis", "yaxis"]) shortenTicks(spec, layout, name);
+  if (small && layout.xaxis.type === "date") Object.assign(layout.xaxis, { nticks: 4, tickangle: 0 });
   if (isGantt && small) layout.yaxis.title = { text: "" };
   return {
     data: spec.data.map((trace) => dressedTrace(trace, layout)),

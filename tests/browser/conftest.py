@@ -1,4 +1,4 @@
-"""Debian's chromium, without a screen. Where there is none, or no playwright, these tests are skipped with the reason."""
+"""Debian's chromium, without a screen. Where it or playwright is missing, these tests are skipped with the reason."""
 
 from __future__ import annotations
 
@@ -31,6 +31,13 @@ def browser() -> Iterator[Any]:
         started.close()
 
 
+_WAIT = """async () => {
+  const began = performance.now();
+  while (!(%s)) {
+    if (performance.now() - began > 10000) throw new Error(`not seen: %s`);
+    await new Promise((r) => setTimeout(r, 20));
+  }
+}"""
 _SCROLL_THROUGH = """async () => {
   for (const plot of document.querySelectorAll('figure.plot')) {
     plot.scrollIntoView({ behavior: 'instant' });
@@ -48,7 +55,7 @@ class Seen:
 
     def wait_until(self, condition: str) -> None:
         """Playwright's own way needs `eval`, which the page forbids."""
-        self.page.evaluate(f"async () => {{ while (!({condition})) await new Promise((r) => setTimeout(r, 20)) }}")
+        self.page.evaluate(_WAIT % (condition, condition.replace("`", "")))
 
     def draw_all(self) -> None:
         """Waits until every plot is drawn, as for a reader who scrolls through all of it."""
@@ -63,9 +70,14 @@ def watched(page: Any) -> Seen:
     seen = Seen(page)
     page.on("console", lambda message: seen.wrong.append(f"{message.type}: {message.text}"))
     page.on("pageerror", lambda error: seen.wrong.append(f"error: {error}"))
-    page.on("dialog", lambda dialog: (seen.wrong.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+    page.on("dialog", lambda dialog: _dismiss(seen, dialog))
     page.on("request", lambda request: _note_request(seen, request.url))
     return seen
+
+
+def _dismiss(seen: Seen, dialog: Any) -> None:
+    seen.wrong.append(f"dialog: {dialog.message}")
+    dialog.dismiss()
 
 
 def _note_request(seen: Seen, url: str) -> None:

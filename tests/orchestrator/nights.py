@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from orchestrator.night import Night, SeriesNight
-from orchestrator.night_run import in_doubt, night_of
+from orchestrator.night_run import NightJudge, in_doubt, night_of
 from orchestrator.night_scenario import night_scenario, rules_of
 from orchestrator.outcome import Label
 from orchestrator.run_conductor import PairGuide, run_conductor
@@ -37,9 +37,7 @@ def nightly_scenario(nightly: dict[str, Any] | None = None, **changes: Any) -> S
     workloads = [{"name": "chat", "concurrency": [4]}]
     fast = {"name": "fast", "maximize": "output_throughput_tok_s", "at": {"concurrency": 4}}
     own = {"nightly": {**keys, **(nightly or {})}, "workloads": workloads, "objectives": [fast]}
-    return small_scenario(
-        **{"objectives": objectives, "nightly": {**keys, **(nightly or {})}, "workloads": workloads, **changes}
-    )
+    return small_scenario(**{**own, **changes})
 
 
 def is_candidate(spec: LaunchSpec) -> bool:
@@ -77,7 +75,7 @@ def sweep_night(
     run: RunDirectory, scenario: Scenario, slots: list[FakeSlot], guide: PairGuide | None = None
 ) -> SweepResult:
     """What a run does with a night's scenario."""
-    own = guide or PairGuide(lambda root: in_doubt(scenario, rules_of(scenario), (), root))
+    own = guide or PairGuide(lambda root: in_doubt(scenario, NightJudge(rules_of(scenario)), AT, root))
     sweep = Sweep(run.plan(scenario, [""] * len(slots)), list(slots), run, spec_of(scenario), Silent())
     sweep.follow(run_conductor(scenario, run, own))
     return sweep.run()
@@ -93,7 +91,7 @@ def night_on(root: Path, slots: list[FakeSlot], given: Scenario | None = None) -
     run = RunDirectory.create(root, scenario)
     sweep_night(run, scenario, slots)
     run.close(complete=True)
-    return night_of(root, scenario, AT, rules_of(scenario), ())
+    return night_of(root, scenario, AT, NightJudge(rules_of(scenario)))
 
 
 def series(night: Night, metric: str, level: str = "", label: str | None = None) -> SeriesNight:

@@ -132,8 +132,8 @@ def test_gaps_and_nights_beyond_the_last_twenty_are_no_noise() -> None:
     wild = [night_of(measured(SPEED, (-0.5, 0.5)), at=1), night_of(measured(SPEED, (-0.5, 0.5)), at=2, gap=Gap("x"))]
     book = NoiseBook.of([], [*wild, *twenty_quiet_nights()], 20)
 
-    assert book.history[SPEED.series_id].sd == pytest.approx(0.015)
-    assert book.history[SPEED.series_id].df == 40
+    assert book.history[SPEED].sd == pytest.approx(0.015)
+    assert book.history[SPEED].df == 40
 
 
 def test_one_pair_is_never_a_regression() -> None:

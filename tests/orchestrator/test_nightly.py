@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.journal import read_events
 from orchestrator.night import End, Verdict
-from orchestrator.night_run import in_doubt, night_of, night_tables
+from orchestrator.night_run import NightJudge, in_doubt, night_of, night_tables
 from orchestrator.night_scenario import night_scenario, rules_of
 from orchestrator.night_text import exit_code, headline
 from orchestrator.outcome import Label
@@ -108,7 +108,7 @@ def test_a_config_that_is_left_open_gets_more_pairs_so_that_each_host_has_its_sh
     sweep_night(run, scenario, slots, PairGuide(lambda root: {"f705b2cbab14"}))
     run.close(complete=True)
 
-    night = night_of(root, scenario, AT, rules_of(scenario), ())
+    night = night_of(root, scenario, AT, NightJudge(rules_of(scenario)))
     pairs = series(night, "e2e_p50_ms", "C=4").measured.pairs
     assert len(pairs) == 6
     assert Counter(pair.host for pair in pairs) == {"x": 3, "y": 3}
@@ -154,11 +154,11 @@ def test_a_night_that_was_stopped_goes_on_and_makes_the_half_pair_anew(tmp_path:
     assert sum(row["outcome"] == "measured" for row in half.trials) == 3
 
     again = RunDirectory.reopen(root, scenario)
-    guide = PairGuide(lambda place: in_doubt(scenario, rules_of(scenario), (), place))
+    guide = PairGuide(lambda place: in_doubt(scenario, NightJudge(rules_of(scenario)), AT, place))
     assert missing_work(scenario, again, guide)
     sweep_night(again, scenario, [build_slot()], guide)
     again.close(complete=True)
-    night = night_of(root, scenario, AT, rules_of(scenario), ())
+    night = night_of(root, scenario, AT, NightJudge(rules_of(scenario)))
 
     assert len(series(night, "e2e_p50_ms", "C=4").measured.pairs) == 3
     assert night.verdict is Verdict.SAME
@@ -176,5 +176,5 @@ def test_without_time_the_night_ends_with_the_pairs_that_it_has(tmp_path: Path) 
     run.close(complete=True)
 
     assert result.complete
-    night = night_of(tmp_path / "run", scenario, AT, rules_of(scenario), ())
+    night = night_of(tmp_path / "run", scenario, AT, NightJudge(rules_of(scenario)))
     assert 1 <= len(series(night, "e2e_p50_ms", "C=4").measured.pairs) <= 2

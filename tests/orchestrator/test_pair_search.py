@@ -11,7 +11,7 @@ from orchestrator.search import Ask, Broken, Dead, Scored, Told
 from orchestrator.sweep_space import BuildPair
 from orchestrator.trial import EngineConfig
 
-RULES = PairRules(pairs=3, most_pairs=6, seed=1)
+RULES = PairRules(pairs=3, most_pairs=6, seed="1")
 GOOD = Scored("h")
 
 
@@ -49,9 +49,9 @@ def test_both_members_of_a_pair_are_asked_together_and_one_follows_the_other() -
 def test_of_two_pairs_of_a_config_each_order_has_one() -> None:
     for seed in range(20):
         for block in range(4):
-            orders = {candidate_first(seed, "c", 2 * block), candidate_first(seed, "c", 2 * block + 1)}
+            orders = {candidate_first(str(seed), "c", 2 * block), candidate_first(str(seed), "c", 2 * block + 1)}
             assert orders == {False, True}
-    assert len({candidate_first(seed, "c", 0) for seed in range(20)}) == 2
+    assert len({candidate_first(str(seed), "c", 0) for seed in range(20)}) == 2
 
 
 def test_without_doubts_each_config_gets_its_first_pairs_and_no_more() -> None:
@@ -181,7 +181,7 @@ def test_whatever_happens_the_search_ends_and_never_makes_more_good_pairs_than_i
         rng = random.Random(seed)
         known = [pair(i) for i in range(rng.randint(1, 3))]
         pairs = rng.randint(1, 4)
-        rules = PairRules(pairs, pairs + rng.randint(0, 3), seed)
+        rules = PairRules(pairs, pairs + rng.randint(0, 3), str(seed))
         search = PairSearch(known, rules, partial(half_of, rng, known))
         waiting: list[Ask] = []
         keys: set[tuple[str, int]] = set()
