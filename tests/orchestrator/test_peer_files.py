@@ -94,6 +94,13 @@ def test_reports_of_earlier_releases_are_read_where_they_have_other_names(tmp_pa
     assert points[2].metrics["goodput_rps"] == pytest.approx(7.286613381111441)
 
 
+def test_results_that_vllm_appended_are_a_point_each(tmp_path: Path) -> None:
+    file = tmp_path / "appended.json"
+    file.write_text("\n".join(json.dumps(document(f"vllm-{name}.json")) for name in ("rate", "concurrency")))
+
+    assert [(p.line, p.level) for p in read_peer_file(file)] == [(1, "8 req/s"), (2, "C=16")]
+
+
 def test_speculation_of_vllm_is_told_as_ours_is(tmp_path: Path) -> None:
     told = document("vllm-rate.json") | {"spec_decode_acceptance_length": 2.4, "spec_decode_acceptance_rate": 70.0}
     file = tmp_path / "spec.json"
