@@ -8,7 +8,6 @@ the rate of a closed loop, which bench_serving writes as Infinity: that is no JS
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,12 +16,22 @@ import numpy as np
 
 from orchestrator.acceptance import accept_length
 from orchestrator.errors import BadInput
-from orchestrator.metric_names import METRICS
+from orchestrator.peer_point import (
+    FROM_THE_SEND,
+    WHOLE_TIME,
+    ImportedPoint,
+    known,
+    level_text,
+    load_level,
+    without_streaming,
+)
 from orchestrator.rates import peak_concurrency
 from orchestrator.records import RequestRecord, RequestStatus
 from orchestrator.request_columns import Flags, Floats, RequestColumns
 from orchestrator.trial import ClientReport, LoadLevel
 
+# What it calls the three APIs.
+BACKENDS = {"generate": "sglang", "completions": "sglang-oai", "chat": "sglang-oai-chat"}
 _STATISTICS = ("mean", "median", "std", "p90", "p95", "p99")
 
 
@@ -117,17 +126,6 @@ def _whole(value: float | None) -> int | None:
     return None if value is None else int(value)
 
 
-@dataclass(frozen=True, slots=True)
-class ImportedPoint:
-    """One line of bench_serving in our names. `metrics` has what the line says, `notes` what it means otherwise."""
-
-    line: int
-    name: str
-    level: str
-    metrics: Mapping[str, float]
-    notes: tuple[str, ...]
-
-
 _SAME = {
     "completed": "requests_ok",
     "request_throughput": "request_throughput_rps",
@@ -140,22 +138,27 @@ _SAME = {
 }
 _THEIR_NAMES = {"ttft": "ttft", "tpot": "tpot", "itl": "chunk_gap", "e2e_latency": "e2e"}
 _THEIR_STATISTICS = {"mean": "mean", "median": "p50", "p90": "p90", "p95": "p95", "p99": "p99", "max": "max"}
-_ALWAYS = (
-    "throughput is over the whole time, start-up and drain with it: lower than over a settled window",
-    "TTFT and E2E count from the send, also where a request was due earlier",
-)
+KIND = "bench_serving"
+
+
+def is_bench_serving(document: Any) -> bool:
+    """Whether a JSON value is a line of bench_serving, of any release."""
+    return isinstance(document, Mapping) and "completed" in document and "mean_ttft_ms" in document
 
 
 def read_bench_serving_line(line: int, document: Any) -> ImportedPoint:
     """One line, parsed; releases differ in keys, and what a line lacks is left out. BadInput if it is no such line."""
-    if not isinstance(document, Mapping) or "completed" not in document or "mean_ttft_ms" not in document:
+    if not is_bench_serving(document):
         raise BadInput(f"line {line} is not a result of bench_serving: it has no `completed` and `mean_ttft_ms`")
     found: dict[str, Any] = {ours: document.get(theirs) for theirs, ours in _SAME.items()}
     for theirs, ours in _THEIR_NAMES.items():
         for statistic, our_statistic in _THEIR_STATISTICS.items():
             found[f"{ours}_{our_statistic}_ms"] = document.get(f"{statistic}_{theirs}_ms")
-    metrics = {name: float(value) for name, value in found.items() if _is_number(value) and name in METRICS}
-    notes = list(_ALWAYS)
+    metrics = known(found)
+    for tokens in ("prompt_tokens", "output_tokens"):
+        if f"{tokens}_total" in metrics and metrics.get("requests_ok"):
+            metrics[f"{tokens}_mean"] = metrics[f"{tokens}_total"] / metrics["requests_ok"]
+    notes = [WHOLE_TIME, FROM_THE_SEND]
     if any(name.startswith("chunk_gap") for name in metrics):
         per_token = document.get("backend") == "sglang"
         notes.append(
@@ -164,21 +167,16 @@ def read_bench_serving_line(line: int, document: Any) -> ImportedPoint:
             else "ITL of this backend is the gap between chunks, unless accept_length is there: then it is per token"
         )
     if not metrics.get("ttft_mean_ms"):
-        for name in [n for n in metrics if n.startswith(("ttft", "tpot", "chunk_gap"))]:
-            del metrics[name]
-        notes.append("TTFT is 0: nothing streamed was seen; it and the times per token are left out")
-    return ImportedPoint(line, str(document.get("tag") or document.get("backend") or ""), _level(document), metrics,
-                         tuple(notes))  # fmt: skip
+        metrics["ttft_mean_ms"] = 0.0
+        without_streaming(metrics, notes)
+    level, load = _level(document)
+    name = str(document.get("tag") or document.get("backend") or "")
+    return ImportedPoint(line, name, level, metrics, tuple(notes), KIND, load)
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _level(document: Mapping[str, Any]) -> str:
+def _level(document: Mapping[str, Any]) -> tuple[str, LoadLevel | None]:
     rate, most = document.get("request_rate"), document.get("max_concurrency")
     if rate == "trace":
-        return "trace"
-    if _is_number(rate):
-        return f"{float(rate or 0):g} req/s" + (f", at most C={most}" if most else "")
-    return f"C={most}" if most else "all at once"
+        return "trace", LoadLevel("trace", 1.0)
+    load = load_level(rate, most)
+    return level_text(load, most), load

@@ -11,6 +11,7 @@ import click
 from orchestrator import __version__
 from orchestrator.cluster_cli import cluster
 from orchestrator.decision_cli import DECISION_COMMANDS
+from orchestrator.exchange_cli import EXCHANGE_COMMANDS
 from orchestrator.history_cli import history
 from orchestrator.job_cli import JOB_COMMANDS
 from orchestrator.nightly_cli import nightly
@@ -167,16 +168,6 @@ def load(**options: Any) -> None:
     load_and_print(LoadRequest(**options), _console())
 
 
-@main.command("import-points")
-@click.argument("file", type=SCENARIO)
-@click.option("--json", "as_json", is_flag=True, help="For machines.")
-def import_points(file: Path, as_json: bool) -> None:
-    """Show the results of SGLang's bench_serving (FILE, JSON lines) under the names of our metrics."""
-    from orchestrator.import_command import import_and_print
-
-    import_and_print(file, as_json=as_json, console=_console())
-
-
 @main.command()
 @click.argument("run_dir", metavar="RUN", type=SCENARIO)
 @click.option("--objective", metavar="NAME", help="Only this objective.")
@@ -235,5 +226,5 @@ def schema() -> None:
     click.echo(json.dumps(json_schema(), indent=2))
 
 
-for command in (*DECISION_COMMANDS, *JOB_COMMANDS, cluster, history, nightly, report, watch):
+for command in (*DECISION_COMMANDS, *EXCHANGE_COMMANDS, *JOB_COMMANDS, cluster, history, nightly, report, watch):
     main.add_command(command)

@@ -15,7 +15,7 @@ from typing import Any
 
 from rich.console import Console
 
-from orchestrator.bench_serving import LoadArguments, bench_serving_line
+from orchestrator.bench_serving import BACKENDS, LoadArguments, bench_serving_line
 from orchestrator.errors import RunInterrupted, SpecsweepError
 from orchestrator.load_dataset import LoadDataset
 from orchestrator.load_document import LoadResult
@@ -25,9 +25,6 @@ from orchestrator.metrics import latency_values, summarise
 from orchestrator.point_table import columns_of
 from orchestrator.point_view import print_histograms, print_point
 from orchestrator.trial import ClientReport, Point, PointSpec
-
-# As SGLang's own load tool calls them.
-_BACKENDS = {"generate": "sglang", "completions": "sglang-oai", "chat": "sglang-oai-chat"}
 
 
 def load_and_print(request: LoadRequest, console: Console) -> None:
@@ -137,7 +134,7 @@ def _export(file: Path, result: LoadResult, columns: dict[str, Any]) -> None:
     spec = result.spec
     drawn = not spec.dataset.startswith("file:")
     given = LoadArguments(
-        backend=_BACKENDS[spec.api],
+        backend=BACKENDS[spec.api],
         dataset=spec.dataset,
         input_tokens=spec.input_tokens if drawn else None,
         output_tokens=spec.output_tokens if drawn else None,

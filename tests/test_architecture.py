@@ -65,6 +65,8 @@ CORE = {
     "change_points", "history_changes", "night", "night_history", "night_rows", "night_segments",
     "expected_changes", "history_lines", "history_report", "history_text",
     "night_evidence", "night_feasibility", "night_noise", "night_rules", "night_verdict",
+    "peer_aiperf", "peer_guidellm", "peer_point", "peer_vllm", "export_rows",
+    "compared_row", "compared_side", "comparison_report", "run_comparison", "run_environment",
     "change_points", "engine_build", "expected_changes", "history_changes", "history_lines", "history_report",
     "history_text", "junit", "night", "night_evidence", "night_feasibility", "night_history", "night_noise",
     "night_rows", "night_rules", "night_scenario", "night_segments", "night_series", "night_text", "night_verdict",

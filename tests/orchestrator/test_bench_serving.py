@@ -95,8 +95,8 @@ def test_lines_of_older_releases_have_what_they_have() -> None:
     assert (point.level, point.name) == ("4 req/s", "sglang-oai")
     assert dict(point.metrics) == {
         "requests_ok": 10.0, "output_throughput_tok_s": 22.0, "prompt_tokens_total": 100.0,
-        "output_tokens_total": 200.0, "ttft_mean_ms": 42.0, "ttft_p50_ms": 40.0, "chunk_gap_p50_ms": 9.0,
-        "e2e_mean_ms": 900.0, "e2e_p50_ms": 880.0,
+        "prompt_tokens_mean": 10.0, "output_tokens_total": 200.0, "output_tokens_mean": 20.0, "ttft_mean_ms": 42.0,
+        "ttft_p50_ms": 40.0, "chunk_gap_p50_ms": 9.0, "e2e_mean_ms": 900.0, "e2e_p50_ms": 880.0,
     }  # fmt: skip
 
 
@@ -123,8 +123,8 @@ def test_the_command_shows_the_points_and_what_their_names_mean_otherwise(tmp_pa
     [
         ("", "has no line"),
         ("{", ":1: not JSON"),
-        ('{"a": 1}', "line 1 is not a result of bench_serving"),
-        ("[1]", "line 1 is not a result of bench_serving"),
+        ('{"a": 1}', "line 1 is not a result of a load client that we know"),
+        ("[1]", "line 1 is not a result of a load client that we know"),
     ],
 )
 def test_other_files_are_refused_by_line(tmp_path: Path, text: str, fault: str) -> None:
