@@ -61,17 +61,12 @@ CORE = {
     "live_view", "live_state", "time_left", "progress_lines", "watch_state", "live_section",
     "telemetry",
     "report_plots", "report_markdown", "plot_values", "shown_text",
-    "report_document", "report_plots", "report_markdown", "plot_values", "shown_text",
     "change_points", "history_changes", "night", "night_history", "night_rows", "night_segments",
     "expected_changes", "history_lines", "history_report", "history_text",
     "night_evidence", "night_feasibility", "night_noise", "night_rules", "night_verdict",
     "peer_aiperf", "peer_guidellm", "peer_point", "peer_vllm", "export_rows",
     "compared_row", "compared_side", "comparison_report", "run_comparison", "run_environment",
-    "change_points", "engine_build", "expected_changes", "history_changes", "history_lines", "history_report",
-    "history_text", "junit", "night", "night_evidence", "night_feasibility", "night_history", "night_noise",
-    "night_rows", "night_rules", "night_scenario", "night_segments", "night_series", "night_text", "night_verdict",
-    "nightly_check", "nightly_report", "pair_search", "plot_values", "report_document", "report_markdown",
-    "report_plots", "scenario_nightly", "shown_text",
+    "engine_build", "junit", "night_scenario", "night_series", "night_text", "nightly_check", "nightly_report", "pair_search", "scenario_nightly",
 }  # fmt: skip
 # Decisions about a server on its host; whoever does what they say is elsewhere.
 DECISIONS = {"life_event", "life_state", "life_end", "lifecycle"}
