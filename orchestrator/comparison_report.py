@@ -201,7 +201,13 @@ def _plots(rows: Sequence[ComparedRow]) -> list[Block]:
 
 def _forest(metric: str, rows: Sequence[ComparedRow], of: int) -> Plot:
     start = common_start([row.config for row in rows])
-    names = {id(row): f"{row.level} {row.config[len(start) :]} {row.workload}".strip() for row in rows}
+    several = len({row.workload for row in rows}) > 1
+    names = {
+        id(row): row.config[len(start) :]
+        + (f" at {row.level}" if row.level else "")
+        + (f" of {row.workload}" if several else "")
+        for row in rows
+    }
     kept = sorted(rows, key=lambda row: (row.workload, row.config, _load(row.level)))
     series = []
     # What is the same comes first: it has the first colour of every page, which is neither good nor bad.
@@ -226,7 +232,7 @@ def _forest(metric: str, rows: Sequence[ComparedRow], of: int) -> Plot:
         block_id=f"forest-{metric.replace('_', '-')}",
         title=f"{metric} ({better})",
         kind="scatter",
-        x=Axis(f"load, {start or 'config'}, workload", categories=tuple(dict.fromkeys(names[id(row)] for row in kept))),
+        x=Axis(f"{start or 'config'} ... at load", categories=tuple(dict.fromkeys(names[id(row)] for row in kept))),
         y=Axis("change", "%"),
         series=tuple(series),
         summary=f"Change of {metric} with 95 % intervals: {counts}.{cut}",
