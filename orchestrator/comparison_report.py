@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 
 from orchestrator.compared_row import ComparedRow, Standing
@@ -38,6 +39,8 @@ _TONES: dict[str, Tone] = {
 STANDINGS = {Standing.WORSE: "worse", Standing.BETTER: "better", Standing.SAME: "same", Standing.OPEN: "not told apart"}
 _NAMED = 3
 _MOST_IN_PLOT = 40
+# A page is sent by mail; --json has all.
+_MOST_ROWS = 600
 
 
 def comparison_document(found: RunComparison, made_at: str) -> ReportDocument:
@@ -175,12 +178,15 @@ def _ratios(found: RunComparison) -> list[Block]:
             Cell("-" if row.q is None else f"{row.q:.2g}", row.q),
             Cell(f"{row.trials[0]} / {row.trials[1]}"),
         )
-        for row in ordered(found.rows)
+        for row in ordered(found.rows)[:_MOST_ROWS]
     )
     note = (
         f"Change is {found.second} / {found.first} - 1. Worse and better: q at most 0.05 over the whole table, and "
         f"beyond the floor ({found.doubt.floor:.1%}; kv_tokens 1 %, start_s 10 %)."
     )
+    more = len(found.rows) - _MOST_ROWS
+    if more > 0:
+        note += f" {more:,} more rows, which say less, are in the JSON document (--json)."
     return [Table("ratio-table", "Every ratio", columns, rows, note=note)]
 
 
@@ -194,10 +200,18 @@ def _plots(rows: Sequence[ComparedRow]) -> list[Block]:
 
 
 def _forest(metric: str, rows: Sequence[ComparedRow], of: int) -> Plot:
-    names = {id(row): f"{row.config}, {row.workload} {row.level}".rstrip(", ") for row in rows}
-    kept = sorted(rows, key=lambda row: names[id(row)])
+    start = common_start([row.config for row in rows])
+    several = len({row.workload for row in rows}) > 1
+    names = {
+        id(row): row.config[len(start) :]
+        + (f" at {row.level}" if row.level else "")
+        + (f" of {row.workload}" if several else "")
+        for row in rows
+    }
+    kept = sorted(rows, key=lambda row: (row.workload, row.config, _load(row.level)))
     series = []
-    for standing, word in STANDINGS.items():
+    # What is the same comes first: it has the first colour of every page, which is neither good nor bad.
+    for standing, word in sorted(STANDINGS.items(), key=lambda item: item[0] is not Standing.SAME):
         own = [row for row in kept if row.standing is standing]
         if own:
             series.append(
@@ -218,12 +232,25 @@ def _forest(metric: str, rows: Sequence[ComparedRow], of: int) -> Plot:
         block_id=f"forest-{metric.replace('_', '-')}",
         title=f"{metric} ({better})",
         kind="scatter",
-        x=Axis("config and load", categories=tuple(dict.fromkeys(names[id(row)] for row in kept))),
+        x=Axis(f"{start or 'config'} ... at load", categories=tuple(dict.fromkeys(names[id(row)] for row in kept))),
         y=Axis("change", "%"),
         series=tuple(series),
         summary=f"Change of {metric} with 95 % intervals: {counts}.{cut}",
     )
 
 
+def common_start(labels: Sequence[str]) -> str:
+    """What all names of configs begin with, up to the end of a setting's name: `speculative_num_steps=`."""
+    first, last = min(labels), max(labels)
+    alike = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
+    return first[: first.rfind("=", 0, alike) + 1] if first != last else ""
+
+
 def _percent(ratio: float | None) -> float | None:
     return None if ratio is None or not math.isfinite(ratio) else round(100 * (ratio - 1), 3)
+
+
+def _load(level: str) -> float:
+    """The number of a load level: of `C=16`, `4 req/s`, `trace x2`."""
+    found = re.search(r"[\d.]+", level)
+    return float(found[0]) if found else 0.0

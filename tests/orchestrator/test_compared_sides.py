@@ -18,7 +18,7 @@ from orchestrator.batch_means import WithinRun
 from orchestrator.compare_command import of_one_class
 from orchestrator.compared_row import Doubt, false_discoveries, judged
 from orchestrator.compared_side import ComparedConfig, Side, match_configs, side_of_points
-from orchestrator.comparison_report import comparison_document
+from orchestrator.comparison_report import common_start, comparison_document
 from orchestrator.errors import BadInput
 from orchestrator.paths import RunPaths
 from orchestrator.peer_point import ImportedPoint
@@ -225,6 +225,14 @@ def test_names_that_are_code_are_text_in_the_reports() -> None:
     assert found.rows[0].config == evil
     assert "<script>alert" not in page_html(document)
     assert "<script>" not in markdown(document)
+
+
+@pytest.mark.parametrize(("labels", "start"), [
+    (["steps=1", "steps=12", "steps=3"], "steps="), (["a=1, b=2", "a=1, b=3"], "a=1, b="), (["x=1", "y=1"], ""),
+    (["steps=1"], ""), (["same", "same"], ""), (["a=1", "a=10"], "a="),
+])  # fmt: skip
+def test_what_all_names_begin_with_is_said_once(labels: list[str], start: str) -> None:
+    assert common_start(labels) == start
 
 
 def classed(path: str, *classes: str) -> StoredRun:
