@@ -31,6 +31,7 @@ from orchestrator.run_hosts import keep_hosts
 from orchestrator.scenario import Scenario
 from orchestrator.search_plan import search_plan
 from orchestrator.server_start import LaunchSpec
+from orchestrator.slot_port import SlotPort
 from orchestrator.start_memory import StartMemory
 from orchestrator.stop_signals import STOP_SIGNALS, stop_handled_by, stop_ignored
 from orchestrator.sweep import Sweep, SweepResult
@@ -110,34 +111,41 @@ def sweep_on_cluster(
         if wanted.evict:
             evict_strangers(cluster.slot_places(), directory.run_id, yes=wanted.yes, console=console)
         early.check()
-        plan = directory.plan(scenario, [slot.facts.host_class for slot in slots], done)
-        conductor = run_conductor(scenario, directory, wanted.guide)
-        console.print(plan_line(plan, len(slots), cluster.classes, scenario.search.method), markup=False)
-        progress = Progress(
-            plan, [s.facts.name for s in slots], console, bounds=_search_bounds(scenario, directory, plan)
-        )
-        leaders = GridLeaders(scenario, directory, progress, progress.leads)
-        with progress, LiveFile(directory.paths.live, progress.view, leaders.look):
-            memory = StartMemory.beside(directory.paths.root, scenario, leaders)
-            foresight = run_foresight(
-                scenario, lambda c: smallest_gpu_gib(cluster, scenario, c), console.print, directory.trial_classes
-            )
-
-            def spec(trial: Trial) -> LaunchSpec:
-                asked = launch_spec(scenario, directory.run_id, trial)
-                # Points that were taken over from another run stand beside none of another release.
-                version = asked.version or directory.reused_version
-                return replace(asked, phase_budgets=memory.budgets(trial), version=version)
-
-            sweep = Sweep(plan, list(slots), directory, spec, memory, foresight, source=cluster.source)
-            sweep.follow(conductor, run_references(scenario, directory, plan))
-            lost = partial(_leave_without_head, cluster, directory, console)
-            with _orderly_interrupt(sweep), watching_head(cluster.head_address, lost):
-                result = sweep.run()
-                keep_hosts(directory.paths.root, cluster.host_reports())  # some joined later
-                return result
+        return _sweep(scenario, directory, done, wanted, cluster, slots, console)
     finally:
         _close_quietly(cluster)
+
+
+def _sweep(
+    scenario: Scenario, directory: RunDirectory, done: frozenset[str], wanted: ClusterUse, cluster: Cluster,
+    slots: Sequence[SlotPort], console: Console,
+) -> SweepResult:  # fmt: skip
+    """The loop on slots that are granted, shown on the console and in live.json."""
+    plan = directory.plan(scenario, [slot.facts.host_class for slot in slots], done)
+    conductor = run_conductor(scenario, directory, wanted.guide)
+    console.print(plan_line(plan, len(slots), cluster.classes, scenario.search.method), markup=False)
+    names = [slot.facts.name for slot in slots]
+    progress = Progress(plan, names, console, bounds=_search_bounds(scenario, directory, plan))
+    leaders = GridLeaders(scenario, directory, progress, progress.leads)
+    with progress, LiveFile(directory.paths.live, progress.view, leaders.look):
+        memory = StartMemory.beside(directory.paths.root, scenario, leaders)
+        foresight = run_foresight(
+            scenario, lambda c: smallest_gpu_gib(cluster, scenario, c), console.print, directory.trial_classes
+        )
+
+        def spec(trial: Trial) -> LaunchSpec:
+            asked = launch_spec(scenario, directory.run_id, trial)
+            # Points that were taken over from another run stand beside none of another release.
+            version = asked.version or directory.reused_version
+            return replace(asked, phase_budgets=memory.budgets(trial), version=version)
+
+        sweep = Sweep(plan, list(slots), directory, spec, memory, foresight, source=cluster.source)
+        sweep.follow(conductor, run_references(scenario, directory, plan))
+        lost = partial(_leave_without_head, cluster, directory, console)
+        with _orderly_interrupt(sweep), watching_head(cluster.head_address, lost):
+            result = sweep.run()
+            keep_hosts(directory.paths.root, cluster.host_reports())  # some joined later
+            return result
 
 
 def _leave_without_head(cluster: Cluster, directory: RunDirectory, console: Console, silent_s: float) -> None:
