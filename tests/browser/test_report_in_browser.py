@@ -21,19 +21,38 @@ COLUMN = (
 CONTRAST = (ASSETS / "contrast.js").read_text(encoding="utf-8")
 
 
-def test_nothing_is_complained_of_and_nothing_is_asked_for(open_page: Open) -> None:
+def check_names_and_headings(page: Any) -> None:
+    """Whatever can be reached has a name, headings do not skip a level, ids are there once."""
+    nameless = """() => {
+      const named = 'button, a, input, summary, [role=region], [role=img]';
+      const by = (e) => (e.getAttribute('aria-labelledby') ?? '').split(' ').map((id) => document.getElementById(id));
+      const words = (e) => [e.textContent, e.getAttribute('aria-label'), ...by(e).map((n) => n?.textContent),
+        e.labels?.[0]?.textContent].join('').trim();
+      return [...document.querySelectorAll(named)].filter((e) => !words(e)).map((e) => e.outerHTML.slice(0, 200));
+    }"""
+    levels = "[...document.querySelectorAll('h1, h2, h3, h4')].map((h) => Number(h.tagName[1]))"
+    ids = "[...document.querySelectorAll('#content [id]:not(svg *)')].map((e) => e.id)"
+
+    found = page.evaluate(levels)
+    assert page.evaluate(nameless) == []
+    assert found[0] == 1
+    assert all(b - a <= 1 for a, b in itertools.pairwise(found))
+    assert [
+        i for i in page.evaluate("[...document.querySelectorAll('#content [id]')].map((e) => e.id)") if " " in i
+    ] == []
+    assert len(page.evaluate(ids)) == len(set(page.evaluate(ids)))
+
+
+def test_a_report_opens_without_complaint_asks_for_nothing_and_draws_every_kind_of_plot(open_page: Open) -> None:
     seen = open_page(sample())
     seen.draw_all()
 
     assert seen.wrong == []
-
-
-def test_every_kind_of_plot_is_drawn(open_page: Open) -> None:
-    seen = open_page(sample())
-    seen.draw_all()
-
     # Points and lines; a None is no point, and a limit has no points.
     assert seen.page.evaluate(TRACES) == {"pareto": 6, "curves": 4, "gpu": 4, "depth": 6, "memory": 4, "slots": 5}
+    check_names_and_headings(seen.page)
+    # WCAG AA: 4.5 to 1.
+    assert seen.page.evaluate(CONTRAST) == []
 
 
 def test_a_table_is_sorted_by_mouse_and_what_is_unknown_stays_last(open_page: Open) -> None:
@@ -89,15 +108,6 @@ def test_series_are_hidden_and_shown_from_the_legend_by_keyboard(open_page: Open
     assert seen.page.evaluate(TRACES)["pareto"] == 6
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_texts_stand_out_from_what_is_behind_them(open_page: Open, scheme: str) -> None:
-    seen = open_page(sample(), color_scheme=scheme)
-    seen.draw_all()
-
-    # WCAG AA: 4.5 to 1.
-    assert seen.page.evaluate(CONTRAST) == []
-
-
 def test_dark_is_chosen_by_the_system_or_by_a_button_and_plots_follow(open_page: Open) -> None:
     seen = open_page(sample(), color_scheme="dark")
     seen.draw_all()
@@ -105,6 +115,7 @@ def test_dark_is_chosen_by_the_system_or_by_a_button_and_plots_follow(open_page:
       getComputedStyle(document.querySelector('#pareto .xtick text')).fill]"""
 
     dark = seen.page.evaluate(colours)
+    assert seen.page.evaluate(CONTRAST) == []
     seen.page.get_by_role("button", name="Theme: auto").click()
     light = seen.page.evaluate(colours)
 
@@ -169,29 +180,6 @@ def test_without_scripts_everything_but_the_plots_is_there(open_page: Open) -> N
         "limit\t32\t600",
     ]
     assert page.get_by_text("812 tok/s, 4.1 % ahead of none.").is_visible()
-
-
-def test_everything_has_a_name_and_headings_do_not_skip(open_page: Open) -> None:
-    seen = open_page(sample())
-    seen.draw_all()
-    nameless = """() => {
-      const named = 'button, a, input, summary, [role=region], [role=img]';
-      const by = (e) => (e.getAttribute('aria-labelledby') ?? '').split(' ').map((id) => document.getElementById(id));
-      const words = (e) => [e.textContent, e.getAttribute('aria-label'), ...by(e).map((n) => n?.textContent),
-        e.labels?.[0]?.textContent].join('').trim();
-      return [...document.querySelectorAll(named)].filter((e) => !words(e)).map((e) => e.outerHTML.slice(0, 200));
-    }"""
-    levels = "[...document.querySelectorAll('h1, h2, h3, h4')].map((h) => Number(h.tagName[1]))"
-    ids = "[...document.querySelectorAll('#content [id]:not(svg *)')].map((e) => e.id)"
-
-    found = seen.page.evaluate(levels)
-    assert seen.page.evaluate(nameless) == []
-    assert found[0] == 1
-    assert all(b - a <= 1 for a, b in itertools.pairwise(found))
-    assert [
-        i for i in seen.page.evaluate("[...document.querySelectorAll('#content [id]')].map((e) => e.id)") if " " in i
-    ] == []
-    assert len(seen.page.evaluate(ids)) == len(set(seen.page.evaluate(ids)))
 
 
 def test_the_keyboard_comes_by_everything_and_is_seen_where_it_is(open_page: Open) -> None:
