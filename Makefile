@@ -72,6 +72,7 @@ bench: $(RUNTIME)
 	$(BIN)/python -m benchmarks.stream_producers --quick
 	$(BIN)/python -m benchmarks.driver_stream --quick
 	$(BIN)/python -m benchmarks.rank_speed --quick
+	$(BIN)/python -m benchmarks.telemetry_cost --trials 20
 	$(BIN)/python -m benchmarks.search_campaigns --quick
 
 docs: $(RUNTIME)

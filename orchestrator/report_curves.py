@@ -24,6 +24,8 @@ CURVES = (
 )
 # Configs that are drawn muted: a curtain of hundreds shows no more than these.
 MOST_MUTED = 60
+# Levels of which the best is told in words.
+MOST_TOLD = 6
 _LEVEL_TITLES = {"concurrency": "requests in flight", "rate": "request rate", "trace": "speed of the trace"}
 _LEVEL_UNITS = {"concurrency": "", "rate": "req/s", "trace": "x"}
 _COLUMNS = ("output_throughput_tok_s", "tok_s_per_user_p50", "ttft_p50_ms", "ttft_p99_ms", "tpot_p50_ms",
@@ -112,6 +114,8 @@ def _summary(
         if values:
             best = best_of(values, key=lambda c: values[c].value)
             told.append(f"at {level} {part.name(best)} with {values[best].value:.4g} {METRICS[metric].unit}".rstrip())
+    untold = len(told) - MOST_TOLD
+    told = [*told[:MOST_TOLD], *([f"and so on for {untold} more levels"] if untold > 0 else [])]
     more = rest - MOST_MUTED
     left = f" {plural(rest, 'other config')} {'is' if rest == 1 else 'are'} muted" if rest else ""
     left += f", {more:,} of them not drawn." if more > 0 else "." if left else ""

@@ -18,6 +18,7 @@ from orchestrator.server_account import account_of
 # Bars that can be read side by side.
 MOST_DEAD = 8
 MOST_TOLD = 2
+NOTHING_TAKEN = "No phase took memory that can be told: these are servers on CPU, or of models that are very small."
 MOST_ROWS = 300
 # Less is noise of the log's two decimals.
 LEAST_GIB = 0.02
@@ -91,7 +92,8 @@ def memory_blocks(part: PartMaterial, predictions: Mapping[str, Prediction], why
         shown = [b for b in told if b.config_id in part.highlighted] + [b for b in told if b.died][:MOST_DEAD]
         blocks.append(_plot(part, list({b.config_id: b for b in shown}.values())))
     else:
-        blocks.append(Paragraph("No server told how much memory was free while it started."))
+        seen = any(bar.before_gib is not None for bar in bars)
+        blocks.append(Paragraph(NOTHING_TAKEN if seen else "No server told how much memory was free while it started."))
     if any(bar.died for bar in bars):
         blocks.append(Paragraph(_where_from(bars, predictions, why_none)))
     blocks.append(_table(part, bars, predictions))

@@ -41,15 +41,13 @@ def _in_turn(lists: Sequence[Sequence[str]], most: int) -> tuple[str, ...]:
 def short_names(labels: Mapping[str, str]) -> tuple[dict[str, str], str]:
     """Names by id as they are, and no title, if all are short; else their values alone, with the settings as title.
 
-    `speculative_num_steps=2, max_running_requests=58` becomes `2, 58`, if that is a name of one config only.
+    `speculative_num_steps=2, max_running_requests=58` becomes `2, 58`, where all names have the same settings.
     """
     whole = dict(labels)
     settings = {tuple(_SETTING.findall(label)) for label in labels.values() if "=" in label}
     if max(map(len, labels.values()), default=0) <= LONGEST_ROW or len(settings) != 1:
         return whole, ""
     short = {config_id: _SETTING.sub("", label) for config_id, label in labels.items()}
-    if len(set(short.values())) < len(short):
-        return whole, ""
     return short, ", ".join(next(iter(settings)))
 
 

@@ -30,25 +30,31 @@ class WorkloadValues:
 
     def __init__(self, workload: str, values: Iterable[PointValue]) -> None:
         self.workload = workload
-        self._values = [value for value in values if value.workload == workload]
+        self._of: dict[LoadLevel, list[PointValue]] = {}  # apart, since a search over rates has hundreds of levels
+        for value in values:
+            if value.workload == workload:
+                self._of.setdefault(value.level, []).append(value)
+        self._evidence: dict[LoadLevel, Evidence] = {}
         self._found: dict[tuple[str, LoadLevel], Mapping[str, Bounded]] = {}
 
     @cached_property
     def levels(self) -> tuple[LoadLevel, ...]:
         """Those that have valid points, in order."""
-        found = {value.level for value in self._values if value.metrics and not value.void_reasons}
+        found = [level for level, of in self._of.items() if any(v.metrics and not v.void_reasons for v in of)]
         return tuple(sorted(found, key=lambda level: (_KINDS[level.kind], level.value)))
-
-    @cached_property
-    def _evidence(self) -> Evidence:
-        return Evidence(self._values, Aim("output_throughput_tok_s", True, self.workload, self.levels[0]))
 
     def at(self, metric: str, level: LoadLevel) -> Mapping[str, Bounded]:
         """By config id; configs without a value are left out."""
         if (metric, level) not in self._found:
             aim = Aim(metric, METRICS[metric].direction != "min", self.workload, level)
-            self._found[metric, level] = _bounded(self._evidence.estimates(aim, within_run=True))
+            self._found[metric, level] = _bounded(self._at(level).estimates(aim, within_run=True))
         return self._found[metric, level]
+
+    def _at(self, level: LoadLevel) -> Evidence:
+        if level not in self._evidence:
+            aim = Aim("output_throughput_tok_s", True, self.workload, level)
+            self._evidence[level] = Evidence(self._of.get(level, ()), aim)
+        return self._evidence[level]
 
     def has(self, metric: str) -> bool:
         """Whether any config has a value of it."""

@@ -311,3 +311,39 @@ def test_rank_for_machines_prints_json_alone_and_leaves_the_report(root: Path) -
 
     assert json.loads(said.stdout)["run"] == "small"
     assert (root / "report.md").exists()
+
+
+def test_declared_fronts_are_drawn_and_listed(tmp_path: Path) -> None:
+    front = {
+        "name": "speed-and-answer",
+        "axes": [{"maximize": "output_throughput_tok_s"}, {"minimize": "ttft_p50_ms"}],
+        "at": {"concurrency": 1},
+    }
+    root = finished_run(tmp_path / "run", small_scenario(pareto=[front], **NO_REPAIRS), slot())
+
+    found = reported(root)
+
+    assert_is_whole(found)
+    plot, table = block_named(found, "front-0"), block_named(found, "front-table-0")
+    assert isinstance(plot, Plot)
+    assert isinstance(table, Table)
+    assert plot.title == "speed-and-answer: higher and lower is better"
+    assert table.rows[table.marked[0]][0].text == "speculative_num_steps=1"
+
+
+def test_names_of_hosts_and_models_are_text_too(tmp_path: Path) -> None:
+    name = "<img src=x onerror=alert(1)>"
+    scenario = small_scenario(model={"path": f"org/{name}", "bundled_draft": True}, **NO_REPAIRS)
+    root = finished_run(tmp_path / "run", scenario, slot(name, host=name))
+
+    found = reported(root)
+
+    assert_is_whole(found)
+    assert f"org/{name}. 3 configs" in found.subtitle
+    hosts = block_named(found, "hosts")
+    assert isinstance(hosts, Table)
+    assert hosts.rows[0][0].text == name
+    said_by(root)
+    page = (root / "report.html").read_text(encoding="utf-8")
+    assert "<img" not in page
+    assert "<script>window.owned" not in page

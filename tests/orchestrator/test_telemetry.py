@@ -140,7 +140,9 @@ def test_samples_that_come_after_the_end_of_their_server_change_nothing(tmp_path
     telemetry.append({**START, "attempt": 2}, [sample(5.25)])
     telemetry.end("t-r0", 2)
     telemetry.end("never", 1)
+    telemetry.close()
 
+    assert not list(paths.stream.iterdir())
     assert [row["at_s"] for row in dataset.read_rows(paths, "telemetry_server")] == [0.25, 5.25]
     assert starts_with_telemetry(paths) == {"t-r0": 2}
 
@@ -222,6 +224,7 @@ def test_a_lost_slot_is_not_waited_for() -> None:
     assert slot.asked.acquire(timeout=10)
     pull.end(lost=True)
     release.set()
+    pull._thread.join(10)
 
     assert put == []
 
