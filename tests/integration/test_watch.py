@@ -52,6 +52,11 @@ def viewer(run: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
         program.communicate()
 
 
+def page_shows(page: Any, condition: str) -> None:
+    """Whole runs take as long as they take on a busy machine."""
+    wait_until(lambda: page.evaluate(condition), condition, timeout_s=180)
+
+
 def fetched(address: str) -> str:
     with urllib.request.urlopen(address, timeout=20) as answer:
         return str(answer.read().decode())
@@ -83,10 +88,10 @@ def test_a_run_is_watched_in_a_browser_to_its_end_and_a_killed_viewer_is_not_mis
         seen.page.evaluate(REMEMBER)
         fetched(address)
         victim.send_signal(signal.SIGKILL)
-        seen.wait_until("[...doings].some((text) => text.startsWith('chat C='))")
+        page_shows(seen.page, "[...doings].some((text) => text.startsWith('chat C='))")
         metrics = fetched(f"{other}metrics")
         at_work = json.loads(fetched(f"{other}live.json"))
-        seen.wait_until("document.querySelector('#state').textContent.startsWith('The run has ended')")
+        page_shows(seen.page, "document.querySelector('#state').textContent.startsWith('The run has ended')")
         exit_code = program.wait(timeout=60)
         doings, speeds = seen.page.evaluate("() => [[...doings], [...speeds]]")
         ended = seen.page.inner_text("#now")
