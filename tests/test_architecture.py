@@ -44,7 +44,7 @@ CORE = {
     "job_log", "not_measured", "run_result", "server_account",
     "attainment", "expression", "expression_sense", "objective_presets", "rate_search", "cost", "pareto",
     "objective_text", "trial_facts",
-    "aim", "objective_check", "scenario_objective", "telemetry",
+    "aim", "objective_check", "scenario_objective",
     "search", "scenario_search", "search_table", "grid_search", "pooled_fit", "config_places", "point_need", "doubt",
     "bracket", "staircase", "ceiling_line", "ceiling_lines", "ceiling_search", "first_configs", "halving_decision",
     "halving_search", "memory_order", "optuna_search", "race", "search_check", "search_of", "search_space",
@@ -55,6 +55,7 @@ CORE = {
     "head_to_head", "verify_scenario", "reuse_match",
     "depth_curve", "explanation", "explanation_text", "kernel_share", "level_table", "run_explanation", "server_facts",
     "report_document",
+    "telemetry",
 }  # fmt: skip
 # Decisions about a server on its host; whoever does what they say is elsewhere.
 DECISIONS = {"life_event", "life_state", "life_end", "lifecycle"}
