@@ -95,15 +95,21 @@ def read_telemetry(
 
     Numbers that were not told are NaN. Empty if there are no rows that can be read.
     """
-    rows: Any = None
-    with contextlib.suppress(OSError, pa.ArrowInvalid):
-        rows = dataset.read_file(dataset.part_file(paths, table, trial_id, attempt), columns)
+    part = dataset.part_file(paths, table, trial_id, attempt)
+    rows = _part(part, columns)
     if rows is None:
         batches = list(_streamed(stream_file(paths, table, trial_id, attempt)))
-        rows = pa.Table.from_batches(batches, schema=telemetry_schema(table))
-    if not rows.num_rows:
+        # The trial may have ended between the two looks.
+        rows = pa.Table.from_batches(batches, schema=telemetry_schema(table)) if batches else _part(part, columns)
+    if rows is None or not rows.num_rows:
         return {}
     return {name: rows[name].to_numpy() for name in rows.column_names if not pa.types.is_list(rows[name].type)}
+
+
+def _part(file: Path, columns: Sequence[str] | None) -> Any | None:
+    with contextlib.suppress(OSError, pa.ArrowInvalid):
+        return dataset.read_file(file, columns)
+    return None
 
 
 def starts_with_telemetry(paths: RunPaths) -> dict[str, int]:

@@ -105,10 +105,11 @@ def test_servers_and_their_gpus_were_sampled_from_launch_to_stop(demo: tuple[Pat
         assert {series.source for series in memory} == {f"GPU {gpu}" for gpu in trials[trial_id]["gpu_ids"]}
         assert memory[0].buckets[-1].mean == 0.0  # it was given back
         assert trial.gpu_memory_peak_gib is not None
-        assert 60 < trial.gpu_memory_peak_gib < (trial.gpu_memory_total_gib or 0)
+        assert 0 < trial.gpu_memory_peak_gib < (trial.gpu_memory_total_gib or 0)
         assert not any(series.metric == "power_w" for series in trial.series)
         running = [series for series in trial.series if series.metric == "running_requests"]
-        if trials[trial_id]["outcome"] == "measured":
+        if trials[trial_id]["outcome"] == "measured":  # the other died between two samples, faster than a real one
+            assert trial.gpu_memory_peak_gib > 60
             assert max(bucket.most for bucket in running[0].buckets) > 1
             assert all(0 < point.began_s < point.ended_s < trial.ended_s for point in trial.points)
             assert len(trial.points) == trials[trial_id]["points"]

@@ -269,3 +269,16 @@ def test_samples_come_while_a_long_point_is_measured(tmp_path: Path) -> None:
     run.close(complete=True)
 
     assert [row["at_s"] for row in dataset.read_rows(run.paths, "telemetry_server")][:1] == [1.0]
+
+
+def test_a_trial_that_ends_while_it_is_read_is_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    telemetry = RunTelemetry(RunPaths(tmp_path), {"run_id": "run", "engine": "sglang"})
+    telemetry.append(START, [sample(0.25), sample(1.25)])
+
+    def ends(file: Path) -> list[Any]:
+        telemetry.end("t-r0", 1)
+        return []
+
+    monkeypatch.setattr("orchestrator.run_telemetry._streamed", ends)
+
+    assert list(read_telemetry(RunPaths(tmp_path), "telemetry_server", "t-r0", 1)["at_s"]) == [0.25, 1.25]
