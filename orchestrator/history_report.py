@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from orchestrator.history_lines import SeriesLine
 from orchestrator.history_text import (
@@ -132,26 +132,37 @@ def _plot(line: SeriesLine, history: History) -> Plot:
         ),
     )
     series = [curve, *_levels(line, times)]
-    # None between values, so that only nights beside each other are joined.
-    if any(v.verdict is Verdict.REGRESSED for v in line.values):
-        series.append(
-            Series("regressed", tuple(times),
-                   tuple(_percent(v.difference) if v.verdict is Verdict.REGRESSED else None for v in line.values),
-                   labels=tuple(v.reason for v in line.values), tone="bad")
-        )  # fmt: skip
-    gaps = {_seconds(n): n.gap.reason for n in history.gaps if n.scenario == line.scenario and n.gap is not None}
+    told = {t: (_percent(v.difference), v.reason) for t, v in zip(times, line.values, strict=True)
+            if v.verdict is Verdict.REGRESSED}  # fmt: skip
+    gaps = {_seconds(n): (0.0, n.gap.reason) for n in history.gaps if n.scenario == line.scenario and n.gap is not None}
+    every = sorted({*times, *gaps})
+    if told:
+        series.append(_marked("regressed", every, told, "bad"))
     if gaps:
-        every = sorted({*times, *gaps})
-        series.append(
-            Series("gap", tuple(every), tuple(0.0 if t in gaps else None for t in every),
-                   labels=tuple(gaps.get(t, "") for t in every), tone="muted")
-        )  # fmt: skip
+        series.append(_marked("gap", every, gaps, "muted"))
     better = "more is better" if better_sign(line.key.metric) > 0 else "less is better"
     summary = f"{len(line.values)} nights, {len(line.changes)} change points, newest {value_text(line)}"
     return Plot(
         _anchor(line), line_name(line), "line", Axis("night", times=True),
         Axis(f"candidate against reference ({better})", "%"), tuple(series), summary,
     )  # fmt: skip
+
+
+def _marked(name: str, every: Sequence[float], told: Mapping[float, tuple[float | None, str]], tone: Tone) -> Series:
+    """Some of the nights (time -> value and label), joined where they follow each other: None lies between others."""
+    x: list[float] = []
+    y: list[float | None] = []
+    labels: list[str] = []
+    for time, after in zip(every, [*every[1:], None], strict=True):
+        if time in told:
+            x.append(time)
+            y.append(told[time][0])
+            labels.append(told[time][1])
+            if after not in told:
+                x.append(time)
+                y.append(None)
+                labels.append("")
+    return Series(name, tuple(x), tuple(y), labels=tuple(labels), tone=tone)
 
 
 def _levels(line: SeriesLine, times: Sequence[float]) -> list[Series]:

@@ -171,7 +171,10 @@ def test_a_single_step_among_a_hundred_series_is_sure_and_noise_is_not() -> None
     series["stepped"] = list(rng.normal(0, 0.01, 60) - 0.08 * (np.arange(60) >= 40))
     found = changes(series)
 
-    assert [c.sure for c in found["stepped"]] == [True]
+    (step,) = found["stepped"]
+    assert step.sure
+    assert step.point.p == pytest.approx(1 / 4041)  # 2 x 101 / 5 % orders, so that q can be half of 5 %
+    assert step.q == pytest.approx(101 / 4041)
     assert not any(c.sure for name, own in found.items() if name != "stepped" for c in own)
 
 
