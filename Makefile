@@ -73,6 +73,7 @@ bench: $(RUNTIME)
 	$(BIN)/python -m benchmarks.driver_stream --quick
 	$(BIN)/python -m benchmarks.rank_speed --quick
 	$(BIN)/python -m benchmarks.search_campaigns --quick
+	$(BIN)/python -m benchmarks.night_rules --quick
 
 docs: $(RUNTIME)
 	$(BIN)/python -m orchestrator.reference_pages docs

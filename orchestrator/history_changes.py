@@ -1,7 +1,7 @@
 """Change points of many series together: which of them chance would not bring. Pure.
 
 Every change point is a test, and every series without one too (with p 1); q is that of Benjamini and Hochberg (1995)
-over them all. So many tests need a p that small, so the more series there are, the more orders are tried.
+over them all. The more series there are, the smaller a p must be, and the more orders are tried of those in doubt.
 """
 
 from __future__ import annotations
@@ -33,17 +33,30 @@ def changes(
 ) -> dict[str, tuple[Change, ...]]:
     """Change points by series, in their order. `floors`: of series whose floor is not that of the rules."""
     rules, floors = rules or ChangeRules(), floors or {}
-    # Twice as fine as the p that a single change point among all needs.
-    rules = replace(rules, fine_orders=math.ceil(2 * max(len(series), 1) / DISCOVERIES))
-    found = {
-        name: change_points(values, name, replace(rules, floor=floors.get(name, rules.floor)))
-        for name, values in series.items()
+    own_rules = {name: replace(rules, floor=floors.get(name, rules.floor)) for name in series}
+    found = {name: change_points(values, name, own_rules[name]) for name, values in series.items()}
+    qs = _q_values(found)
+    unsure = [name for name, own in qs.items() if any(q > DISCOVERIES for q in own)]
+    if unsure:
+        # Twice as fine as the p that a single change point among all needs.
+        fine = math.ceil(2 * len(series) / DISCOVERIES)
+        found |= {
+            name: change_points(series[name], name, replace(own_rules[name], fine_orders=fine)) for name in unsure
+        }
+        qs = _q_values(found)
+    return {
+        name: tuple(Change(point, q) for point, q in zip(points, qs[name], strict=True))
+        for name, points in found.items()
     }
+
+
+def _q_values(found: Mapping[str, Sequence[ChangePoint]]) -> dict[str, tuple[float, ...]]:
+    """The q of every point."""
     tests = [point.p for points in found.values() for point in points]
     if not tests:
         return dict.fromkeys(found, ())
     from scipy.stats import false_discovery_control
 
     without = sum(1 for points in found.values() if not points)
-    qs = iter(false_discovery_control([*tests, *([1.0] * without)]))
-    return {name: tuple(Change(point, float(next(qs))) for point in points) for name, points in found.items()}
+    qs = iter(false_discovery_control([*tests, *([1.0] * without)]).tolist())
+    return {name: tuple(float(next(qs)) for _ in points) for name, points in found.items()}

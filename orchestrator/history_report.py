@@ -131,23 +131,25 @@ def _plot(line: SeriesLine, history: History) -> Plot:
             f"{night_text(n.at)}: {v.verdict.value}, {v.reason}" for n, v in zip(line.nights, line.values, strict=True)
         ),
     )
-    regressed = [(t, v) for t, v in zip(times, line.values, strict=True) if v.verdict is Verdict.REGRESSED]
     series = [curve, *_levels(line, times)]
-    if regressed:
+    # None between values, so that only nights beside each other are joined.
+    if any(v.verdict is Verdict.REGRESSED for v in line.values):
         series.append(
-            Series("regressed", tuple(t for t, _ in regressed), tuple(_percent(v.difference) for _, v in regressed),
-                   labels=tuple(v.reason for _, v in regressed), tone="bad")
+            Series("regressed", tuple(times),
+                   tuple(_percent(v.difference) if v.verdict is Verdict.REGRESSED else None for v in line.values),
+                   labels=tuple(v.reason for v in line.values), tone="bad")
         )  # fmt: skip
-    gaps = [n for n in history.gaps if n.scenario == line.scenario and n.gap is not None]
+    gaps = {_seconds(n): n.gap.reason for n in history.gaps if n.scenario == line.scenario and n.gap is not None}
     if gaps:
+        every = sorted({*times, *gaps})
         series.append(
-            Series("gap", tuple(_seconds(n) for n in gaps), (0.0,) * len(gaps),
-                   labels=tuple(n.gap.reason if n.gap else "" for n in gaps), tone="muted")
+            Series("gap", tuple(every), tuple(0.0 if t in gaps else None for t in every),
+                   labels=tuple(gaps.get(t, "") for t in every), tone="muted")
         )  # fmt: skip
     better = "more is better" if better_sign(line.key.metric) > 0 else "less is better"
-    summary = "; ".join(line_remarks(line)) or f"{len(line.values)} nights, newest {value_text(line)}"
+    summary = f"{len(line.values)} nights, {len(line.changes)} change points, newest {value_text(line)}"
     return Plot(
-        _anchor(line), line_name(line), "scatter", Axis("night", times=True),
+        _anchor(line), line_name(line), "line", Axis("night", times=True),
         Axis(f"candidate against reference ({better})", "%"), tuple(series), summary,
     )  # fmt: skip
 

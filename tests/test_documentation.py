@@ -18,6 +18,7 @@ from actors.launch import free_port
 from orchestrator.cli import main
 from orchestrator.cluster_ports import FIXED, SERVER_PORTS, WORKER_PORTS
 from orchestrator.diagnosis_page import diagnosis_page
+from orchestrator.expected_changes import expected_changes
 from orchestrator.lifecycle_page import lifecycle_page
 from orchestrator.metrics_page import metrics_page
 from orchestrator.outcome import Label
@@ -30,7 +31,8 @@ from orchestrator.yaml_tree import YamlTree
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"])
-SCENARIOS = sorted((ROOT / "scenarios").glob("*.yaml"))
+CHANGES = ROOT / "scenarios" / "CHANGES.yaml"
+SCENARIOS = sorted((ROOT / "scenarios").glob("[a-z]*.yaml"))
 
 
 def test_the_scenario_reference_is_what_the_models_say() -> None:
@@ -42,6 +44,14 @@ def test_the_scenario_reference_is_what_the_models_say() -> None:
 def test_every_shipped_scenario_is_valid_for_the_program_and_for_the_schema(path: Path) -> None:
     load_scenario(path)
     jsonschema.validate(yaml.safe_load(path.read_text(encoding="utf-8")), json_schema())
+
+
+def test_expected_changes_that_are_shipped_and_shown_are_valid() -> None:
+    shown = re.search(r"```yaml\n(changes:.*?)```", (ROOT / "docs/history.md").read_text(encoding="utf-8"), re.DOTALL)
+
+    assert expected_changes(CHANGES.read_bytes(), str(CHANGES)) == ()
+    assert shown is not None
+    assert [change.shift for change in expected_changes(shown[1].encode(), "docs")] == [-0.03]
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda p: p.name)

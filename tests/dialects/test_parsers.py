@@ -102,7 +102,7 @@ def test_the_option_table_is_what_the_parser_of_the_release_declares(release: st
 
 def scenario_lines(release: str) -> Iterator[list[str]]:
     """The command line of every config of every shipped scenario, as if its hosts had this release."""
-    for file in sorted((ROOT / "scenarios").glob("*.yaml")):
+    for file in sorted((ROOT / "scenarios").glob("[a-z]*.yaml")):
         text = file.read_text(encoding="utf-8")
         if "kind: command" in text or "kind: attach" in text:
             continue
