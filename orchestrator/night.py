@@ -236,13 +236,16 @@ class Night:
 
 
 def night_verdict(series: tuple[SeriesNight, ...]) -> Verdict:
-    """A regression decides; else what is open, except where noise would always leave it open; with nothing told apart,
-    the night is inconclusive.
+    """A regression decides; else what is open, except where noise would always leave it open. Where that is all that
+    was measured under load, the night is inconclusive: it would be a pass of servers whose speed nobody knows.
     """
     verdicts = {one.verdict for one in series}
     if Verdict.REGRESSED in verdicts:
         return Verdict.REGRESSED
     if any(one.verdict is Verdict.INCONCLUSIVE and not one.too_noisy for one in series):
+        return Verdict.INCONCLUSIVE
+    speeds = {one.verdict for one in series if one.kind is Kind.SPEED}
+    if speeds == {Verdict.INCONCLUSIVE}:
         return Verdict.INCONCLUSIVE
     if Verdict.IMPROVED in verdicts:
         return Verdict.IMPROVED

@@ -18,7 +18,8 @@ from orchestrator.trial import EngineConfig
 
 # A config of which so many pairs in a row broke is given up for the night.
 MOST_BROKEN_PAIRS = 3
-# So many pairs for each slot wait at once: after a death none is started in vain.
+# So many pairs for each slot are open at once: few, since after a death they are started in vain; enough for a slot
+# whose host has had its share of one config to find another.
 _AHEAD = 2
 
 
@@ -110,7 +111,7 @@ class PairSearch:
 
     def ask(self, slots: int) -> tuple[Ask, ...]:
         self._decide()
-        room = _AHEAD * slots - sum(course.open for course in self._courses.values())
+        room = (_AHEAD * slots if slots > 1 else 1) - sum(course.open for course in self._courses.values())
         wanted = in_turns([[course] * course.wanted for course in self._courses.values()])
         asks: list[Ask] = []
         for course in wanted[: max(0, room)]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from orchestrator.night import (
@@ -54,6 +56,13 @@ def test_a_series_that_noise_always_leaves_open_does_not_decide_but_its_regressi
     assert night_verdict((judged(Verdict.SAME), noisy)) is Verdict.SAME
     assert night_verdict((noisy,)) is Verdict.INCONCLUSIVE
     assert night_verdict((judged(Verdict.SAME), judged(Verdict.REGRESSED, too_noisy=True))) is Verdict.REGRESSED
+
+
+def test_a_night_of_which_no_speed_could_be_told_is_no_pass_whatever_else_is_the_same() -> None:
+    start = replace(judged(Verdict.SAME), measured=Measured(replace(KEY, metric="feasible"), "depth 3"))
+
+    assert night_verdict((start, judged(Verdict.INCONCLUSIVE, too_noisy=True))) is Verdict.INCONCLUSIVE
+    assert night_verdict((start,)) is Verdict.SAME
 
 
 def test_a_gap_has_no_verdict_even_with_series_that_are_the_same() -> None:

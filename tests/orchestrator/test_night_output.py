@@ -123,7 +123,7 @@ def test_hostile_log_lines_are_text_in_the_xml() -> None:
 def test_the_one_line_tells_the_death_first_and_counts_the_others() -> None:
     assert headline(MIXED).startswith("regressed: start of steps=9: died (kv_budget)")
     assert headline(MIXED).endswith("; and 1 more series")
-    same = night(of("accept_length", Verdict.SAME), of("ttft_p50_ms", Verdict.INCONCLUSIVE, too_noisy=True))
+    same = night(of("tpot_p50_ms", Verdict.SAME), of("ttft_p50_ms", Verdict.INCONCLUSIVE, too_noisy=True))
     assert headline(same) == "same: 1 of 2 series as in the reference; 1 too noisy to tell"
     assert headline(night(gap="cluster busy")) == "gap: cluster busy"
 

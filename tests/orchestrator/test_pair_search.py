@@ -59,9 +59,12 @@ def test_without_doubts_each_config_gets_its_first_pairs_and_no_more() -> None:
 
 
 def test_pairs_of_all_configs_are_asked_in_turns_and_no_more_than_the_slots_need() -> None:
-    asks = PairSearch([pair(1), pair(2)], RULES).ask(1)
+    def configs(slots: int) -> list[object]:
+        asks = PairSearch([pair(1), pair(2)], RULES).ask(slots)
+        return [dict(ask.config.settings)["page_size"] for ask in asks]
 
-    assert [dict(ask.config.settings)["page_size"] for ask in asks] == [1, 1, 2, 2]
+    assert configs(1) == [1, 1]
+    assert configs(2) == [1, 1, 2, 2, 1, 1, 2, 2]
 
 
 def test_a_series_that_is_left_open_gets_all_further_pairs_at_once_and_is_asked_about_once_more_only() -> None:
@@ -147,14 +150,14 @@ def test_when_time_is_over_no_pair_begins_and_what_runs_is_waited_for() -> None:
 
 def test_a_resumed_search_makes_a_half_pair_anew_and_goes_on() -> None:
     before = PairSearch([ONE], RULES)
-    first, second, third, fourth = before.ask(1)
+    first, second, third, fourth, *_ = before.ask(2)
     again = PairSearch([ONE], RULES)
     again.tell(first.config, first.repeat, GOOD)
     again.tell(second.config, second.repeat, GOOD)
     again.tell(third.config, third.repeat, GOOD)
     again.recall(fourth.config, fourth.repeat)
 
-    numbers = {ask.repeat for ask in again.ask(1)}
+    numbers = {ask.repeat for ask in again.ask(2)}
     assert numbers == {2, 3}
     assert whole_after(again) == 3
 
