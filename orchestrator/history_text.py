@@ -6,10 +6,14 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from orchestrator.history_lines import PlacedChange, SeriesLine
+from orchestrator.expected_changes import ExpectedChange
+from orchestrator.history_lines import PlacedChange, SeriesLine, history_lines
 from orchestrator.night import Verdict
 from orchestrator.night_evidence import series_name, share_text
 from orchestrator.night_history import AlarmRecord, History
+
+# Of what got worse over the nights, a morning's message names so many.
+MOST_NEWS = 5
 
 
 def night_text(at: str) -> str:
@@ -126,6 +130,15 @@ def headline(lines: Sequence[SeriesLine], history: History) -> str:
         elif regressed:
             told.append(f"{regressed} series regressed in the newest night, {night_text(newest.at)}")
     return "; ".join(told) or "nothing got worse in the last nights"
+
+
+def history_news(history: History, expected: Sequence[ExpectedChange] = ()) -> tuple[str, ...]:
+    """What single nights may not show: sure worsenings of the last nights, the surest first."""
+    found = [(line, change) for line in history_lines(history, expected) for change in line.news()]
+    found.sort(key=lambda pair: pair[1].change.q)
+    told = [f"over the nights: {line_name(line)}: {change_text(line, change)}" for line, change in found[:MOST_NEWS]]
+    more = len(found) - len(told)
+    return (*told, *([f"over the nights: {more} more series got worse (specsweep history)"] if more else []))
 
 
 def is_bad(lines: Sequence[SeriesLine], history: History) -> bool:

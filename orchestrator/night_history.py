@@ -82,6 +82,10 @@ class History:
         """Only its nights; a series never goes on in another scenario."""
         return replace(self, nights=tuple(night for night in self.nights if night.scenario == scenario))
 
+    def with_night(self, night: Night) -> History:
+        """And one more night, or one that takes the place of its gap."""
+        return History.of((*self.nights, night), self.marks, self.skipped)
+
     def since(self, at: str) -> History:
         """Nights from a time on (ISO; a date is its beginning)."""
         return replace(self, nights=tuple(night for night in self.nights if night.at >= at))

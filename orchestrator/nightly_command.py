@@ -16,6 +16,7 @@ from orchestrator.error_text import first_line
 from orchestrator.errors import BadInput, NoSlotLeft, RunInterrupted, SpecsweepError, TrialsFailed
 from orchestrator.history_command import read_expected
 from orchestrator.history_store import HistoryStore
+from orchestrator.history_text import history_news
 from orchestrator.job_place import lasting, runs_parent
 from orchestrator.night import End, Gap, Night, Verdict
 from orchestrator.night_run import NightJudge, empty_night, in_doubt, night_of
@@ -80,9 +81,9 @@ def nightly(request: NightRequest, console: Console) -> int:
             kept = f"History: {store.place} ({store.append(night)})"
         except SpecsweepError as error:
             faults.append(str(error))
-    notes = history.skipped if history else ()
+    notes = (*history.skipped, *history_news(history.with_night(night), judge.changes)) if history else ()
     faults += write_night(night, judge.rules, root, request.files, time.monotonic() - began_s, notes)
-    show_night(night, judge.rules, console)
+    show_night(night, judge.rules, console, notes)
     for fault in faults:
         sys.stderr.write(f"specsweep: {fault}\n")
     if not faults:

@@ -110,13 +110,18 @@ def _append_or_write(path: Path | None, of_github: str | None, text: str, faults
         faults.append(f"{_SUMMARY_OF_GITHUB} {of_github} cannot be written: {error.strerror or error}")
 
 
-def show_night(night: Night, rules: NightRules, console: Console) -> None:
-    """One line first, then what is behind it."""
+def show_night(night: Night, rules: NightRules, console: Console, notes: Sequence[str] = ()) -> None:
+    """One line first, then what is behind it; `notes` on the history last."""
     style = "yellow" if night.verdict is None else _STYLES[night.verdict]
     console.print()
     console.print(headline(night), style=f"bold {style}".strip(), markup=False, soft_wrap=True, highlight=False)
-    if night.gap is not None:
-        return
+    if night.gap is None:
+        _show_series(night, rules, console)
+    for note in notes:
+        console.print(note, style="yellow", markup=False, soft_wrap=True, highlight=False)
+
+
+def _show_series(night: Night, rules: NightRules, console: Console) -> None:
     table = Table(box=None, pad_edge=False)
     for name in ("verdict", "series", "config", "difference", "pairs", "why"):
         table.add_column(name, overflow="fold")

@@ -13,6 +13,7 @@ from orchestrator.errors import ScenarioError
 from orchestrator.expected_changes import expected_changes, expected_shift
 from orchestrator.history_changes import changes
 from orchestrator.history_lines import SeriesLine, history_lines
+from orchestrator.history_text import history_news
 from orchestrator.night import (
     Build,
     End,
@@ -64,6 +65,19 @@ def test_a_step_is_told_with_its_night_and_what_changed_between() -> None:
     assert line.is_worse(change)
     assert line.news() == ()
     assert line.news(10) == (change,)
+
+
+def test_the_news_of_a_history_is_what_got_worse_in_its_last_nights() -> None:
+    nights = [night(i, v - 0.08 * (i >= 36)) for i, v in enumerate(STEADY)]
+    before, after = History.of(nights[:-1], ()), History.of(nights, ())
+
+    (told,) = history_news(after)
+
+    assert before.with_night(nights[-1]) == after
+    assert told.startswith(
+        "over the nights: output_throughput_tok_s at chat C=16, depth 3 on 8x H100: 2026-10-07 worse: "
+    )
+    assert history_news(History.of(nights[:36], ())) == ()
 
 
 def test_gaps_are_no_values_and_do_not_shift_the_night_of_a_step() -> None:

@@ -11,10 +11,11 @@ import pytest
 import yaml
 from rich.console import Console
 
-from orchestrator import run_command
+from orchestrator import nightly_command, run_command
 from orchestrator.errors import BadInput, ClusterRefusal, RunInterrupted
 from orchestrator.history_store import HistoryStore
 from orchestrator.night import Night, Verdict
+from orchestrator.night_history import History
 from orchestrator.nightly_command import NightRequest, nightly
 from orchestrator.nightly_output import NightFiles
 from orchestrator.outcome import Label
@@ -74,6 +75,25 @@ def test_a_night_is_kept_told_in_one_line_and_ends_with_its_exit_code(bench: Ben
     told_json = json.loads((bench.folder / "run1" / "night.json").read_text())
     assert (told_json["verdict"], told_json["exit_code"], told_json["headline"]) == ("regressed", 1, line)
     assert "best of" not in told  # no ranking of two builds
+
+
+def test_what_only_the_nights_together_show_is_told_and_kept_with_the_night(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+
+    def news(history: History, _: object) -> tuple[str, ...]:
+        seen.append(len(history.nights))
+        return ("over the nights: slower since Tuesday",)
+
+    monkeypatch.setattr(nightly_command, "history_news", news)
+
+    code, told = bench.night()
+
+    assert (code, seen) == (0, [1])  # tonight's is among them
+    assert "over the nights: slower since Tuesday" in told
+    told_json = json.loads((bench.folder / "run1" / "night.json").read_text())
+    assert told_json["notes"] == ["over the nights: slower since Tuesday"]
 
 
 def test_the_second_night_knows_the_noise_of_the_first(bench: Bench) -> None:
