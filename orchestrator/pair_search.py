@@ -153,8 +153,12 @@ class PairSearch:
         course = self._courses[found[0]]
         for number in range(len(course.told), repeat + 1):  # of an earlier start of the run
             course.told[number] = {}
-        was_over = course.is_over
+        was_over, broken = course.is_over, course.broken
         course.tell(repeat, found[1], told)
+        if course.broken > broken:
+            reasons = [t.reason for t in course.told[repeat].values() if isinstance(t, Broken)]
+            why = "; ".join(reasons) or "its members came to different hosts"
+            self._steps.append(Step("void", f"pair {repeat + 1} of config {found[0]} says nothing: {why}"))
         if course.is_over and not was_over:
             why = "a member of its pair died" if course.has_died else f"{MOST_BROKEN_PAIRS} pairs in a row broke"
             self._steps.append(Step("out", f"no more pairs of config {found[0]}: {why}"))

@@ -106,6 +106,9 @@ def test_a_pair_whose_members_came_to_different_hosts_says_nothing() -> None:
     search.tell(first.config, first.repeat, Scored("a"))
     search.tell(second.config, second.repeat, Scored("b"))
 
+    assert [step.text for step in search.steps] == [
+        f"pair 1 of config {ONE.config_id} says nothing: its members came to different hosts"
+    ]
     assert whole_after(search) == 3
     assert search._courses[ONE.config_id].void == {0}
 
