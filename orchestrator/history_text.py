@@ -110,7 +110,7 @@ def gap_lines(history: History) -> list[str]:
 def headline(lines: Sequence[SeriesLine], history: History) -> str:
     """What is new, in one sentence."""
     fresh = [(line, change) for line in lines for change in line.news()]
-    dead = [(line, line.turns[-1]) for line in lines if line.turns and line.turns[-1].worse]
+    dead = [(line, turn) for line in lines if (turn := line.death) is not None]
     told = []
     if dead:
         line, turn = dead[0]
@@ -144,7 +144,7 @@ def history_news(history: History, expected: Sequence[ExpectedChange] = ()) -> t
 def is_bad(lines: Sequence[SeriesLine], history: History) -> bool:
     """Something got worse of late, or the newest night says so."""
     newest = history.nights[-1] if history.nights else None
-    return any(line.news() or (line.turns and line.turns[-1].worse) for line in lines) or (
+    return any(line.news() or line.death for line in lines) or (
         newest is not None and newest.verdict is Verdict.REGRESSED
     )
 

@@ -256,6 +256,16 @@ def test_latencies_without_values_have_no_plot() -> None:
     assert "with 3 values, the fewest here, at 50 %" in plot.summary
 
 
+def test_the_lowest_median_is_a_median() -> None:
+    """The grid of shares is finer in the tail: its middle is at 68 %."""
+    found = {"a": {"ttft_ms": np.arange(1.0, 1002.0)}}
+
+    (plot,) = plots(latency_blocks(part(), "chat", ONE, found, 0))
+
+    assert plot.summary.startswith("Lowest median: ")
+    assert " with 501 ms. " in plot.summary
+
+
 def test_failures_name_evidence_advice_and_logs_once_for_each_diagnosis() -> None:
     trials = [dead("a", "kv_budget", "kv_pool", "E1"), dead("b", "kv_budget", "kv_pool", "E1", attempt=2),
               dead("c", "made_up_by_a_later_release", "kv_pool", "E2"), trial()]  # fmt: skip
