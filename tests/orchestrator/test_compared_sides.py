@@ -180,6 +180,17 @@ def test_requests_that_fail_on_one_side_only_are_told_without_statistics() -> No
     assert result.verdict == "worse"
 
 
+def test_failures_at_a_load_that_one_side_alone_has_tried_are_no_difference() -> None:
+    def point(level: float, failed: float) -> PointValue:
+        metrics = {"ttft_p50_ms": 100.0, "requests_total": 200.0, "requests_failed": failed}
+        return PointValue("x", "chat", LoadLevel("concurrency", level), 0, metrics, trial_id="t", host="h")
+
+    result = compared(side("a", [point(4, 0.0)]), side("b", [point(4, 0.0), point(512, 100.0)]))
+
+    assert result.served == ()
+    assert result.only == ("only b has 1 load level: chat at C=512",)
+
+
 def test_a_config_that_died_at_some_starts_is_worse_and_one_that_broke_is_open() -> None:
     def ended(state: Any, deaths: int = 0, death: str = "") -> Side:
         config = ComparedConfig("x", "x", {}, state, death, starts=3, deaths=deaths)
