@@ -144,6 +144,16 @@ def test_another_host_with_the_same_driver_or_the_candidate_goes_on_in_the_segme
     assert len(segments(nights, SPEED, "depth 3")) == 1
 
 
+def test_two_hosts_with_drivers_of_their_own_that_take_turns_are_one_segment() -> None:
+    """Every night would else begin a segment, and no change point could ever be found."""
+    nights = [night(i, host="ab"[i % 2], driver=("570", "575")[i % 2]) for i in range(20)]
+    upgraded = [*nights, night(20, host="a", driver="580"), night(21, host="b", driver="575")]
+
+    assert [(s.begin, s.end) for s in segments(nights, SPEED, "depth 3")] == [(0, 1), (1, 20)]
+    whys = [s.why for s in segments(upgraded, SPEED, "depth 3")][2:]
+    assert whys == ["a: driver 570 -> 580", "other hosts: driver 580 -> 575"]
+
+
 def test_hosts_of_another_class_do_not_matter() -> None:
     other = replace(night(1), hosts=(*night(1).hosts[:1], NightHost("z", "1x L4", (("driver", "999"),))))
 
