@@ -201,7 +201,7 @@ def _failed_shares(first: Side, second: Side, match: Match, pairs: dict[str, str
     return [_failed_share([v.metrics for v, place in side if place in shared]) for side in (own, other)]
 
 
-def _failed_share(own: Sequence[Mapping[str, float]]) -> float:
+def _failed_share(own: Sequence[Mapping[str, float | None]]) -> float:
     total = sum(m.get("requests_total") or m.get("requests_ok") or 0 for m in own)
     return sum(m.get("requests_failed") or 0 for m in own) / total if total else 0.0
 
