@@ -11,6 +11,7 @@ from orchestrator.distribution import CONFIDENCE
 from orchestrator.report_document import Axis, Block, Paragraph, Plot, Series
 from orchestrator.report_numbers import plural, rounded
 from orchestrator.report_part import PartMaterial
+from orchestrator.supported_digits import shown
 from orchestrator.trial import LoadLevel
 
 Floats = npt.NDArray[np.float64]
@@ -68,8 +69,8 @@ def _plot(
     """`lowest`: the lowest median, and whose it is."""
     end = max(50.0, 100 * furthest_share(fewest))
     told = (
-        f"Lowest median: {lowest[1]} with {lowest[0]:.4g} ms. Curves end where the number of values says no more: with "
-        f"{plural(fewest, 'value')}, the fewest here, at {end:.3g} %."
+        f"Lowest median: {lowest[1]} with {shown(lowest[0])} ms. Curves end where the number of values says no more: "
+        f"with {plural(fewest, 'value')}, the fewest here, at {end:.3g} %."
     )
     wide = min(float(s.x[0]) for s in series) > 0
     return Plot(block_id, title, "line", Axis("latency", "ms", log=wide), Axis("requests that are no slower", "%"),
