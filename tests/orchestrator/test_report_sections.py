@@ -182,6 +182,15 @@ def test_memory_of_a_dead_start_ends_where_it_died() -> None:
     assert (bar.died, bar.evidence, bar.missing_gib) == ("kv_budget in kv_pool", "no memory", 0.0)
 
 
+def test_memory_that_comes_free_again_keeps_the_sum_of_the_parts() -> None:
+    phases = [phase("dist_init", 2.0, 4.0, 90.0), phase("weights", 4.0, 14.0, 30.0), phase("kv_pool", 14.0, 15.0, 12.0),
+              phase("graph_target", 15.0, 19.0, 14.5)]  # fmt: skip
+    bar = memory_bar(trial(phases=phases), "a")
+
+    assert bar.measured == {"weights": 60.0, "KV cache and states": 15.5, FREE: 14.5}
+    assert sum(bar.measured.values()) == bar.before_gib
+
+
 def test_a_server_that_tells_no_memory_has_no_bar() -> None:
     assert memory_bar(trial(phases=[]), "a").measured == {}
     assert memory_bar(trial(phases=None), "a").measured == {}
