@@ -66,7 +66,8 @@ class Match:
 
 def side_of_points(name: str, points: Sequence[ImportedPoint]) -> Side:
     """The results of another client. Points of one name are repeats of one config."""
-    values, configs, shapes = [], {}, {}
+    values, configs = [], {}
+    shapes: dict[str, tuple[float, float]] = {}
     skipped = []
     for i, point in enumerate(points):
         prompt, output = point.metrics.get("prompt_tokens_mean"), point.metrics.get("output_tokens_mean")
@@ -74,8 +75,8 @@ def side_of_points(name: str, points: Sequence[ImportedPoint]) -> Side:
             lacks = "load level (all requests at once)" if point.load is None else "lengths of prompts and answers"
             skipped.append(f"{name}: result {point.line} is not compared: it tells no {lacks}")
             continue
-        workload = _shape_name(prompt, output)
-        shapes[workload] = (prompt, output)
+        workload = _near(shapes, (prompt, output)) or _shape_name(prompt, output)
+        shapes.setdefault(workload, (prompt, output))  # means of one workload vary from point to point
         configs[point.name] = ComparedConfig(point.name, point.name, {})
         values.append(PointValue(point.name, workload, point.load, 0, point.metrics, trial_id=f"{point.line}-{i}"))
     kinds = ", ".join(dict.fromkeys(point.kind for point in points))
@@ -91,10 +92,16 @@ def shape_pairs(first: Side, second: Side) -> dict[str, str]:
     """Workload of the first -> the workload of the second whose prompts and answers are nearest in length."""
     pairs = {}
     for name, shape in first.shapes.items():
-        near = min(second.shapes, key=lambda other: _distance(shape, second.shapes[other]), default=None)
-        if near is not None and _distance(shape, second.shapes[near]) <= math.log1p(SHAPE_MARGIN):
+        near = _near(second.shapes, shape)
+        if near is not None:
             pairs[name] = near
     return pairs
+
+
+def _near(shapes: Mapping[str, tuple[float, float]], shape: tuple[float, float]) -> str | None:
+    """The nearest of these, if it is near enough to be the same workload."""
+    near = min(shapes, key=lambda other: _distance(shape, shapes[other]), default=None)
+    return near if near is not None and _distance(shape, shapes[near]) <= math.log1p(SHAPE_MARGIN) else None
 
 
 def other_shapes(first: Side, second: Side, pairs: Mapping[str, str]) -> list[str]:
@@ -112,16 +119,22 @@ def _distance(first: tuple[float, float], second: tuple[float, float]) -> float:
     return max(abs(math.log(a / b)) for a, b in zip(first, second, strict=True))
 
 
+def _by_name(side: Side) -> dict[str, str]:
+    """Config ids by what people call them: the label (which `export` gives to the results as their tag), or the id."""
+    return {config.label: config_id for config_id, config in side.configs.items()} | {c: c for c in side.configs}
+
+
 def match_configs(first: Side, second: Side) -> list[Match]:
     """Which config of the first is which of the second.
 
     Runs: by their settings and environment; else by the server that they came to; else the only config of each. Results
-    of other clients tell no settings: by name where both sides have one, else each with each.
+    of other clients tell no settings: by name (label or id) where both sides have one, else each with each.
     """
     if first.is_peer or second.is_peer:
-        shared = [name for name in first.configs if name in second.configs]
+        names = [_by_name(side) for side in (first, second)]
+        shared = {(names[0][name], names[1][name]): None for name in names[0] if name in names[1]}
         if shared:
-            return [Match(name, name, "by name") for name in shared]
+            return [Match(a, b, "by name") for a, b in shared]
         served = [[c for c, config in side.configs.items() if config.state == "served"] for side in (first, second)]
         return [Match(a, b, "all pairs") for a in served[0] for b in served[1]]
     found = [Match(c, c, "same settings") for c in first.configs if c in second.configs]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from orchestrator.decided import decided_ranking, decided_row
 from orchestrator.deploy_containers import as_compose, as_manifests
 from orchestrator.deploy_text import as_command, as_config_file, as_unit
 from orchestrator.deployment import Deployment, service_name
+from orchestrator.engine_build import of_build
 from orchestrator.errors import BadInput
 from orchestrator.paths import RunPaths, write_whole
 from orchestrator.ranking import Ranking, Row
@@ -104,7 +105,11 @@ def row_deployment(
     own = _measured_starts(rows, row.config_id, ranking.host_class)
     served = _served(run.result, run.scenario, row, own)
     told = _provenance(run.manifest, run.scenario, run.result, ranking, row, served, own)
-    return deployment_of(run.scenario, served, ranking.objective, told, wish or Wish())
+    scenario = run.scenario
+    if scenario.search.method == "pairs":  # a night: which of its builds it is stands among the settings
+        scenario = of_build(scenario, str(served.settings.get("build", "")))
+        served = replace(served, settings={n: v for n, v in served.settings.items() if n != "build"})
+    return deployment_of(scenario, served, ranking.objective, told, wish or Wish())
 
 
 def _check_words(request: DeployRequest) -> None:

@@ -1,7 +1,8 @@
 """Change points of many series together: which of them chance would not bring. Pure.
 
-Every change point is a test, and every series without one too (with p 1); q is that of Benjamini and Hochberg (1995)
-over them all. The more series there are, the smaller a p must be, and the more orders are tried of those in doubt.
+Every change point is a test, and every series without one too (with p 1) if it has values enough for one; q is that of
+Benjamini and Hochberg (1995) over them all. The more series there are, the smaller a p must be, and the more orders are
+tried of those in doubt.
 """
 
 from __future__ import annotations
@@ -35,28 +36,29 @@ def changes(
     rules, floors = rules or ChangeRules(), floors or {}
     own_rules = {name: replace(rules, floor=floors.get(name, rules.floor)) for name in series}
     found = {name: change_points(values, name, own_rules[name]) for name, values in series.items()}
-    qs = _q_values(found)
+    testable = sum(1 for values in series.values() if len(values) >= 2 * rules.least)
+    qs = _q_values(found, testable)
     unsure = [name for name, own in qs.items() if any(q > DISCOVERIES for q in own)]
     if unsure:
         # Twice as fine as the p that a single change point among all needs.
-        fine = math.ceil(2 * len(series) / DISCOVERIES)
+        fine = math.ceil(2 * testable / DISCOVERIES)
         found |= {
             name: change_points(series[name], name, replace(own_rules[name], fine_orders=fine)) for name in unsure
         }
-        qs = _q_values(found)
+        qs = _q_values(found, testable)
     return {
         name: tuple(Change(point, q) for point, q in zip(points, qs[name], strict=True))
         for name, points in found.items()
     }
 
 
-def _q_values(found: Mapping[str, Sequence[ChangePoint]]) -> dict[str, tuple[float, ...]]:
-    """The q of every point."""
+def _q_values(found: Mapping[str, Sequence[ChangePoint]], testable: int) -> dict[str, tuple[float, ...]]:
+    """The q of every point; `testable` series had values enough for one."""
     tests = [point.p for points in found.values() for point in points]
     if not tests:
         return dict.fromkeys(found, ())
     from scipy.stats import false_discovery_control
 
-    without = sum(1 for points in found.values() if not points)
+    without = testable - sum(1 for points in found.values() if points)
     qs = iter(false_discovery_control([*tests, *([1.0] * without)]).tolist())
     return {name: tuple(float(next(qs)) for _ in points) for name, points in found.items()}

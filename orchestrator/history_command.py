@@ -30,6 +30,7 @@ from orchestrator.night_evidence import series_name
 from orchestrator.night_history import History, Mark, Word
 from orchestrator.paths import write_whole
 from orchestrator.provenance import utc_now
+from orchestrator.report_numbers import plural
 
 # Read if it is there and no other file is named.
 CHANGES_FILE = Path("scenarios/CHANGES.yaml")
@@ -154,7 +155,7 @@ def _print(history: History, lines: Sequence[SeriesLine], console: Console) -> N
             escape(series_name(line.last)), escape(line.label or line.key.config), str(len(line.values)),
             escape(value_text(line)), line.last.verdict.value, str(changed) if changed else "",
         )  # fmt: skip
-    said = [f"{len(history.nights)} nights; {headline(lines, history)}."]
+    said = [f"{plural(len(history.nights), 'night')}; {headline(lines, history)}."]
     if lines:
         console.print(table)
     said += events(lines)

@@ -42,7 +42,9 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class SeriesLine:
-    """One series of a scenario: its measured nights, oldest first, and what is told of them."""
+    """One series of a scenario: its measured nights, oldest first, and what is told of them. `is_current`: one of the
+    scenario's last measured nights has it; what is not measured any more is no news.
+    """
 
     scenario: str
     key: SeriesKey
@@ -53,6 +55,7 @@ class SeriesLine:
     changes: tuple[PlacedChange, ...] = ()
     turns: tuple[Turn, ...] = ()
     shifts: tuple[str, ...] = ()
+    is_current: bool = True
 
     @property
     def last(self) -> SeriesNight:
@@ -63,9 +66,16 @@ class SeriesLine:
 
     def news(self, nights: int = RECENT_NIGHTS) -> tuple[PlacedChange, ...]:
         """Sure worsenings among the last nights."""
+        if not self.is_current:
+            return ()
         return tuple(
             c for c in self.changes if c.change.sure and self.is_worse(c) and c.at >= len(self.values) - nights
         )
+
+    @property
+    def death(self) -> Turn | None:
+        """How it ceased to be served, if it still does not."""
+        return self.turns[-1] if self.is_current and self.turns and self.turns[-1].worse else None
 
 
 def history_lines(
@@ -85,7 +95,7 @@ def history_lines(
             name = f"{line.scenario} {line.key.series_id} {line.nights[part.begin].night_id}"
             stretches[name] = (number, places)
             values[name] = [line.values[i].difference or 0.0 for i in places]
-            floors[name] = floor_of(line.key, rules)
+            floors[name] = floor_of(line.last, rules)
     found = changes(values, rules, floors)
     placed: dict[int, list[PlacedChange]] = {}
     for name, own in found.items():
@@ -95,10 +105,13 @@ def history_lines(
     return tuple(replace(line, changes=tuple(placed.get(i, ()))) for i, line in enumerate(lines))
 
 
-def floor_of(key: SeriesKey, rules: ChangeRules) -> float:
-    """That of the rules, or of the kind where it is larger or smaller by nature (start-up, cache size)."""
-    kind = Kind(key.metric) if key.metric in {Kind.START, Kind.KV_TOKENS} else None
-    return rules.floor if kind is None else FLOORS[kind]
+def floor_of(last: SeriesNight, rules: ChangeRules) -> float:
+    """That of the rules, or that of its nights where they ask for more (high percentiles, floors of the scenario); of
+    start-up and cache size, which differ by nature, that of its nights.
+    """
+    if last.kind in {Kind.START, Kind.KV_TOKENS}:
+        return last.floor or FLOORS[last.kind]
+    return max(rules.floor, last.floor)
 
 
 def _bare_lines(scenario: str, history: History, expected: Sequence[ExpectedChange]) -> list[SeriesLine]:
@@ -106,13 +119,15 @@ def _bare_lines(scenario: str, history: History, expected: Sequence[ExpectedChan
     for night in reversed(history.nights):
         for one in () if night.gap is not None else night.series:
             seen.setdefault(one.key, []).append((night, one))
+    recent = {night.night_id for night in [n for n in history.nights if n.gap is None][-RECENT_NIGHTS:]}
     lines = []
     for key, pairs in seen.items():
         nights = tuple(night for night, _ in reversed(pairs))
         values = tuple(one for _, one in reversed(pairs))
         label = values[-1].measured.label
         line = SeriesLine(scenario, key, label, nights, values, segments(nights, key, label, expected))
-        lines.append(replace(line, turns=tuple(_turns(line)), shifts=tuple(_shifts(line, expected))))
+        told = replace(line, turns=tuple(_turns(line)), shifts=tuple(_shifts(line, expected)))
+        lines.append(replace(told, is_current=nights[-1].night_id in recent))
     return lines
 
 

@@ -11,6 +11,7 @@ from orchestrator.history_lines import PlacedChange, SeriesLine, history_lines
 from orchestrator.night import Verdict
 from orchestrator.night_evidence import series_name, share_text
 from orchestrator.night_history import AlarmRecord, History
+from orchestrator.report_numbers import plural
 
 # Of what got worse over the nights, a morning's message names so many.
 MOST_NEWS = 5
@@ -110,7 +111,7 @@ def gap_lines(history: History) -> list[str]:
 def headline(lines: Sequence[SeriesLine], history: History) -> str:
     """What is new, in one sentence."""
     fresh = [(line, change) for line in lines for change in line.news()]
-    dead = [(line, line.turns[-1]) for line in lines if line.turns and line.turns[-1].worse]
+    dead = [(line, turn) for line in lines if (turn := line.death) is not None]
     told = []
     if dead:
         line, turn = dead[0]
@@ -144,7 +145,7 @@ def history_news(history: History, expected: Sequence[ExpectedChange] = ()) -> t
 def is_bad(lines: Sequence[SeriesLine], history: History) -> bool:
     """Something got worse of late, or the newest night says so."""
     newest = history.nights[-1] if history.nights else None
-    return any(line.news() or (line.turns and line.turns[-1].worse) for line in lines) or (
+    return any(line.news() or line.death for line in lines) or (
         newest is not None and newest.verdict is Verdict.REGRESSED
     )
 
@@ -152,16 +153,16 @@ def is_bad(lines: Sequence[SeriesLine], history: History) -> bool:
 def record_text(record: AlarmRecord) -> str:
     """How often alarms were false, by those that people marked."""
     if not record.alarms:
-        return f"No alarm in {record.looked_at} series-nights."
+        return f"No alarm in {plural(record.looked_at, 'series-night')}."
     judged = record.true + record.false
     if not judged:
         return (
-            f"{record.alarms} alarms in {record.looked_at} series-nights, none marked: "
+            f"{plural(record.alarms, 'alarm')} in {plural(record.looked_at, 'series-night')}, none marked: "
             "`specsweep history DIR --mark NIGHT true|false|fixed` measures how many are false."
         )
     return (
-        f"{record.alarms} alarms in {record.looked_at} series-nights; of {judged} that were marked {record.false} were "
-        f"false ({record.false_share:.0%}), {record.false_in_90_nights:.3f} a series in 90 nights."
+        f"{plural(record.alarms, 'alarm')} in {plural(record.looked_at, 'series-night')}; of {judged} that were marked "
+        f"{record.false} were false ({record.false_share:.0%}), {record.false_in_90_nights:.3f} a series in 90 nights."
     )
 
 

@@ -45,10 +45,12 @@ class AlarmRecord:
 
     @property
     def false_in_90_nights(self) -> float | None:
-        """False alarms a series in 90 nights; None if nothing was looked at or no alarm was judged."""
-        if not self.looked_at or (self.alarms and not self.true + self.false):
+        """False alarms a series in 90 nights, if those that nobody judged are false as often as those that were; None
+        if nothing was looked at or no alarm was judged.
+        """
+        if not self.looked_at or (self.alarms and self.false_share is None):
             return None
-        return 90 * self.false / self.looked_at
+        return 90 * self.alarms * (self.false_share or 0.0) / self.looked_at
 
 
 @dataclass(frozen=True, slots=True)

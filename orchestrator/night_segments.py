@@ -30,11 +30,12 @@ def segments(
     borders: list[tuple[int, str]] = []
     known = _Known()
     for i, night in enumerate(nights):
-        why = [known.changed(night, key.host_class), *_expected(nights, i, key, label, expected)]
-        told = "; ".join(text for text in why if text)
+        changed, others = known.changed(night, key.host_class), known.other_hosts(night, key.host_class)
+        told = "; ".join(text for text in (changed, others, *_expected(nights, i, key, label, expected)) if text)
         if not i or told:
-            known = _Known()
             borders.append((i, told if i else ""))
+        if told != others:  # hosts that take turns are no change when the first is back
+            known = _Known()
         known.add(night, key.host_class)
     ends = [*(begin for begin, _ in borders[1:]), len(nights)]
     return tuple(Segment(begin, end, why) for (begin, why), end in zip(borders, ends, strict=True))
@@ -53,24 +54,23 @@ class _Known:
             self._hosts.setdefault(name, {}).update(facts)
 
     def changed(self, night: Night, host_class: str) -> str:
-        """What is not as it was; empty for nothing."""
+        """What is not as it was, of the reference and of hosts that measured before; empty for nothing."""
         told = [f"reference: {line}" for line in fact_changes(self._reference, dict(night.reference.facts))]
-        hosts = _hosts_of(night, host_class)
-        for name, facts in hosts.items():
+        for name, facts in _hosts_of(night, host_class).items():
             told += [f"{name}: {line}" for line in fact_changes(self._hosts.get(name, {}), facts)]
-        if self._hosts and not set(hosts) & set(self._hosts):
-            told += self._other_hosts(hosts)
         return ", ".join(told)
 
-    def _other_hosts(self, hosts: Mapping[str, Mapping[str, str]]) -> list[str]:
-        """None of the hosts is known: their values of a fact against those seen."""
-        told = []
+    def other_hosts(self, night: Night, host_class: str) -> str:
+        """If none of the hosts is known: what they are otherwise than those seen."""
+        hosts, told = _hosts_of(night, host_class), []
+        if set(hosts) & set(self._hosts):
+            return ""
         for fact in sorted({name for facts in hosts.values() for name in facts}):
             before = {facts[fact] for facts in self._hosts.values() if fact in facts}
             now = {facts[fact] for facts in hosts.values() if fact in facts}
             if before and not before & now:
                 told.append(f"other hosts: {fact} {' / '.join(sorted(before))} -> {' / '.join(sorted(now))}")
-        return told
+        return ", ".join(told)
 
 
 def fact_changes(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:

@@ -19,6 +19,7 @@ from orchestrator.night import FEASIBLE, START_S, End, Measured, Pair, SeriesKey
 from orchestrator.night_feasibility import OF_THE_PLACE
 from orchestrator.options import SettingsFault
 from orchestrator.point_need import goals_of
+from orchestrator.point_validity import MOST_FAILED_SHARE
 from orchestrator.scenario import Scenario
 from orchestrator.sweep_space import BuildPair, build_pairs, combinations, config_of
 from orchestrator.trial import LoadLevel
@@ -27,6 +28,7 @@ from orchestrator.workload_traffic import load_levels
 
 _ENDS = {"measured": End.SERVED, "infeasible": End.DIED, "failed": End.FAILED}
 _KV_TOKENS = "kv_tokens"
+_FAILED_REQUESTS = "requests_failed"
 _MOST_REASONS = 3
 # Configs of the sweep that labels are told apart from.
 _MOST_OTHERS = 100
@@ -105,7 +107,7 @@ def night_series(scenario: Scenario, tables: NightTables) -> tuple[Measured, ...
             reasons = [couple.why_apart for couple in couples if couple.why_apart]
             if any(c.reference.end is c.candidate.end is End.SERVED for c in couples):
                 made = _Series(scenario, key, labels[pair.config_id], usable, reasons)
-                found += [*made.of_starts(), *made.of_points(), *made.of_workloads()]
+                found += [*made.of_failures(), *made.of_starts(), *made.of_points(), *made.of_workloads()]
     return tuple(found)
 
 
@@ -162,6 +164,19 @@ def _start_pair(couple: _Couple) -> StartPair:
     )
 
 
+def _load_pair(couple: _Couple, place: tuple[str, LoadLevel]) -> StartPair | None:
+    """How the load of a point ended on both members; None where one was not measured."""
+    points = [member.points.get(place) for member in (couple.reference, couple.candidate)]
+    known = [point for point in points if point is not None]
+    if len(known) < 2:
+        return None
+    bad = [(point.metrics.get("failed_share") or 0.0) > MOST_FAILED_SHARE for point in known]
+    ends = [End.FAILED if failed else End.SERVED for failed in bad]
+    shown = known[1] if bad[1] else known[0]
+    diagnosis, evidence = (_FAILED_REQUESTS, "; ".join(shown.void_reasons)) if any(bad) else ("", "")
+    return StartPair(couple.host, couple.candidate_first, ends[0], ends[1], diagnosis, evidence)
+
+
 @dataclass(frozen=True, slots=True)
 class _Series:
     """Makes the series of one config on one class of hosts. `reasons`: why other pairs are not used."""
@@ -171,6 +186,18 @@ class _Series:
     label: str
     couples: Sequence[_Couple]
     reasons: Sequence[str]
+
+    def of_failures(self) -> list[Measured]:
+        """Whether requests failed, at load levels where they did: their points are void, and no metric would tell."""
+        made = []
+        for workload in self.scenario.workloads:
+            for level in load_levels(workload):
+                place = (workload.name, level)
+                starts = [s for couple in self.couples if (s := _load_pair(couple, place)) is not None]
+                if any(start.diagnosis for start in starts):
+                    key = SeriesKey(FEASIBLE, self.key.config, workload.name, str(level), self.key.host_class)
+                    made.append(Measured(key, self.label, starts=tuple(starts)))
+        return made
 
     def of_starts(self) -> list[Measured]:
         engine = self.scenario.engine

@@ -68,8 +68,10 @@ def _cut(line: str) -> str:
 
 
 def series_title(one: SeriesNight) -> str:
-    """`start` for whether it serves at all, else the metric and where."""
-    return "start" if one.key.metric == FEASIBLE else series_name(one)
+    """`start` for whether it serves, `requests at chat C=16` for whether these fail, else the metric and where."""
+    if one.key.metric == FEASIBLE:
+        return f"requests at {one.key.place}" if one.key.place else "start"
+    return series_name(one)
 
 
 def difference_text(one: SeriesNight) -> str:

@@ -5,7 +5,7 @@ counts as one at 3. The mean of n of them has the interval mean +- t(df) * sd / 
 
 regressed: worse by more than the floor, with p (one-sided t) below `alarm_p`, and q below `discoveries`. improved: the
 same in the other sense. same: the interval lies within `same_within` floors. Else inconclusive: more pairs decide.
-The cache size hardly varies between starts, so there all pairs must agree instead; deaths need no statistics at all.
+The cache size hardly varies between starts, so there pairs must agree instead; deaths need no statistics at all.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ _CLIP_SD = 3.0
 # A start that measured nothing different at all has no spread; a clock and a counter have.
 _LEAST_SD = 1e-4
 _FEWEST_PAIRS = 2
+# Where pairs must agree, one of so many may differ.
+_ONE_OF = 5
 # A series that is always open is worth more pairs only if it looks bad.
 _SUSPICIOUS_P = 0.01
 
@@ -95,18 +97,22 @@ def _collapsed(one: Measured) -> str | None:
 
 
 def _agreement(open_: SeriesNight, ratios: Sequence[float]) -> SeriesNight:
-    """What is the same at every start: every pair must say so."""
+    """What is the same at every start: every pair must say so, of more than 4 pairs all but one (a start beside another
+    process), or further pairs could decide nothing once two differ. One pair has an order that may be the reason.
+    """
     sign, limit = better_sign(open_.key.metric), -math.log1p(-open_.floor)
     mean = math.fsum(ratios) / len(ratios)
     seen = replace(open_, difference=mean, low=min(ratios), high=max(ratios), finds=open_.floor)
     better = [sign * d for d in ratios]
-    if max(better) < -limit:
-        return replace(seen, verdict=Verdict.REGRESSED, reason="smaller in every pair, by more than the floor", p=0.0)
-    if min(better) > limit:
-        return replace(seen, verdict=Verdict.IMPROVED, reason="larger in every pair, by more than the floor", p=1.0)
-    if max(abs(d) for d in better) <= limit:
-        return replace(seen, verdict=Verdict.SAME, reason="within the floor in every pair", p=1.0)
-    return replace(seen, reason="the pairs do not agree", p=1.0)
+    needed = max(len(better) - len(better) // _ONE_OF, _FEWEST_PAIRS)
+    pairs = "every pair" if needed >= len(better) else f"{needed} of {len(better)} pairs or more"
+    if sum(d < -limit for d in better) >= needed:
+        return replace(seen, verdict=Verdict.REGRESSED, reason=f"smaller in {pairs}, by more than the floor", p=0.0)
+    if sum(d > limit for d in better) >= needed:
+        return replace(seen, verdict=Verdict.IMPROVED, reason=f"larger in {pairs}, by more than the floor", p=1.0)
+    if sum(abs(d) <= limit for d in better) >= needed:
+        return replace(seen, verdict=Verdict.SAME, reason=f"within the floor in {pairs}", p=1.0)
+    return replace(seen, reason="one pair only" if len(better) < _FEWEST_PAIRS else "the pairs do not agree", p=1.0)
 
 
 @dataclass(frozen=True, slots=True)

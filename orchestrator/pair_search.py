@@ -2,7 +2,8 @@
 
 Both members of a pair run on one slot, one after the other; which is first is drawn from the seed, and of two pairs of
 a config in turn each order has one. A pair of which a member broke, or whose members came to different hosts, says
-nothing and is made anew. A pair of which a member died is a result, after which its config is not started any more.
+nothing and is made anew. A pair of which a member died is a result; a config of which half of the pairs died is not
+started any more. One death of more pairs may be chance, so that further pairs decide.
 """
 
 from __future__ import annotations
@@ -69,8 +70,10 @@ class _Course:
 
     @property
     def has_died(self) -> bool:
-        whole = (t for n, t in self.told.items() if n not in self.void and len(t) == 2)
-        return any(isinstance(told, Dead) for t in whole for told in t.values())
+        """In half of its pairs or more, which is what makes a verdict (night_feasibility.py)."""
+        whole = [t for n, t in self.told.items() if n not in self.void and len(t) == 2]
+        deaths = sum(any(isinstance(told, Dead) for told in t.values()) for t in whole)
+        return deaths > 0 and 2 * deaths >= len(whole)
 
     @property
     def is_over(self) -> bool:
@@ -160,7 +163,9 @@ class PairSearch:
             why = "; ".join(reasons) or "its members came to different hosts"
             self._steps.append(Step("void", f"pair {repeat + 1} of config {found[0]} says nothing: {why}"))
         if course.is_over and not was_over:
-            why = "a member of its pair died" if course.has_died else f"{MOST_BROKEN_PAIRS} pairs in a row broke"
+            why = (
+                "members of half of its pairs died" if course.has_died else f"{MOST_BROKEN_PAIRS} pairs in a row broke"
+            )
             self._steps.append(Step("out", f"no more pairs of config {found[0]}: {why}"))
 
     def recall(self, config: EngineConfig, repeat: int) -> None:

@@ -140,7 +140,7 @@ def _shown(row: Row, aim: Aim) -> str:
 
 
 def _with_unit(value: float, aim: Aim) -> str:
-    return f"{value:.4g} {aim.unit}".rstrip()
+    return f"{shown(value)} {aim.unit}".rstrip()
 
 
 def probability(share: float) -> str:

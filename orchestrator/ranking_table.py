@@ -113,7 +113,7 @@ def _cells(row: Row, place: int, result: RunRanking, labels: dict[str, str]) -> 
         "P(best)": best,
         "P(best) in run": best,
         "trials": f"{row.trials} ({row.hosts} hosts)" if row.hosts > 1 else str(row.trials),
-        **{_spaced(name): "-" if value is None else f"{value:.4g}" for name, value in row.beside},
+        **{_spaced(name): "-" if value is None else f"{shown(value)}" for name, value in row.beside},
         "remarks": remarks(row, result, labels),
     }
 

@@ -11,6 +11,7 @@ from orchestrator.report_document import Axis, Block, Cell, Column, Fold, Paragr
 from orchestrator.report_numbers import cell, count, plural, rounded
 from orchestrator.report_part import PartMaterial
 from orchestrator.report_values import Bounded, WorkloadValues
+from orchestrator.supported_digits import shown
 from orchestrator.trial import LoadLevel
 
 # What is drawn over load, with its title. A metric without any value is left out.
@@ -113,7 +114,8 @@ def _summary(
     for level, values in zip(levels, found, strict=True):
         if values:
             best = best_of(values, key=lambda c: values[c].value)
-            told.append(f"at {level} {part.name(best)} with {values[best].value:.4g} {METRICS[metric].unit}".rstrip())
+            value = shown(values[best].value)
+            told.append(f"at {level} {part.name(best)} with {value} {METRICS[metric].unit}".rstrip())
     untold = len(told) - MOST_TOLD
     told = [*told[:MOST_TOLD], *([f"and so on for {untold} more levels"] if untold > 0 else [])]
     more = rest - MOST_MUTED

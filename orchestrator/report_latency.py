@@ -11,6 +11,7 @@ from orchestrator.distribution import CONFIDENCE
 from orchestrator.report_document import Axis, Block, Paragraph, Plot, Series
 from orchestrator.report_numbers import plural, rounded
 from orchestrator.report_part import PartMaterial
+from orchestrator.supported_digits import shown
 from orchestrator.trial import LoadLevel
 
 Floats = npt.NDArray[np.float64]
@@ -48,25 +49,28 @@ def latency_blocks(part: PartMaterial, workload: str, level: LoadLevel, found: L
         return [Paragraph(f"{at}: no valid point has requests that can be read.", "muted")]
     blocks: list[Block] = []
     for name, title in TITLES.items():
-        series, fewest = [], 0
+        series, medians, fewest = [], [], 0
         for config_id in part.highlighted:
             values = found.get(config_id, {}).get(name)
             known = 0 if values is None else int((~np.isnan(values)).sum())
             if values is not None and known:
                 x, y = quantile_curve(values)
                 series.append(Series(part.name(config_id), x, y))
+                medians.append((float(np.nanmedian(values)), part.name(config_id)))
                 fewest = min(fewest or known, known)
         if series:
-            blocks.append(_plot(f"{name}-{number}{part.mark}", f"{title} ({at})", series, fewest))
+            blocks.append(_plot(f"{name}-{number}{part.mark}", f"{title} ({at})", series, min(medians), fewest))
     return blocks
 
 
-def _plot(block_id: str, title: str, series: Sequence[Series], fewest: int) -> Plot:
-    lowest = min((s.x[len(s.x) // 2], s.name) for s in series)
+def _plot(
+    block_id: str, title: str, series: Sequence[Series], lowest: tuple[float, str], fewest: int
+) -> Plot:  # fmt: skip
+    """`lowest`: the lowest median, and whose it is."""
     end = max(50.0, 100 * furthest_share(fewest))
     told = (
-        f"Lowest median: {lowest[1]} with {lowest[0]:.4g} ms. Curves end where the number of values says no more: with "
-        f"{plural(fewest, 'value')}, the fewest here, at {end:.3g} %."
+        f"Lowest median: {lowest[1]} with {shown(lowest[0])} ms. Curves end where the number of values says no more: "
+        f"with {plural(fewest, 'value')}, the fewest here, at {end:.3g} %."
     )
     wide = min(float(s.x[0]) for s in series) > 0
     return Plot(block_id, title, "line", Axis("latency", "ms", log=wide), Axis("requests that are no slower", "%"),

@@ -60,6 +60,8 @@ def memory_bar(trial: Row, config_id: str, prediction: Prediction | None = None)
         if left is not None and left - free >= LEAST_GIB:
             name = PARTS.get(phase, OTHER)
             measured[name] = round(measured.get(name, 0.0) + left - free, 3)
+        elif left is not None and free - left >= LEAST_GIB:
+            _give_back(measured, free - left)
         left = free
     died = trial["outcome"] in ("infeasible", "failed") and not trial["points"]
     if left is not None and len(known) > 1:
@@ -75,6 +77,14 @@ def memory_bar(trial: Row, config_id: str, prediction: Prediction | None = None)
         account.kv_tokens if account else None,
         account.running_requests if account else None,
     )
+
+
+def _give_back(measured: dict[str, float], gib: float) -> None:
+    """Memory that came free again is taken off the parts that grew last: all of them and what is free are one sum."""
+    for name in reversed(measured):
+        taken = min(gib, measured[name])
+        measured[name] = round(measured[name] - taken, 3)
+        gib -= taken
 
 
 def _missing(prediction: Prediction, seen: set[Phase]) -> float:
@@ -200,7 +210,7 @@ def _table(part: PartMaterial, bars: Sequence[MemoryBar], predictions: Mapping[s
 
 def _known(bar: MemoryBar, prediction: Prediction | None) -> Cell:
     if not bar.died:
-        return Cell("measured")
+        return Cell("measured" if bar.measured or bar.kv_tokens else "served; its log tells no memory")
     limit = prediction.limit if prediction else None
     short = ""
     if limit is not None and limit.spare.gib < 0:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -102,7 +102,7 @@ def compare_sides(first: Side, second: Side, metrics: Sequence[str], doubt: Doub
         first=first.name,
         second=second.name,
         environment=tuple(_environment(first, second, matches)),
-        served=tuple(_served(first, second, matches)),
+        served=tuple(_served(first, second, matches, pairs)),
         rows=tuple(rows),
         only=(*reasons, *_only(first, second, matches, pairs)),
         notes=(*_notes(first, second, rows, matches, doubt), *first.notes, *second.notes),
@@ -163,8 +163,10 @@ def _environment(first: Side, second: Side, matches: Sequence[Match]) -> list[Di
     return sorted(found, key=lambda difference: not difference.deciding)
 
 
-def _served(first: Side, second: Side, matches: Sequence[Match]) -> list[Served]:
-    """Configs that serve on one side only or less often, and configs whose requests fail on one side."""
+def _served(first: Side, second: Side, matches: Sequence[Match], pairs: dict[str, str]) -> list[Served]:
+    """Configs that serve on one side only or less often, and configs whose requests fail on one side, where both have
+    measured: at a load that one side alone has tried, failures are no difference.
+    """
     found = []
     for match in matches:
         a, b = first.configs[match.first], second.configs[match.second]
@@ -176,7 +178,7 @@ def _served(first: Side, second: Side, matches: Sequence[Match]) -> list[Served]
             found.append(Served(label, _state(a), _state(b), standing))
         elif "failed" in states and len(states) > 1:
             found.append(Served(label, _state(a), _state(b), Standing.OPEN))
-        shares = [_failed_share(side, config_id) for side, config_id in ((first, match.first), (second, match.second))]
+        shares = _failed_shares(first, second, match, pairs)
         if abs(shares[1] - shares[0]) > _FAILING:
             texts = [f"{share:.1%} of its requests failed" for share in shares]
             standing = Standing.WORSE if shares[1] > shares[0] else Standing.BETTER
@@ -191,8 +193,15 @@ def _state(config: Any) -> str:
     return f"{config.state} ({config.death})" if config.death and config.state != "served" else str(config.state)
 
 
-def _failed_share(side: Side, config_id: str) -> float:
-    own = [v.metrics for v in side.values if v.config_id == config_id]
+def _failed_shares(first: Side, second: Side, match: Match, pairs: dict[str, str]) -> list[float]:
+    """Of each side, over the places that both have."""
+    own = [(v, (pairs.get(v.workload), v.level)) for v in first.values if v.config_id == match.first]
+    other = [(v, (v.workload, v.level)) for v in second.values if v.config_id == match.second]
+    shared = {place for _, place in own} & {place for _, place in other}
+    return [_failed_share([v.metrics for v, place in side if place in shared]) for side in (own, other)]
+
+
+def _failed_share(own: Sequence[Mapping[str, float | None]]) -> float:
     total = sum(m.get("requests_total") or m.get("requests_ok") or 0 for m in own)
     return sum(m.get("requests_failed") or 0 for m in own) / total if total else 0.0
 

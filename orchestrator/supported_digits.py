@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 
 _DIGITS = 4
+_MOST_PLAIN = 1e12
 
 
 def shown(value: float, low: float | None = None, high: float | None = None) -> str:
     """At most four digits, and none below the first one of half the interval (the second one where that is a 1)."""
     if low is None or high is None or not high > low or not math.isfinite(high - low) or not value:
-        return f"{value:.{_DIGITS}g}"
+        return _without_exponent(value)
     half = (high - low) / 2
     place = math.floor(math.log10(half))
     if half / 10**place < 1.95:
@@ -19,6 +20,12 @@ def shown(value: float, low: float | None = None, high: float | None = None) -> 
     # A value below its own uncertainty keeps its first digit.
     place = min(place, math.floor(math.log10(abs(value))))
     return f"{round(value, -place):.{max(-place, 0)}f}"
+
+
+def _without_exponent(value: float) -> str:
+    """Four digits; `12350`, not `1.235e+04`: tokens a second and tokens of a cache are such numbers."""
+    text = f"{value:.{_DIGITS}g}"
+    return f"{float(text):.0f}" if "e+" in text and abs(value) < _MOST_PLAIN else text
 
 
 def percent(share: float, low: float | None = None, high: float | None = None) -> str:

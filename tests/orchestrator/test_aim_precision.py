@@ -65,6 +65,10 @@ def test_the_highest_rate_of_a_trial_has_no_error_of_slices() -> None:
     ("value", "low", "high", "told"),
     [
         (277.3, None, None, "277.3"),
+        (12345.6, None, None, "12350"),
+        (448510.0, None, None, "448500"),
+        (-12345.6, None, None, "-12350"),
+        (0.00001234, None, None, "1.234e-05"),
         (277.3, 273.0, 281.5, "277"),
         (1596.2, 1560.0, 1630.0, "1600"),
         (3.5712, 3.55, 3.59, "3.57"),

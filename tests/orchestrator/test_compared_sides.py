@@ -168,6 +168,27 @@ def test_configs_are_matched_by_settings_then_by_server_then_as_the_only_ones() 
     assert match_configs(of(a=none), of(b=none, c=none)) == []
 
 
+def test_a_result_that_is_called_like_a_config_is_compared_with_that_one_only() -> None:
+    run = side("run", [*values("id1", [90.0]), *values("id2", [200.0])])
+    named = {c: replace(config, label=f"steps={c[-1]}") for c, config in run.configs.items()}
+    run = replace(run, configs=named, shapes={"chat": (256.0, 64.0)})
+    told = side_of_points("b", [point(1, "steps=2", 256, 64), point(2, "id1", 256, 64), point(3, "other", 256, 64)])
+
+    assert [(m.first, m.second, m.how) for m in match_configs(run, told)] == [
+        ("id2", "steps=2", "by name"),
+        ("id1", "id1", "by name"),
+    ]
+
+
+def test_points_whose_mean_lengths_vary_a_little_are_of_one_workload() -> None:
+    """Each load level would else be a workload of its own, and all but one be left out."""
+    c8 = LoadLevel("concurrency", 8)
+    first = side_of_points("a", [point(1, "n", 127.4, 128), point(2, "n", 127.6, 127, c8)])
+    second = side_of_points("b", [point(1, "n", 128, 128), point(2, "n", 126, 128, c8)])
+
+    assert [row.level for row in compared(first, second).rows] == ["C=4", "C=8"]
+
+
 def test_requests_that_fail_on_one_side_only_are_told_without_statistics() -> None:
     def failing(failed: float) -> list[PointValue]:
         metrics = {"ttft_p50_ms": 100.0, "requests_total": 200.0, "requests_failed": failed}
@@ -178,6 +199,17 @@ def test_requests_that_fail_on_one_side_only_are_told_without_statistics() -> No
     (config,) = result.served
     assert (config.first, config.second) == ("0.0% of its requests failed", "5.0% of its requests failed")
     assert result.verdict == "worse"
+
+
+def test_failures_at_a_load_that_one_side_alone_has_tried_are_no_difference() -> None:
+    def point(level: float, failed: float) -> PointValue:
+        metrics = {"ttft_p50_ms": 100.0, "requests_total": 200.0, "requests_failed": failed}
+        return PointValue("x", "chat", LoadLevel("concurrency", level), 0, metrics, trial_id="t", host="h")
+
+    result = compared(side("a", [point(4, 0.0)]), side("b", [point(4, 0.0), point(512, 100.0)]))
+
+    assert result.served == ()
+    assert result.only == ("only b has 1 load level: chat at C=512",)
 
 
 def test_a_config_that_died_at_some_starts_is_worse_and_one_that_broke_is_open() -> None:

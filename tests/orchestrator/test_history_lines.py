@@ -80,6 +80,37 @@ def test_the_news_of_a_history_is_what_got_worse_in_its_last_nights() -> None:
     assert history_news(History.of(nights[:36], ())) == ()
 
 
+def test_what_is_not_measured_any_more_is_no_news() -> None:
+    """A config that got worse and was taken out of the scenario would be told every morning, for good."""
+    other = SeriesNight(Measured(replace(SPEED, config="c2"), "depth 4"), Verdict.SAME, "", difference=0.0)
+    nights = [night(i, v - 0.08 * (i >= 36)) for i, v in enumerate(STEADY)]
+    without = [replace(night(40 + i), series=(other,)) for i in range(7)]
+
+    assert len(history_news(History.of([*nights, *without[:6]], ()))) == 1
+    assert history_news(History.of([*nights, *without], ())) == ()
+
+
+def test_a_floor_of_the_nights_holds_for_change_points_too() -> None:
+    """High percentiles have one of 5 %, and a scenario may ask for more."""
+    nights = [night(i, v - 0.045 * (i >= 30)) for i, v in enumerate(STEADY)]
+    coarse = [replace(n, series=tuple(replace(one, floor=0.06) for one in n.series)) for n in nights]
+
+    assert len(line_of(nights).changes) == 1
+    assert line_of(coarse).changes == ()
+
+
+def test_stretches_too_short_for_a_change_point_are_no_tests() -> None:
+    """After many changes of hosts there are more of them than of others; they would hide every step."""
+    rng = np.random.default_rng(4)
+    step = [*rng.normal(0, 0.008, 10), *rng.normal(-0.08, 0.008, 6)]
+    short = {f"short {i}": [0.0, 0.01, 0.0, 0.01] for i in range(3000)}
+
+    alone, among = changes({"step": step})["step"], changes({"step": step} | short)["step"]
+
+    assert among == alone
+    assert among[0].sure
+
+
 def test_gaps_are_no_values_and_do_not_shift_the_night_of_a_step() -> None:
     nights = [night(i, v - 0.08 * (i >= 30)) for i, v in enumerate(STEADY)]
     gap = replace(nights[10], series=(), gap=Gap("the cluster was busy"))
@@ -111,6 +142,16 @@ def test_another_host_with_the_same_driver_or_the_candidate_goes_on_in_the_segme
     nights = [night(i, host="ab"[i % 2], commit=str(i)) for i in range(10)]
 
     assert len(segments(nights, SPEED, "depth 3")) == 1
+
+
+def test_two_hosts_with_drivers_of_their_own_that_take_turns_are_one_segment() -> None:
+    """Every night would else begin a segment, and no change point could ever be found."""
+    nights = [night(i, host="ab"[i % 2], driver=("570", "575")[i % 2]) for i in range(20)]
+    upgraded = [*nights, night(20, host="a", driver="580"), night(21, host="b", driver="575")]
+
+    assert [(s.begin, s.end) for s in segments(nights, SPEED, "depth 3")] == [(0, 1), (1, 20)]
+    whys = [s.why for s in segments(upgraded, SPEED, "depth 3")][2:]
+    assert whys == ["a: driver 570 -> 580", "other hosts: driver 580 -> 575"]
 
 
 def test_hosts_of_another_class_do_not_matter() -> None:

@@ -27,7 +27,7 @@ from orchestrator.night import (
     StartPair,
     Verdict,
 )
-from orchestrator.night_history import Mark
+from orchestrator.night_history import AlarmRecord, Mark
 from orchestrator.night_rows import night_rows, nights_of
 
 ROOT = Path(__file__).parent.parent.parent
@@ -187,5 +187,8 @@ def test_marks_measure_the_false_alarms(tmp_path: Path) -> None:
     assert (record.alarms, record.true, record.false, record.looked_at) == (2, 1, 1, 2)
     assert record.false_share == 0.5
     assert record.false_in_90_nights == 45.0
+    assert AlarmRecord(alarms=10, true=1, false=1, looked_at=1800).false_in_90_nights == 0.25  # 5 of 10, not 1
+    assert AlarmRecord(alarms=10, true=0, false=0, looked_at=1800).false_in_90_nights is None
+    assert AlarmRecord(alarms=0, true=0, false=0, looked_at=1800).false_in_90_nights == 0.0
     assert store.read().night("2026-11-30") == night()
     assert store.read().night("2026-12") is None

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from orchestrator.aim import PointValue
-from orchestrator.night import End, Measured
+from orchestrator.night import End, Measured, SeriesNight, Verdict
 from orchestrator.night_scenario import night_scenario
 from orchestrator.night_series import NightTables, night_metrics, night_series
+from orchestrator.night_text import series_line
+from orchestrator.night_verdict import judge_night
 from orchestrator.sweep_space import build_pairs
 from orchestrator.trial import LoadLevel
 from tests.orchestrator.nights import nightly_scenario
@@ -91,6 +94,33 @@ def test_a_void_point_is_left_out_with_its_reason() -> None:
 
     assert found["e2e_p50_ms"].pairs == ()
     assert found["e2e_p50_ms"].missing == "void: the client was the limit"
+
+
+def test_a_candidate_whose_requests_fail_regressed_though_its_points_are_void() -> None:
+    """No metric has a value then: the night would stay open for good."""
+    rows = [trial(build, n, 2 * n + i) for n in range(3) for i, build in enumerate(("reference", "candidate"))]
+
+    def judged(*failing: str) -> SeriesNight | None:
+        values = []
+        for row in rows:
+            build = "reference" if row["config_id"] == PAIR.reference.config_id else "candidate"
+            share, why = (0.05, ("10 of 200 requests failed",)) if build in failing else (0.0, ())
+            values.append(value(row, 100.0, void_reasons=why))
+            values[-1] = replace(values[-1], metrics={**values[-1].metrics, "failed_share": share})
+        found = night_series(SCENARIO, NightTables(rows, [load(row) for row in rows], values))
+        return next((one for one in judge_night(found) if one.key.metric == "feasible" and one.key.level), None)
+
+    failed = judged("candidate")
+    assert failed is not None
+    assert series_line(failed).startswith("requests at chat C=4 of ")
+    assert series_line(failed).endswith(
+        ": failed (requests_failed) in 3 of 3 starts; the reference served (10 of 200 requests failed)"
+    )
+    assert failed.verdict is Verdict.REGRESSED
+    both = judged("reference", "candidate")
+    assert both is not None
+    assert both.verdict is Verdict.INCONCLUSIVE
+    assert judged() is None
 
 
 def test_a_half_pair_and_a_cancelled_start_say_nothing() -> None:

@@ -160,6 +160,15 @@ def test_a_lost_cache_is_a_regression_in_the_first_night() -> None:
     assert judge(measured(KV, (0.05, 0.05))).verdict is Verdict.IMPROVED
 
 
+def test_of_many_caches_one_may_differ_and_one_pair_decides_nothing() -> None:
+    """Once two of three pairs differ, more pairs must be able to decide; the order of one pair may be its reason."""
+    odd = judge(measured(KV, (0.0, -0.2, 0.0, 0.0, 0.001, 0.0)))
+    assert (odd.verdict, odd.reason) == (Verdict.SAME, "within the floor in 5 of 6 pairs or more")
+    assert judge(measured(KV, (-0.2, -0.2, -0.2, -0.2, 0.0, -0.2))).verdict is Verdict.REGRESSED
+    assert judge(measured(KV, (-0.2, -0.2, -0.2, -0.2, 0.0, 0.0))).verdict is Verdict.INCONCLUSIVE
+    assert judge(measured(KV, (-0.2,))).verdict is Verdict.INCONCLUSIVE
+
+
 def test_throughput_that_falls_to_nothing_is_a_regression() -> None:
     one = Measured(SPEED, "", (Pair("a", True, 100.0, 0.0), Pair("a", False, 100.0, 0.0), Pair("a", True, 99.0, 98.0)))
 

@@ -13,8 +13,11 @@ from orchestrator.night_run import NightJudge, in_doubt, night_of, night_tables
 from orchestrator.night_scenario import night_scenario, rules_of
 from orchestrator.night_text import exit_code, headline
 from orchestrator.outcome import Label
+from orchestrator.report_page import page_html
 from orchestrator.run_conductor import PairGuide, missing_work
 from orchestrator.run_directory import RunDirectory
+from orchestrator.run_ranking import rank_run
+from orchestrator.run_report import run_report
 from orchestrator.server_start import LaunchSpec
 from tests.orchestrator.nights import (
     AT,
@@ -178,3 +181,13 @@ def test_without_time_the_night_ends_with_the_pairs_that_it_has(tmp_path: Path) 
     assert result.complete
     night = night_of(tmp_path / "run", scenario, AT, NightJudge(rules_of(scenario)))
     assert 1 <= len(series(night, "e2e_p50_ms", "C=4").measured.pairs) <= 2
+
+
+def test_the_report_of_a_night_says_how_the_build_that_leads_is_started(tmp_path: Path) -> None:
+    """The build stands among the settings of its configs, and is no flag of a server."""
+    night_on(tmp_path / "run", [build_slot(slowdown=0.8)])
+
+    page = page_html(run_report(tmp_path / "run", rank_run(tmp_path / "run")))
+
+    assert "--candidate" in page
+    assert "--build" not in page

@@ -134,7 +134,20 @@ def test_after_a_death_no_further_pair_of_the_config_begins_whatever_is_in_doubt
 
     assert search.ask(1) == ()
     assert search.done
-    assert search.steps[-1].text == f"no more pairs of config {ONE.config_id}: a member of its pair died"
+    assert search.steps[-1].text == f"no more pairs of config {ONE.config_id}: members of half of its pairs died"
+
+
+def test_one_death_after_two_good_pairs_may_be_chance_and_further_pairs_decide() -> None:
+    """A night would else stay open for want of pairs that nobody makes."""
+    search = PairSearch([ONE], RULES, lambda: {ONE.config_id})
+    for what in (GOOD, GOOD, Dead("oom_weights", "E")):
+        told(search, search.ask(1), what)
+
+    told(search, search.ask(1), Dead("oom_weights", "E"))
+
+    assert search.ask(1) == ()
+    assert search.done
+    assert [step.name for step in search.steps] == ["out"]
 
 
 def test_when_time_is_over_no_pair_begins_and_what_runs_is_waited_for() -> None:

@@ -182,6 +182,15 @@ def test_memory_of_a_dead_start_ends_where_it_died() -> None:
     assert (bar.died, bar.evidence, bar.missing_gib) == ("kv_budget in kv_pool", "no memory", 0.0)
 
 
+def test_memory_that_comes_free_again_keeps_the_sum_of_the_parts() -> None:
+    phases = [phase("dist_init", 2.0, 4.0, 90.0), phase("weights", 4.0, 14.0, 30.0), phase("kv_pool", 14.0, 15.0, 12.0),
+              phase("graph_target", 15.0, 19.0, 14.5)]  # fmt: skip
+    bar = memory_bar(trial(phases=phases), "a")
+
+    assert bar.measured == {"weights": 60.0, "KV cache and states": 15.5, FREE: 14.5}
+    assert sum(bar.measured.values()) == bar.before_gib
+
+
 def test_a_server_that_tells_no_memory_has_no_bar() -> None:
     assert memory_bar(trial(phases=[]), "a").measured == {}
     assert memory_bar(trial(phases=None), "a").measured == {}
@@ -254,6 +263,16 @@ def test_latencies_without_values_have_no_plot() -> None:
 
     assert (plot.block_id, plot.title) == ("ttft_ms-0", "Time to first token (chat at C=1)")
     assert "with 3 values, the fewest here, at 50 %" in plot.summary
+
+
+def test_the_lowest_median_is_a_median() -> None:
+    """The grid of shares is finer in the tail: its middle is at 68 %."""
+    found = {"a": {"ttft_ms": np.arange(1.0, 1002.0)}}
+
+    (plot,) = plots(latency_blocks(part(), "chat", ONE, found, 0))
+
+    assert plot.summary.startswith("Lowest median: ")
+    assert " with 501 ms. " in plot.summary
 
 
 def test_failures_name_evidence_advice_and_logs_once_for_each_diagnosis() -> None:
