@@ -129,9 +129,7 @@ def _measured_starts(rows: Sequence[dict[str, Any]], config_id: str, host_class:
     return sorted((r for r in own if host_class in ("", r.get("host_class"))), key=lambda r: r["began_at"])
 
 
-def _served(
-    result: RunRanking, scenario: Scenario, row: Row, rows: list[dict[str, Any]], without: str
-) -> ServedConfig:
+def _served(result: RunRanking, scenario: Scenario, row: Row, rows: list[dict[str, Any]], without: str) -> ServedConfig:
     values = (value for part in result.parts or (result,) for value in part.values if value.config_id == row.config_id)
     longest = [ms / 1000 for value in values if (ms := value.metrics.get("e2e_max_ms"))]
     speedup = scenario.engine.start_speedup if scenario.engine.kind == "emulator" else 1.0

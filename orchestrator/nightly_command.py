@@ -210,9 +210,16 @@ def _began_at(made: _Night) -> str:
     """When the night began; a resumed one so takes the place of what the history kept of it before."""
     if not RunPaths(made.root).manifest.exists():
         return made.at
-    return str(read_manifest(made.root)["starts"][0]["started_at"])
+    return _first_start(made.root)
+
+
+def _first_start(root: Path) -> str:
+    return str(read_manifest(root)["starts"][0]["started_at"])
 
 
 def _before(nights: tuple[Night, ...], root: Path) -> tuple[Night, ...]:
-    """Without this night's own, should it be resumed."""
-    return tuple(night for night in nights if night.run != root.resolve().name)
+    """Without this night's own, should it be resumed; others may be in run directories of the same name."""
+    if not RunPaths(root).manifest.exists():
+        return nights
+    own = (root.resolve().name, _first_start(root))
+    return tuple(night for night in nights if (night.run, night.at) != own)

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 import yaml
+from click.testing import CliRunner
 from rich.console import Console
 
 from orchestrator import nightly_command, run_command
-from orchestrator.errors import BadInput, ClusterRefusal, RunInterrupted
+from orchestrator.cli import main
+from orchestrator.errors import BadInput, ClusterRefusal, RunInterrupted, SpecsweepError
 from orchestrator.history_store import HistoryStore
 from orchestrator.night import Night, Verdict
 from orchestrator.night_history import History
@@ -102,6 +104,34 @@ def test_the_second_night_knows_the_noise_of_the_first(bench: Bench) -> None:
     first, second = bench.kept
     assert "history" not in {one.noise.source for one in first.series if one.noise}
     assert "history" in {one.noise.source for one in second.series if one.noise}
+
+
+def test_nights_in_run_directories_of_one_name_still_know_each_other(bench: Bench) -> None:
+    for day in ("mon", "tue"):
+        assert bench.night(run_dir=bench.folder / day / "run")[0] == 0
+
+    assert "history" in {one.noise.source for one in bench.kept[1].series if one.noise}
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "told"),
+    [
+        (SpecsweepError("history h: cannot be read: no route"), 3, "specsweep: history h: cannot be read: no route"),
+        (KeyError("what nobody foresaw"), 3, "what nobody foresaw"),
+        (BadInput("nightly.pairs: is 0"), 2, "specsweep: nightly.pairs: is 0"),
+    ],
+)
+def test_no_fault_of_ours_ends_with_the_code_of_a_regression(
+    error: Exception, code: int, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> int:
+        raise error
+
+    monkeypatch.setattr(nightly_command, "nightly", fails)
+
+    result = CliRunner().invoke(main, ["nightly", "any.yaml", "--history", "h"])
+
+    assert (result.exit_code, told in result.stderr) == (code, True)
 
 
 def test_a_cluster_that_gives_no_slot_makes_a_gap_with_the_reason_and_never_a_pass(bench: Bench) -> None:
