@@ -116,12 +116,14 @@ def match_configs(first: Side, second: Side) -> list[Match]:
     """Which config of the first is which of the second.
 
     Runs: by their settings and environment; else by the server that they came to; else the only config of each. Results
-    of other clients tell no settings: by name where both sides have one, else each with each.
+    of other clients tell no settings: by name where both sides have one (an export has those of its run), else each
+    with each.
     """
     if first.is_peer or second.is_peer:
-        shared = [name for name in first.configs if name in second.configs]
+        named = {config.label: config_id for config_id, config in second.configs.items()}
+        shared = [(c, named[config.label]) for c, config in first.configs.items() if config.label in named]
         if shared:
-            return [Match(name, name, "by name") for name in shared]
+            return [Match(a, b, "by name") for a, b in shared]
         served = [[c for c, config in side.configs.items() if config.state == "served"] for side in (first, second)]
         return [Match(a, b, "all pairs") for a in served[0] for b in served[1]]
     found = [Match(c, c, "same settings") for c in first.configs if c in second.configs]
