@@ -71,6 +71,8 @@ def run(request: RunRequest, console: Console) -> Path:
 
 def _run(request: RunRequest, console: Console, account: RunAccount, early: EarlyInterrupt) -> Path:
     scenario = account.scenario = _scenario_of(request)
+    if scenario.search.method == "pairs" and request.guide is None:
+        raise BadInput(_no_run(request.resume))
     check_named_files(scenario, request.scenario)
     taken = runs_to_reuse(scenario, request.reuse)
     directory = account.directory = _open_run(request, scenario)
@@ -138,6 +140,13 @@ def _end_early(directory: RunDirectory, error: BaseException) -> None:
 def _how_to_resume(directory: RunDirectory) -> str:
     root = directory.paths.root
     return f"The run is not complete; everything measured so far is kept.\nContinue it: specsweep run --resume {root}"
+
+
+def _no_run(resumed: Path | None) -> str:
+    """Pairs that nobody judges would be measured, and the night's gap would stay in the history."""
+    if resumed is not None:
+        return f"--resume {resumed}: is a night; continue it: specsweep nightly --resume {resumed} --history DIR"
+    return "search.method: pairs are what `specsweep nightly` measures; leave it out, and use that command"
 
 
 def _scenario_of(request: RunRequest) -> Scenario:

@@ -22,6 +22,7 @@ from orchestrator.nightly_command import NightRequest, nightly
 from orchestrator.nightly_output import NightFiles
 from orchestrator.outcome import Label
 from orchestrator.sweep import SweepResult
+from orchestrator.verify_command import VerifyRequest, contest_of
 from tests.fakes.slot import FakeSlot
 from tests.orchestrator.nights import build_slot, is_candidate, nightly_scenario, sweep_night
 
@@ -132,6 +133,16 @@ def test_no_fault_of_ours_ends_with_the_code_of_a_regression(
     result = CliRunner().invoke(main, ["nightly", "any.yaml", "--history", "h"])
 
     assert (result.exit_code, told in result.stderr) == (code, True)
+
+
+def test_a_night_is_neither_continued_nor_verified_as_an_ordinary_run(bench: Bench) -> None:
+    bench.night()
+    root = bench.folder / "run1"
+
+    with pytest.raises(BadInput, match=f"is a night; continue it: specsweep nightly --resume {root} --history DIR"):
+        run_command.run(run_command.RunRequest(None, "local", resume=root), Console(file=io.StringIO()))
+    with pytest.raises(BadInput, match="is a night, whose two builds were measured side by side already"):
+        contest_of(VerifyRequest(root))
 
 
 def test_a_cluster_that_gives_no_slot_makes_a_gap_with_the_reason_and_never_a_pass(bench: Bench) -> None:
