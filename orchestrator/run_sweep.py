@@ -33,7 +33,7 @@ from orchestrator.search_plan import search_plan
 from orchestrator.server_start import LaunchSpec
 from orchestrator.slot_port import SlotPort
 from orchestrator.start_memory import StartMemory
-from orchestrator.stop_signals import STOP_SIGNALS, stop_handled_by, stop_ignored
+from orchestrator.stop_signals import STOP_SIGNALS, StopWish, stop_handled_by, stop_ignored
 from orchestrator.sweep import Sweep, SweepResult
 from orchestrator.time_left import SearchBounds
 from orchestrator.trial import Trial
@@ -63,6 +63,7 @@ class EarlyInterrupt:
 
     def __init__(self) -> None:
         self._heard = False
+        self._wish = StopWish()
 
     def listening(self) -> contextlib.AbstractContextManager[None]:
         return stop_handled_by(self._hear)
@@ -80,7 +81,8 @@ class EarlyInterrupt:
     def _hear(self, signum: int, frame: FrameType | None) -> None:
         del signum, frame
         self._heard = True
-        raise KeyboardInterrupt
+        if not self._wish.is_echo():
+            raise KeyboardInterrupt
 
 
 def sweep_on_cluster(
@@ -209,9 +211,12 @@ def plan_line(plan: Plan, slots: int, classes: Sequence[str] = (), method: str =
 
 def _orderly_interrupt(sweep: Sweep) -> contextlib.AbstractContextManager[None]:
     """First Ctrl-C (or SIGTERM): stop in order. Second: stop now. Set after ray.init, which sets its own handlers."""
+    wish = StopWish()
 
     def stop(signum: int, frame: FrameType | None) -> None:
         del signum, frame
+        if wish.is_echo():
+            return
         if sweep.cancelled:
             raise KeyboardInterrupt
         sweep.cancel()
