@@ -120,9 +120,9 @@ def of_one_class(read: Sequence[StoredRun | Path], wanted: str | None) -> list[S
     of_runs = [run.classes for run in read if isinstance(run, StoredRun) and run.classes]
     if not of_runs:
         alone = [run.manifest.get("host_classes") or [] for run in read if isinstance(run, StoredRun)]
-        known = list(dict.fromkeys(c for classes in alone for c in classes))
-        if wanted and known and not any(wanted in c for c in known):
-            raise BadInput(f"--host-class {wanted}: the hosts of these runs are {'; '.join(known)}")
+        there = list(dict.fromkeys(c for classes in alone for c in classes))
+        if wanted and there and not any(wanted in c for c in there):
+            raise BadInput(f"--host-class {wanted}: the hosts of these runs are {'; '.join(there)}")
         return list(read)
     found = [c for c in dict.fromkeys(c for classes in of_runs for c in classes) if not wanted or wanted in c]
     if not wanted:
