@@ -6,6 +6,7 @@ import json
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,7 @@ from orchestrator.history_store import HistoryStore
 from orchestrator.history_text import history_news
 from orchestrator.job_place import lasting, runs_parent
 from orchestrator.night import End, Gap, Night, Verdict
+from orchestrator.night_history import History
 from orchestrator.night_run import NightJudge, empty_night, in_doubt, night_of
 from orchestrator.night_scenario import is_self_test, night_name, night_scenario, rules_of
 from orchestrator.night_text import GAP_EXIT_CODE, exit_code
@@ -73,16 +75,29 @@ def nightly(request: NightRequest, console: Console) -> int:
     earlier = _before(history.nights if history else (), root)
     judge = NightJudge(rules_of(scenario), earlier, read_expected(request.changes))
     made = _Night(scenario, judge, root, utc_now())
-    night = _measured(request, made, console, began_s)
-    faults: list[str] = []
+
+    def end(night: Night) -> int:
+        return _kept_and_told(request, made, night, store, history, console, began_s)
+
+    def leave(why: str) -> int:
+        return end(_cut_short(made, why, console))
+
+    return end(_measured(request, made, console, began_s, leave))
+
+
+def _kept_and_told(
+    request: NightRequest, made: _Night, night: Night, store: HistoryStore | None, history: History | None,
+    console: Console, began_s: float,
+) -> int:  # fmt: skip
+    judge, faults = made.judge, list[str]()
     kept = "A self-test is not kept in the history."
-    if store and not is_self_test(scenario):
+    if store and not is_self_test(made.scenario):
         try:
             kept = f"History: {store.place} ({store.append(night)})"
         except SpecsweepError as error:
             faults.append(str(error))
     notes = (*history.skipped, *history_news(history.with_night(night), judge.changes)) if history else ()
-    faults += write_night(night, judge.rules, root, request.files, time.monotonic() - began_s, notes)
+    faults += write_night(night, judge.rules, made.root, request.files, time.monotonic() - began_s, notes)
     show_night(night, judge.rules, console, notes)
     for fault in faults:
         sys.stderr.write(f"specsweep: {fault}\n")
@@ -92,7 +107,9 @@ def nightly(request: NightRequest, console: Console) -> int:
     return code if code or not faults else GAP_EXIT_CODE
 
 
-def _measured(request: NightRequest, made: _Night, console: Console, began_s: float) -> Night:
+def _measured(
+    request: NightRequest, made: _Night, console: Console, began_s: float, leave: Callable[[str], int]
+) -> Night:
     """The night as far as it came, or a gap with its reason, also by what nobody foresaw."""
     hours = made.scenario.nightly.max_hours if made.scenario.nightly else None
 
@@ -103,7 +120,7 @@ def _measured(request: NightRequest, made: _Night, console: Console, began_s: fl
     fresh = request.resume is None
     wanted = RunRequest(
         None, request.address, run_dir=made.root if fresh else None, resume=request.resume, offers=False,
-        given=made.scenario, guide=guide,
+        given=made.scenario, guide=guide, leave=leave,
     )  # fmt: skip
     try:
         run(wanted, console)

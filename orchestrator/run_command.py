@@ -6,7 +6,7 @@ import contextlib
 import errno
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,7 +43,8 @@ _NO_STORAGE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EFBIG}
 @dataclass(frozen=True)
 class RunRequest:
     """The arguments of `run`, parsed. `offers`: earlier measurements of the same are told. `given`: the scenario itself
-    instead of its file; `guide`: of the pairs of a night, whose ranking is of no use and not shown.
+    instead of its file; `guide`: of the pairs of a night, whose ranking is of no use and not shown; `leave`: what a
+    night does before the process ends for want of the head.
     """
 
     scenario: Path | None
@@ -59,6 +60,7 @@ class RunRequest:
     offers: bool = True
     given: Scenario | None = None
     guide: PairGuide | None = None
+    leave: Callable[[str], int] | None = None
 
 
 def run(request: RunRequest, console: Console) -> Path:
@@ -93,7 +95,7 @@ def _work(
     done = finished_work(directory.state)
     try:
         if missing_work(scenario, directory, request.guide):
-            use = ClusterUse(request.address, request.evict, request.yes, request.guide)
+            use = ClusterUse(request.address, request.evict, request.yes, request.guide, request.leave)
             account.swept = sweep_on_cluster(scenario, directory, done, use, console, early)
         else:
             console.print(f"Nothing is missing in {directory.paths.root}")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +23,7 @@ from orchestrator.night_history import History
 from orchestrator.nightly_command import NightRequest, nightly
 from orchestrator.nightly_output import NightFiles
 from orchestrator.outcome import Label
+from orchestrator.run_sweep import _leave_without_head
 from orchestrator.sweep import SweepResult
 from orchestrator.verify_command import VerifyRequest, contest_of
 from tests.fakes.slot import FakeSlot
@@ -165,6 +168,36 @@ def test_a_night_of_which_every_start_broke_by_the_place_is_a_gap(bench: Bench) 
     assert code == 3
     assert "gap: no pair was measured" in told
     assert "gpu_occupied" in told
+
+
+@pytest.mark.parametrize(("kv", "code", "verdict"), [(100_000, 3, None), (85_000, 1, Verdict.REGRESSED)])
+def test_a_lost_head_ends_the_process_with_the_night_kept_and_its_exit_code(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, kv: int, code: int, verdict: Verdict | None
+) -> None:
+    """From a thread, while the main one waits for Ray: that one comes to no end."""
+    bench.slots = [build_slot(kv_tokens=(100_000, kv))]
+    ended: list[int] = []
+
+    def loses(scenario: Any, directory: Any, done: Any, use: Any, *rest: Any) -> SweepResult:
+        sweep_night(directory, scenario, bench.slots, use.guide)
+        cluster = SimpleNamespace(head_address="h:1", stop_servers=lambda wait_s: None)
+        _leave_without_head(cluster, directory, rest[0], use.leave, 50.0)  # type: ignore[arg-type]
+        raise EndedError
+
+    monkeypatch.setattr(run_command, "sweep_on_cluster", loses)
+    monkeypatch.setattr(os, "_exit", ended.append)
+
+    with pytest.raises(EndedError):
+        bench.night()
+
+    (night,) = bench.kept
+    assert ended == [code]
+    assert night.verdict is verdict
+    assert verdict or (night.gap and night.gap.reason == "the cluster's head (h:1) has not answered for 50 s")
+
+
+class EndedError(BaseException):
+    """In place of the end of the process."""
 
 
 def test_a_lost_host_is_a_gap_unless_a_regression_was_found_by_then(bench: Bench) -> None:
