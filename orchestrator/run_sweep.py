@@ -182,7 +182,7 @@ def _leave_without_head(
             code = leave(why)
             sys.stdout.flush()
         cluster.stop_servers(_LEAVE_S)
-    except Exception:  # nobody else would tell it
+    except Exception:  # noqa: BLE001 - nobody else would tell it
         traceback.print_exc()
     finally:
         os._exit(code)
