@@ -33,6 +33,7 @@ from orchestrator.run_manifest import new_run_root, read_manifest
 from orchestrator.scenario import Scenario
 from orchestrator.scenario_file import load_scenario
 from orchestrator.scenario_files import check_named_files
+from orchestrator.stop_signals import stop_ignored
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,9 @@ def nightly(request: NightRequest, console: Console) -> int:
     def leave(why: str) -> int:
         return end(_cut_short(made, why, console))
 
-    return end(_measured(request, made, console, began_s, leave))
+    night = _measured(request, made, console, began_s, leave)
+    with stop_ignored():  # what was measured for hours is kept in a second
+        return end(night)
 
 
 def _kept_and_told(
@@ -128,10 +131,10 @@ def _measured(
         console.print(first_line(error), markup=False, soft_wrap=True)
     except BadInput:
         raise
-    except (NoSlotLeft, RunInterrupted) as error:
-        return _cut_short(
-            made, "it was stopped" if isinstance(error, RunInterrupted) else "all hosts were lost", console
-        )
+    except NoSlotLeft:
+        return _cut_short(made, "all hosts were lost", console)
+    except (RunInterrupted, KeyboardInterrupt):  # the latter once the sweep is over
+        return _cut_short(made, "it was stopped", console)
     except SpecsweepError as error:
         console.print(str(error), markup=False, soft_wrap=True)
         return _gap(made, first_line(error))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -194,6 +195,25 @@ def test_a_lost_head_ends_the_process_with_the_night_kept_and_its_exit_code(
     assert ended == [code]
     assert night.verdict is verdict
     assert verdict or (night.gap and night.gap.reason == "the cluster's head (h:1) has not answered for 50 s")
+
+
+def test_a_stop_while_the_run_is_ranked_is_a_gap_and_none_while_the_night_is_kept(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(root: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run_command, "rank_run", stopped)
+    append = HistoryStore.append
+
+    def keeps(store: HistoryStore, night: Night) -> str:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return append(store, night)
+
+    monkeypatch.setattr(HistoryStore, "append", keeps)
+
+    assert bench.night()[0] == 3
+    assert [night.gap and night.gap.reason for night in bench.kept] == ["it was stopped"]
 
 
 class EndedError(BaseException):
