@@ -15,6 +15,8 @@ from rich.text import Text
 from orchestrator.compared_row import DEFAULT_METRICS, Doubt, Standing
 from orchestrator.compared_side import Side, side_of_points
 from orchestrator.comparison_report import (
+    NOTHING_DIFFERS,
+    NOTHING_KNOWN,
     STANDINGS,
     WORDS,
     change,
@@ -86,6 +88,9 @@ def _hint(metric: str) -> str:
 
 def compared(request: CompareRequest) -> RunComparison:
     """What the two come to; nothing is written."""
+    for path in (request.first, request.second):
+        if not path.exists():
+            raise BadInput(f"{path}: is neither a run directory nor a file of another client; there is no such file")
     read: list[StoredRun | Path] = [
         read_run(path) if path.is_dir() else path for path in (request.first, request.second)
     ]
@@ -114,6 +119,10 @@ def of_one_class(read: Sequence[StoredRun | Path], wanted: str | None) -> list[S
     """Runs on hosts of several classes cut down to the class that is wanted, else to the only one that both have."""
     of_runs = [run.classes for run in read if isinstance(run, StoredRun) and run.classes]
     if not of_runs:
+        alone = [run.manifest.get("host_classes") or [] for run in read if isinstance(run, StoredRun)]
+        there = list(dict.fromkeys(c for classes in alone for c in classes))
+        if wanted and there and not any(wanted in c for c in there):
+            raise BadInput(f"--host-class {wanted}: the hosts of these runs are {'; '.join(there)}")
         return list(read)
     found = [c for c in dict.fromkeys(c for classes in of_runs for c in classes) if not wanted or wanted in c]
     if not wanted:
@@ -165,7 +174,8 @@ def _print(found: RunComparison, console: Console) -> None:
 def _print_environment(found: RunComparison, console: Console) -> None:
     console.print()
     if not found.environment:
-        console.print("Programs, hosts and scenarios are the same.")
+        told = NOTHING_KNOWN if found.of_files else NOTHING_DIFFERS
+        console.print(f"What differs besides the results: {told[:1].lower()}{told[1:]}")
     deciding = [d for d in found.environment if d.deciding]
     if deciding:
         table = Table(box=None, pad_edge=False, title="What differs besides the results", title_justify="left")

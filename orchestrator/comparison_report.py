@@ -37,6 +37,8 @@ _TONES: dict[str, Tone] = {
     "worse": "bad", "better": "good", "mixed": "warn", "same": "plain", "open": "muted", "nothing": "warn",
 }  # fmt: skip
 STANDINGS = {Standing.WORSE: "worse", Standing.BETTER: "better", Standing.SAME: "same", Standing.OPEN: "not told apart"}
+NOTHING_DIFFERS = "Nothing: programs, hosts and scenarios are the same."
+NOTHING_KNOWN = "Nothing that their files tell: neither names its server, its hosts or its load."
 _NAMED = 3
 _MOST_IN_PLOT = 40
 # A page is sent by mail; --json has all.
@@ -113,7 +115,7 @@ def word(row: ComparedRow) -> str:
 
 def _environment(found: RunComparison) -> list[Block]:
     if not found.environment:
-        return [Paragraph("Nothing: programs, hosts and scenarios are the same.")]
+        return [Paragraph(NOTHING_KNOWN if found.of_files else NOTHING_DIFFERS)]
     columns = (
         Column("what", numeric=False), Column(found.first, numeric=False), Column(found.second, numeric=False),
         Column("may move results", numeric=False),

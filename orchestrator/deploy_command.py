@@ -103,12 +103,11 @@ def row_deployment(
     cannot be deployed.
     """
     own = _measured_starts(rows, row.config_id, ranking.host_class)
-    served = _served(run.result, run.scenario, row, own)
-    told = _provenance(run.manifest, run.scenario, run.result, ranking, row, served, own)
-    scenario = run.scenario
-    if scenario.search.method == "pairs":  # a night: which of its builds it is stands among the settings
-        scenario = of_build(scenario, str(served.settings.get("build", "")))
-        served = replace(served, settings={n: v for n, v in served.settings.items() if n != "build"})
+    # A night's configs have their build among the settings: it is the engine that served them, and no option.
+    build = str(row.settings.get("build", "")) if run.scenario.search.method == "pairs" else ""
+    scenario = of_build(run.scenario, build)
+    served = _served(run.result, scenario, row, own, "build" if build else "")
+    told = _provenance(run.manifest, scenario, run.result, ranking, row, served, own)
     return deployment_of(scenario, served, ranking.objective, told, wish or Wish())
 
 
@@ -130,12 +129,12 @@ def _measured_starts(rows: Sequence[dict[str, Any]], config_id: str, host_class:
     return sorted((r for r in own if host_class in ("", r.get("host_class"))), key=lambda r: r["began_at"])
 
 
-def _served(result: RunRanking, scenario: Scenario, row: Row, rows: list[dict[str, Any]]) -> ServedConfig:
+def _served(result: RunRanking, scenario: Scenario, row: Row, rows: list[dict[str, Any]], without: str) -> ServedConfig:
     values = (value for part in result.parts or (result,) for value in part.values if value.config_id == row.config_id)
     longest = [ms / 1000 for value in values if (ms := value.metrics.get("e2e_max_ms"))]
     speedup = scenario.engine.start_speedup if scenario.engine.kind == "emulator" else 1.0
     return ServedConfig(
-        row.settings,
+        {name: value for name, value in row.settings.items() if name != without},
         tuple(json.loads(r["resolved_json"]) for r in rows if r["resolved_json"]),
         tuple(r["start_s"] * speedup for r in rows if r["start_s"]),
         max(longest, default=None),

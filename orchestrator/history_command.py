@@ -58,7 +58,10 @@ def show_history(request: HistoryRequest, console: Console) -> None:
     """Print, write what was asked for, or mark a night."""
     store = HistoryStore.at(request.location)
     if not store.exists():
-        raise BadInput(f"history {request.location}: there is none; `specsweep nightly --history` makes it")
+        raise BadInput(
+            f"history {request.location}: there is none (no folder `nights`); give the place that "
+            "`specsweep nightly --history` was given, which makes it"
+        )
     expected = read_expected(request.changes)
     history = store.read()
     if request.mark is not None:

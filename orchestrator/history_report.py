@@ -61,9 +61,13 @@ def history_report(history: History, lines: Sequence[SeriesLine], *, place: str,
     """`lines` as they are shown; of `history` the nights, gaps and marks."""
     said = headline(lines, history)
     bad = is_bad(lines, history)
+    is_gap = not history.nights or history.nights[-1].gap is not None  # which is never a pass
+    verdict, tone = ("worse", _TONES[Verdict.REGRESSED]) if bad else ("nothing new", _TONES[Verdict.IMPROVED])
+    if is_gap and not bad:
+        verdict, tone = "not measured", "warn"
     decision = Headline(
-        "Last nights", "worse" if bad else "nothing new", f"{said[:1].upper()}{said[1:]}.",
-        tone="bad" if bad else "good", details=(Paragraph(record_text(history.alarm_record())),),
+        "Last nights", verdict, f"{said[:1].upper()}{said[1:]}.",
+        tone=tone, details=(Paragraph(record_text(history.alarm_record())),),
     )  # fmt: skip
     sections = [Section("series", "Series", (_table(lines),))]
     telling = [line for line in lines if line.changes or line.turns or line.last.verdict is Verdict.REGRESSED]

@@ -63,9 +63,9 @@ class HistoryStore:
             raise SpecsweepError(f"history {self.place}: cannot be written: {error}") from None
 
     def exists(self) -> bool:
-        """Whether something is there. SpecsweepError if that cannot be told."""
+        """Whether a history is there: a run, or a mistyped folder, is none. SpecsweepError if that cannot be told."""
         try:
-            return bool(self._fs.get_file_info(self._root).type != pafs.FileType.NotFound)
+            return bool(self._fs.get_file_info(f"{self._root}/{_NIGHTS}").type == pafs.FileType.Directory)
         except (OSError, ValueError) as error:
             raise SpecsweepError(f"history {self.place}: cannot be read: {error}") from None
 

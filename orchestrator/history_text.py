@@ -110,6 +110,8 @@ def gap_lines(history: History) -> list[str]:
 
 def headline(lines: Sequence[SeriesLine], history: History) -> str:
     """What is new, in one sentence."""
+    if not history.nights:
+        return "nothing was measured"
     fresh = [(line, change) for line in lines for change in line.news()]
     dead = [(line, turn) for line in lines if (turn := line.death) is not None]
     told = []
@@ -123,13 +125,12 @@ def headline(lines: Sequence[SeriesLine], history: History) -> str:
         told.append(
             f"{len(fresh)} new {_plural('worsening', fresh)}, surest {line_name(line)}: {change_text(line, change)}"
         )
-    if history.nights:
-        newest = history.nights[-1]
-        regressed = len(newest.of(Verdict.REGRESSED))
-        if newest.gap is not None:
-            told.append(f"the newest night is a gap: {newest.gap.reason}")
-        elif regressed:
-            told.append(f"{regressed} series regressed in the newest night, {night_text(newest.at)}")
+    newest = history.nights[-1]
+    regressed = len(newest.of(Verdict.REGRESSED))
+    if newest.gap is not None:
+        told.append(f"the newest night is a gap: {newest.gap.reason}")
+    elif regressed:
+        told.append(f"{regressed} series regressed in the newest night, {night_text(newest.at)}")
     return "; ".join(told) or "nothing got worse in the last nights"
 
 

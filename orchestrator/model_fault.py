@@ -74,9 +74,9 @@ def _fields_at(model: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
 
 
 def _models_in(annotation: Any) -> list[type[BaseModel]]:
-    """The model classes inside `list[X]`, `X | None`, `Annotated[X, ...]` and the like."""
+    """The model classes inside `list[X]`, `tuple[X, ...]`, `X | None`, `Annotated[X, ...]` and the like."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
-    if typing.get_origin(annotation) in {list, typing.Union, types.UnionType, typing.Annotated}:
+    if typing.get_origin(annotation) in {list, tuple, typing.Union, types.UnionType, typing.Annotated}:
         return [model for inner in typing.get_args(annotation) for model in _models_in(inner)]
     return []

@@ -180,8 +180,8 @@ class SeriesNight:
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """A server build: what it was called (image, release, commit), and facts that change speeds: `sglang`, `torch`,
-    `cuda`, `commit`, `image`, ... A fact that is not known is left out.
+    """A server build: what it was called (image, release, commit), and facts that change speeds: `sglang`, `image`,
+    `command`, `arguments`, `settings`, `environment`. A fact that is not known is left out.
     """
 
     name: str

@@ -67,7 +67,8 @@ def _others(one: SeriesNight, series: Sequence[SeriesNight]) -> list[str]:
         return [f"none of the other {len(beside)} series of this config leans that way"] if beside else []
     agreeing.sort(key=lambda other: -abs(other.difference or 0.0))
     shown = ", ".join(f"{series_name(o)} {share_text(o.difference or 0.0)}" for o in agreeing[:_SHOWN])
-    return [f"{len(agreeing)} of {len(beside)} other series of this config lean that way: {shown}"]
+    more = ", ..." if len(agreeing) > _SHOWN else ""
+    return [f"{len(agreeing)} of {len(beside)} other series of this config lean that way: {shown}{more}"]
 
 
 def _leans(other: SeriesNight, verdict: Verdict) -> bool:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from orchestrator.engine_build import BUILDS, build_of, engine_of, image_of
 from orchestrator.errors import BadInput
 from orchestrator.night import Build
 from orchestrator.night_rules import NightRules
+from orchestrator.redaction import storable
 from orchestrator.scenario import Measure, Recovery, Scenario, Timeouts
 from orchestrator.scenario_search import SearchKeys
 
 _SUFFIX = "-night"
 _MOST_CHARACTERS = 64
+_NONE = "none"
 
 
 def night_scenario(scenario: Scenario, *, self_test: bool = False, wait_s: float | None = None) -> Scenario:
@@ -68,9 +73,22 @@ def rules_of(scenario: Scenario) -> NightRules:
 
 def night_build(scenario: Scenario, build: str, version: str | None) -> Build:
     """A build as the history keeps it. `version`: of SGLang, as its servers told it."""
-    told, engine = build_of(scenario, build), engine_of(scenario, build)
+    shown = Scenario.model_validate(storable(scenario))  # no secrets: facts are kept and printed
+    told, engine = build_of(shown, build), engine_of(shown, build)
     assert told is not None, "checked with the scenario"
     image = image_of(engine.command)
-    facts = {"sglang": version or engine.version or "", "image": image}
+    # What is not there is told as well: a flag that is added tomorrow is another build.
+    facts = {
+        "sglang": version or engine.version or "",
+        "image": image,
+        "command": " ".join("IMAGE" if word == image else word for word in engine.command) or _NONE,
+        "arguments": " ".join(engine.extra_args) or _NONE,
+        "settings": _words(told.settings),
+        "environment": _words(engine.env),
+    }
     name = told.name or image or (f"SGLang {facts['sglang']}" if facts["sglang"] else build)
     return Build(name, tuple((key, value) for key, value in facts.items() if value))
+
+
+def _words(told: Mapping[str, Any]) -> str:
+    return " ".join(f"{name}={value}" for name, value in sorted(told.items())) or _NONE

@@ -6,6 +6,7 @@ import json
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,7 @@ from orchestrator.history_store import HistoryStore
 from orchestrator.history_text import history_news
 from orchestrator.job_place import lasting, runs_parent
 from orchestrator.night import End, Gap, Night, Verdict
+from orchestrator.night_history import History
 from orchestrator.night_run import NightJudge, empty_night, in_doubt, night_of
 from orchestrator.night_scenario import is_self_test, night_name, night_scenario, rules_of
 from orchestrator.night_text import GAP_EXIT_CODE, exit_code
@@ -31,6 +33,7 @@ from orchestrator.run_manifest import new_run_root, read_manifest
 from orchestrator.scenario import Scenario
 from orchestrator.scenario_file import load_scenario
 from orchestrator.scenario_files import check_named_files
+from orchestrator.stop_signals import stop_ignored
 
 
 @dataclass(frozen=True)
@@ -73,16 +76,31 @@ def nightly(request: NightRequest, console: Console) -> int:
     earlier = _before(history.nights if history else (), root)
     judge = NightJudge(rules_of(scenario), earlier, read_expected(request.changes))
     made = _Night(scenario, judge, root, utc_now())
-    night = _measured(request, made, console, began_s)
-    faults: list[str] = []
+
+    def end(night: Night) -> int:
+        return _kept_and_told(request, made, night, store, history, console, began_s)
+
+    def leave(why: str) -> int:
+        return end(_cut_short(made, why, console))
+
+    night = _measured(request, made, console, began_s, leave)
+    with stop_ignored():  # what was measured for hours is kept in a second
+        return end(night)
+
+
+def _kept_and_told(
+    request: NightRequest, made: _Night, night: Night, store: HistoryStore | None, history: History | None,
+    console: Console, began_s: float,
+) -> int:  # fmt: skip
+    judge, faults = made.judge, list[str]()
     kept = "A self-test is not kept in the history."
-    if store and not is_self_test(scenario):
+    if store and not is_self_test(made.scenario):
         try:
             kept = f"History: {store.place} ({store.append(night)})"
         except SpecsweepError as error:
             faults.append(str(error))
     notes = (*history.skipped, *history_news(history.with_night(night), judge.changes)) if history else ()
-    faults += write_night(night, judge.rules, root, request.files, time.monotonic() - began_s, notes)
+    faults += write_night(night, judge.rules, made.root, request.files, time.monotonic() - began_s, notes)
     show_night(night, judge.rules, console, notes)
     for fault in faults:
         sys.stderr.write(f"specsweep: {fault}\n")
@@ -92,7 +110,9 @@ def nightly(request: NightRequest, console: Console) -> int:
     return code if code or not faults else GAP_EXIT_CODE
 
 
-def _measured(request: NightRequest, made: _Night, console: Console, began_s: float) -> Night:
+def _measured(
+    request: NightRequest, made: _Night, console: Console, began_s: float, leave: Callable[[str], int]
+) -> Night:
     """The night as far as it came, or a gap with its reason, also by what nobody foresaw."""
     hours = made.scenario.nightly.max_hours if made.scenario.nightly else None
 
@@ -103,7 +123,7 @@ def _measured(request: NightRequest, made: _Night, console: Console, began_s: fl
     fresh = request.resume is None
     wanted = RunRequest(
         None, request.address, run_dir=made.root if fresh else None, resume=request.resume, offers=False,
-        given=made.scenario, guide=guide,
+        given=made.scenario, guide=guide, leave=leave,
     )  # fmt: skip
     try:
         run(wanted, console)
@@ -111,10 +131,10 @@ def _measured(request: NightRequest, made: _Night, console: Console, began_s: fl
         console.print(first_line(error), markup=False, soft_wrap=True)
     except BadInput:
         raise
-    except (NoSlotLeft, RunInterrupted) as error:
-        return _cut_short(
-            made, "it was stopped" if isinstance(error, RunInterrupted) else "all hosts were lost", console
-        )
+    except NoSlotLeft:
+        return _cut_short(made, "all hosts were lost", console)
+    except (RunInterrupted, KeyboardInterrupt):  # the latter once the sweep is over
+        return _cut_short(made, "it was stopped", console)
     except SpecsweepError as error:
         console.print(str(error), markup=False, soft_wrap=True)
         return _gap(made, first_line(error))
@@ -210,9 +230,16 @@ def _began_at(made: _Night) -> str:
     """When the night began; a resumed one so takes the place of what the history kept of it before."""
     if not RunPaths(made.root).manifest.exists():
         return made.at
-    return str(read_manifest(made.root)["starts"][0]["started_at"])
+    return _first_start(made.root)
+
+
+def _first_start(root: Path) -> str:
+    return str(read_manifest(root)["starts"][0]["started_at"])
 
 
 def _before(nights: tuple[Night, ...], root: Path) -> tuple[Night, ...]:
-    """Without this night's own, should it be resumed."""
-    return tuple(night for night in nights if night.run != root.resolve().name)
+    """Without this night's own, should it be resumed; others may be in run directories of the same name."""
+    if not RunPaths(root).manifest.exists():
+        return nights
+    own = (root.resolve().name, _first_start(root))
+    return tuple(night for night in nights if (night.run, night.at) != own)

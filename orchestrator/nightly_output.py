@@ -67,7 +67,7 @@ def write_night(
     if files.html is not None:
         from orchestrator.report_page import page_html
 
-        _write(files.html, page_html(document).encode(), faults)
+        _write(files.html, _encoded(page_html(document)), faults)
     told = os.environ.get(_SUMMARY_OF_GITHUB)
     if files.summary is not None or told:
         from orchestrator.report_markdown import markdown
@@ -99,12 +99,17 @@ def _write(path: Path, data: bytes, faults: list[str]) -> None:
         faults.append(f"{path} cannot be written: {error.strerror or error}")
 
 
+def _encoded(text: str) -> bytes:
+    """Names may hold halves of characters, which no file can."""
+    return text.encode("utf-8", errors="replace")
+
+
 def _append_or_write(path: Path | None, of_github: str | None, text: str, faults: list[str]) -> None:
     if path is not None:
-        _write(path, text.encode(), faults)
+        _write(path, _encoded(text), faults)
         return
     try:
-        with Path(of_github or "").open("a", encoding="utf-8") as file:
+        with Path(of_github or "").open("a", encoding="utf-8", errors="replace") as file:
             file.write(text)
     except OSError as error:
         faults.append(f"{_SUMMARY_OF_GITHUB} {of_github} cannot be written: {error.strerror or error}")

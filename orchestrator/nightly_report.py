@@ -110,7 +110,12 @@ def _evidence(night: Night) -> list[Section]:
         if one.evidence:
             blocks.append(Paragraph(series_line(one)))
             if one.kind is Kind.FEASIBLE:
-                blocks.append(Code("\n".join(one.evidence), "from its log"))
+                own = [start.evidence for start in one.measured.starts if start.evidence]
+                log = tuple(text for text in one.evidence if text in own)
+                if log:
+                    blocks.append(Code("\n".join(log), "from its log"))
+                if beside := tuple(text for text in one.evidence if text not in own):
+                    blocks.append(Items(beside))
             else:
                 blocks.append(Items(one.evidence))
     return [Section("evidence", "Evidence", tuple(blocks))] if blocks else []
@@ -122,7 +127,7 @@ def _pairs(night: Night) -> Section:
     plots = tuple(_pair_plot(one) for one in shown[:_MOST_PLOTS])
     left = len(shown) - len(plots)
     more: tuple[Block, ...] = (Paragraph(f"{left} more series are in the table above."),) if left > 0 else ()
-    return Section("pairs", "Pairs", (*plots, *more) or (Paragraph("No pair was measured."),))
+    return Section("pairs", "Pairs", (*plots, *more) or (Paragraph("No pair has values to compare."),))
 
 
 def _pair_plot(one: SeriesNight) -> Plot:
@@ -159,7 +164,7 @@ def _builds(night: Night) -> Section:
     names = sorted({*before, *now}, key=lambda name: (before.get(name) == now.get(name), name))
     rows = tuple(
         (
-            Cell(name, tone="plain" if before.get(name) == now.get(name) else "warn"),
+            Cell(name, tone="warn" if name in before and name in now and before[name] != now[name] else "plain"),
             Cell(before.get(name, "not known")),
             Cell(now.get(name, "not known")),
         )

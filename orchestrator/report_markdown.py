@@ -87,7 +87,7 @@ def _block(block: Block) -> list[str]:
         case Facts():
             return ["\n".join(f"- {text_of(name)}: {text_of(value)}" for name, value in block.rows)]
         case Code():
-            return ([f"{text_of(block.caption)}:"] if block.caption else []) + [_fenced(block.text)]
+            return ([f"{text_of(block.caption.rstrip('.'))}:"] if block.caption else []) + [_fenced(block.text)]
         case Paragraph():
             mark = _MARKS[block.tone]
             return [f"> {mark}{text_of(block.text)}" if block.tone in ("bad", "warn") else mark + text_of(block.text)]

@@ -6,7 +6,7 @@ import contextlib
 import errno
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,7 +43,8 @@ _NO_STORAGE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EFBIG}
 @dataclass(frozen=True)
 class RunRequest:
     """The arguments of `run`, parsed. `offers`: earlier measurements of the same are told. `given`: the scenario itself
-    instead of its file; `guide`: of the pairs of a night, whose ranking is of no use and not shown.
+    instead of its file; `guide`: of the pairs of a night, whose ranking is of no use and not shown; `leave`: what a
+    night does before the process ends for want of the head.
     """
 
     scenario: Path | None
@@ -59,6 +60,7 @@ class RunRequest:
     offers: bool = True
     given: Scenario | None = None
     guide: PairGuide | None = None
+    leave: Callable[[str], int] | None = None
 
 
 def run(request: RunRequest, console: Console) -> Path:
@@ -71,6 +73,8 @@ def run(request: RunRequest, console: Console) -> Path:
 
 def _run(request: RunRequest, console: Console, account: RunAccount, early: EarlyInterrupt) -> Path:
     scenario = account.scenario = _scenario_of(request)
+    if scenario.search.method == "pairs" and request.guide is None:
+        raise BadInput(_no_run(request.resume))
     check_named_files(scenario, request.scenario)
     taken = runs_to_reuse(scenario, request.reuse)
     directory = account.directory = _open_run(request, scenario)
@@ -91,7 +95,7 @@ def _work(
     done = finished_work(directory.state)
     try:
         if missing_work(scenario, directory, request.guide):
-            use = ClusterUse(request.address, request.evict, request.yes, request.guide)
+            use = ClusterUse(request.address, request.evict, request.yes, request.guide, request.leave)
             account.swept = sweep_on_cluster(scenario, directory, done, use, console, early)
         else:
             console.print(f"Nothing is missing in {directory.paths.root}")
@@ -138,6 +142,13 @@ def _end_early(directory: RunDirectory, error: BaseException) -> None:
 def _how_to_resume(directory: RunDirectory) -> str:
     root = directory.paths.root
     return f"The run is not complete; everything measured so far is kept.\nContinue it: specsweep run --resume {root}"
+
+
+def _no_run(resumed: Path | None) -> str:
+    """Pairs that nobody judges would be measured, and the night's gap would stay in the history."""
+    if resumed is not None:
+        return f"--resume {resumed}: is a night; continue it: specsweep nightly --resume {resumed} --history DIR"
+    return "search.method: pairs are what `specsweep nightly` measures; leave it out, and use that command"
 
 
 def _scenario_of(request: RunRequest) -> Scenario:

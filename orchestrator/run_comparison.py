@@ -48,6 +48,7 @@ class RunComparison:
     warnings: tuple[str, ...]
     matches: int
     doubt: Doubt
+    of_files: bool = False  # both were measured by other clients, whose files tell no environment
 
     @property
     def verdict(self) -> str:
@@ -109,6 +110,7 @@ def compare_sides(first: Side, second: Side, metrics: Sequence[str], doubt: Doub
         warnings=tuple(warnings),
         matches=len(matches),
         doubt=doubt,
+        of_files=first.is_peer and second.is_peer,
     )
 
 

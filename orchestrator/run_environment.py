@@ -71,12 +71,20 @@ def scenario_differences(first: Mapping[str, Any], second: Mapping[str, Any]) ->
     """Keys with other values, those first that may move results. Workloads go by name, load levels are matched."""
     a, b = _flat(first), _flat(second)
     names = [name for name in dict.fromkeys([*a, *b]) if a.get(name, _NONE) != b.get(name, _NONE)]
+    is_night = "pairs" in (a.get("search.method"), b.get("search.method"))
     found = [
-        Difference(name, a.get(name, "-"), b.get(name, "-"), name.split(".")[0] in _DECIDING)
+        Difference(name, a.get(name, "-"), b.get(name, "-"), _decides(name, is_night))
         for name in names
         if not name.startswith(_ELSEWHERE)
     ]
     return sorted(found, key=lambda d: not d.deciding)
+
+
+def _decides(name: str, is_night: bool) -> bool:
+    """The two builds of `nightly` are the engines of a night, and nothing in any other run."""
+    part, _, key = name.partition(".")
+    of_builds = part == "nightly" and key.startswith(("reference.", "candidate.")) and not key.endswith(".name")
+    return part in _DECIDING or (is_night and of_builds)
 
 
 _NONE = object()

@@ -6,7 +6,8 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Sequence
+import traceback
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import FrameType
@@ -15,7 +16,7 @@ from rich.console import Console
 
 from actors.container import container_runtime
 from orchestrator.cluster import Cluster
-from orchestrator.errors import SpecsweepError
+from orchestrator.errors import ClusterRefusal, SpecsweepError
 from orchestrator.eviction_command import evict_strangers
 from orchestrator.foresight import run_foresight
 from orchestrator.grid_leaders import GridLeaders
@@ -33,7 +34,7 @@ from orchestrator.search_plan import search_plan
 from orchestrator.server_start import LaunchSpec
 from orchestrator.slot_port import SlotPort
 from orchestrator.start_memory import StartMemory
-from orchestrator.stop_signals import STOP_SIGNALS, stop_handled_by, stop_ignored
+from orchestrator.stop_signals import STOP_SIGNALS, StopWish, stop_handled_by, stop_ignored
 from orchestrator.sweep import Sweep, SweepResult
 from orchestrator.time_left import SearchBounds
 from orchestrator.trial import Trial
@@ -46,13 +47,14 @@ _LEAVE_S = 5.0
 @dataclass(frozen=True)
 class ClusterUse:
     """Which cluster a run uses, and whether strangers are ended on its GPUs (`yes`: without asking). `guide`: of the
-    pairs of a night.
+    pairs of a night; `leave`: what is done before the process ends for want of the head (told why), for the exit code.
     """
 
     address: str | None
     evict: bool = False
     yes: bool = False
     guide: PairGuide | None = None
+    leave: Callable[[str], int] | None = None
 
 
 class EarlyInterrupt:
@@ -63,6 +65,7 @@ class EarlyInterrupt:
 
     def __init__(self) -> None:
         self._heard = False
+        self._wish = StopWish()
 
     def listening(self) -> contextlib.AbstractContextManager[None]:
         return stop_handled_by(self._hear)
@@ -80,7 +83,8 @@ class EarlyInterrupt:
     def _hear(self, signum: int, frame: FrameType | None) -> None:
         del signum, frame
         self._heard = True
-        raise KeyboardInterrupt
+        if not self._wish.is_echo():
+            raise KeyboardInterrupt
 
 
 def sweep_on_cluster(
@@ -94,6 +98,16 @@ def sweep_on_cluster(
     console.print(f"Run {directory.paths.root.name}: connecting to Ray ({address})")
     cluster = connect(_connection(scenario, address), directory.run_id)
     early.listen_again()  # ray.init has put its own handlers there
+    lost = partial(_leave_without_head, cluster, directory, console, wanted.leave)
+    # Also while the cluster is let go, which waits for the head too.
+    with watching_head(cluster.head_address, lost):
+        return _on_cluster(scenario, directory, done, wanted, cluster, console, early)
+
+
+def _on_cluster(
+    scenario: Scenario, directory: RunDirectory, done: frozenset[str], wanted: ClusterUse, cluster: Cluster,
+    console: Console, early: EarlyInterrupt,
+) -> SweepResult:  # fmt: skip
     try:
         early.check()
         slots = cluster.grant_slots(
@@ -141,26 +155,37 @@ def _sweep(
 
         sweep = Sweep(plan, list(slots), directory, spec, memory, foresight, source=cluster.source)
         sweep.follow(conductor, run_references(scenario, directory, plan))
-        lost = partial(_leave_without_head, cluster, directory, console)
-        with _orderly_interrupt(sweep), watching_head(cluster.head_address, lost):
+        with _orderly_interrupt(sweep):
             result = sweep.run()
             keep_hosts(directory.paths.root, cluster.host_reports())  # some joined later
             return result
 
 
-def _leave_without_head(cluster: Cluster, directory: RunDirectory, console: Console, silent_s: float) -> None:
+def _leave_without_head(
+    cluster: Cluster, directory: RunDirectory, console: Console, leave: Callable[[str], int] | None, silent_s: float
+) -> None:
     """End the process from a thread: the main one may wait for the head. Ray would end it all the same, silently."""
     root = directory.paths.root
     if console.is_terminal:
         console.show_cursor(True)
+    why = f"the cluster's head ({cluster.head_address}) has not answered for {silent_s:.0f} s"
+    how = "" if leave else f"\nStart the cluster again, then continue: specsweep run --resume {root}"
     print(  # noqa: T201
-        f"\nspecsweep: the cluster's head ({cluster.head_address}) has not answered for {silent_s:.0f} s; Ray goes on "
-        "nowhere without it. The servers are stopped, and everything measured so far is kept.\n"
-        f"Start the cluster again, then continue: specsweep run --resume {root}",
+        f"\nspecsweep: {why}; Ray goes on nowhere without it. The servers are stopped, and everything measured so far "
+        f"is kept.{how}",
         file=sys.stderr, flush=True,
     )  # fmt: skip
-    cluster.stop_servers(_LEAVE_S)
-    os._exit(SpecsweepError.exit_code)
+    code = SpecsweepError.exit_code
+    try:
+        if leave is not None:  # first: what follows may wait for Ray until Ray ends us
+            code = ClusterRefusal.exit_code
+            code = leave(why)
+            sys.stdout.flush()
+        cluster.stop_servers(_LEAVE_S)
+    except Exception:  # noqa: BLE001 - nobody else would tell it
+        traceback.print_exc()
+    finally:
+        os._exit(code)
 
 
 def smallest_gpu_gib(cluster: Cluster, scenario: Scenario, host_class: str = "") -> float | None:
@@ -209,9 +234,12 @@ def plan_line(plan: Plan, slots: int, classes: Sequence[str] = (), method: str =
 
 def _orderly_interrupt(sweep: Sweep) -> contextlib.AbstractContextManager[None]:
     """First Ctrl-C (or SIGTERM): stop in order. Second: stop now. Set after ray.init, which sets its own handlers."""
+    wish = StopWish()
 
     def stop(signum: int, frame: FrameType | None) -> None:
         del signum, frame
+        if wish.is_echo():
+            return
         if sweep.cancelled:
             raise KeyboardInterrupt
         sweep.cancel()

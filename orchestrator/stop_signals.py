@@ -4,12 +4,31 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+# `timeout` and whoever signals a process and its group deliver one wish twice; nobody presses Ctrl-C twice so soon.
+ONE_WISH_S = 0.5
 Handler = Callable[[int, FrameType | None], Any] | signal.Handlers
+
+
+class StopWish:
+    """Tells the echo of a wish to stop from a second wish."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._heard_s: float | None = None
+
+    def is_echo(self) -> bool:
+        """Of a signal that came now."""
+        now_s = self._clock()
+        if self._heard_s is not None and now_s - self._heard_s < ONE_WISH_S:
+            return True
+        self._heard_s = now_s
+        return False
 
 
 @contextlib.contextmanager

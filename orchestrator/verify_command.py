@@ -83,6 +83,11 @@ def verify(request: VerifyRequest, console: Console) -> Verdict:
 def contest_of(request: VerifyRequest) -> Contest:
     """The winner (or the config that was named), its runner-up, and the present config; BadInput without a rival."""
     scenario = _scenario_of(request)
+    if scenario.search.method == "pairs":
+        raise BadInput(
+            f"{request.run_dir}: is a night, whose two builds were measured side by side already (its night.json has "
+            "the verdict); give a run of `specsweep run`"
+        )
     result = rank_run(request.run_dir)
     ranking = decided_ranking(result, request.objective, request.host_class)
     row = decided_row(result, ranking, request.config)

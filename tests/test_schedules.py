@@ -142,6 +142,46 @@ def test_two_nights_never_overlap_and_the_second_ends_as_one_that_was_not_measur
     assert (inside.returncode, alone.returncode) == (3, 0)
 
 
+@pytest.mark.parametrize("recipe", ["cron", "systemd"])
+def test_a_stop_reaches_the_night_behind_its_lock_and_a_lock_that_is_not_free_is_told(
+    recipe: str, tmp_path: Path
+) -> None:
+    whole = cron_lines()[0][2] if recipe == "cron" else unit(SERVICE)["ExecStart"][0]
+    words = shlex.split(whole[whole.index("flock ") :])
+    place = next(i for i, word in enumerate(words) if word.endswith("nightly.lock"))
+    flock = shutil.which("flock")
+    if flock is None:
+        pytest.skip("no flock here")
+    lock = [flock, *words[1:place], str(tmp_path / "lock")]
+    night = subprocess.Popen([*lock, "sh", "-c", "trap 'exit 3' TERM; echo begun; while :; do sleep 0.02; done"],
+                             stdout=subprocess.PIPE, text=True)  # fmt: skip
+    assert night.stdout is not None
+    for line in night.stdout:
+        if line == "begun\n":
+            break
+
+    other = subprocess.run([*lock, "true"], capture_output=True, text=True, check=False)
+    night.terminate()
+
+    assert (other.returncode, "failed to get lock" in other.stderr) == (3, True)
+    assert night.wait(timeout=20) == 3  # of its own: else -15, by flock, which would leave it behind
+
+
+@pytest.mark.parametrize("recipe", ["cron", "self-test", "github", "gitlab"])
+def test_a_time_limit_asks_once_for_an_orderly_end_and_the_code_is_that_of_the_night(recipe: str) -> None:
+    whole = {
+        "cron": cron_lines()[0][2],
+        "self-test": cron_lines()[1][2],
+        "github": GITHUB["jobs"]["nightly"]["steps"][1]["run"],
+        "gitlab": GITLAB["nightly"]["script"][0],
+    }
+    words = shlex.split(whole[recipe])
+    options = words[words.index("timeout") + 1 :][:3]
+
+    # Without --foreground it signals the night and then the night's whole group: twice is an end at once.
+    assert options == ["--foreground", "--preserve-status", "--kill-after=300"]
+
+
 def test_a_unit_gives_a_night_its_time_an_orderly_end_and_secrets_from_a_file() -> None:
     told, timer = unit(SERVICE), unit(TIMER)
 

@@ -249,6 +249,39 @@ def test_keys_that_decide_come_first_and_those_of_configs_are_left_out() -> None
     ]
 
 
+def test_the_builds_of_nights_may_move_results_and_those_of_other_runs_do_not() -> None:
+    def of(method: str, slower: str) -> dict[str, Any]:
+        build = {"name": slower, "extra_args": [slower]}
+        return {"search": {"method": method}, "nightly": {"candidate": build, "pairs": len(slower)}}
+
+    def told(method: str) -> list[tuple[str, bool]]:
+        return [(d.name, d.deciding) for d in scenario_differences(of(method, "1.5"), of(method, "1"))]
+
+    names = ["nightly.candidate.name", "nightly.candidate.extra_args", "nightly.pairs"]
+    assert sorted(told("pairs")) == sorted(zip(names, [False, True, False], strict=True))
+    assert told("grid") == [(name, False) for name in names]
+
+
+def test_results_with_the_names_of_a_runs_configs_are_matched_by_them_as_exports_are() -> None:
+    configs = {c: ComparedConfig(c, name, {}) for c, name in (("c1", "depth 1"), ("c2", "depth 2"))}
+    run = side("run", [], configs=configs)
+    file = side_of_points("f", [point(1, "depth 2", 256, 64), point(2, "depth 1", 256, 64)])
+    other = side_of_points("f", [point(1, "vllm", 256, 64)])
+
+    assert [(m.first, m.second, m.how) for m in match_configs(run, file)] == [
+        ("c1", "depth 1", "by name"), ("c2", "depth 2", "by name"),
+    ]  # fmt: skip
+    assert [m.how for m in match_configs(run, other)] == ["all pairs", "all pairs"]
+
+
+def test_of_two_files_nobody_says_that_hosts_and_programs_are_the_same() -> None:
+    file = side_of_points("f.json", [point(1, "n", 256, 64)])
+
+    assert "neither names its server" in markdown(comparison_document(compared(file, file), "now"))
+    own = side("r", values("x", [1.0]))
+    assert "scenarios are the same" in markdown(comparison_document(compared(own, own), "now"))
+
+
 def test_names_that_are_code_are_text_in_the_reports() -> None:
     evil = "</script><script>alert(1)</script>|`=1"
     found = compared(side(evil, values(evil, [100.0, 101.0])), side("b", values(evil, [150.0, 151.0])))
@@ -290,6 +323,14 @@ def test_classes_of_hosts_are_never_averaged() -> None:
     for runs, wanted in refused:
         with pytest.raises(BadInput, match="8x H100; 8x B200"):
             of_one_class(runs, wanted)
+
+
+def test_a_class_that_no_run_has_is_refused_also_where_there_is_one_only() -> None:
+    one = classed("one", "8x B200")
+
+    assert of_one_class([one, one], "B200") == [one, one]
+    with pytest.raises(BadInput, match="--host-class H100: the hosts of these runs are 8x B200"):
+        of_one_class([one, one], "H100")
 
 
 def test_programs_and_hosts_that_differ_are_told_but_only_hosts_that_served() -> None:

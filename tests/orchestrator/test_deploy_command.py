@@ -13,6 +13,9 @@ from click.testing import CliRunner
 from orchestrator.cli import main
 from orchestrator.deploy_command import DeployRequest, chosen_deployment, deploy
 from orchestrator.errors import BadInput
+from orchestrator.night_scenario import night_scenario
+from orchestrator.report_command import leave_reports
+from orchestrator.run_ranking import rank_run
 from orchestrator.scenario import Scenario
 from orchestrator.served_config import ServedConfig, pinned_settings
 from orchestrator.server_start import LaunchSpec
@@ -132,6 +135,27 @@ def test_an_emulated_run_is_written_with_a_loud_warning_and_for_the_real_server(
     assert "EMULATED: no GPU was measured" in text
     assert "sglang.launch_server" in text
     assert "--emulator" not in text
+
+
+def test_a_build_of_a_night_is_written_with_the_engine_that_served_it(tmp_path: Path) -> None:
+    nightly = {
+        "reference": {"name": "pinned", "command": ["/opt/pinned/bin/python", "-m", "sglang.launch_server"]},
+        "candidate": {"name": "tonight", "extra_args": ["--log-level", "warning"], "settings": {"page_size": 16}},
+    }
+    engine = {"kind": "sglang", "settings": {"speculative_algorithm": "NEXTN"}}
+    scenario = small_scenario(engine=engine, slots={"gpus": 1}, nightly=nightly)
+    root = run_of(tmp_path / "run", night_scenario(scenario))
+    told = {}
+    for row in rank_run(root).rankings[0].rows:
+        told[row.settings["build"]] = deploy(DeployRequest(root, "command", config=row.config_id))[0]
+
+    assert "/opt/pinned/bin/python" in told["reference"]
+    assert "--log-level" not in flags_of(told["reference"])
+    assert flags_of(told["candidate"])["--page-size"] == ["16"]
+    assert flags_of(told["candidate"])["--log-level"] == ["warning"]
+    assert "--build" not in flags_of(told["candidate"])
+    leave_reports(root, rank_run(root), None)
+    assert (root / "report.html").exists()
 
 
 def test_a_run_without_a_winner_deploys_nothing_and_says_why(tmp_path: Path) -> None:

@@ -145,10 +145,26 @@ def test_what_cannot_be_is_refused_with_what_there_is(place: Path, arguments: li
 
 
 def test_a_place_without_a_history_is_refused(tmp_path: Path) -> None:
-    done = history(tmp_path / "none")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "manifest.json").write_text("{}")
+    for folder in ("none", "run"):
+        done = history(tmp_path / folder)
 
-    assert done.exit_code == 2
-    assert "there is none" in done.output
+        assert done.exit_code == 2
+        assert "there is none (no folder `nights`)" in done.output
+
+
+def test_neither_no_night_nor_a_gap_is_told_as_good_news(place: Path, tmp_path: Path) -> None:
+    store = HistoryStore.at(str(tmp_path / "new"))
+    store.prepare()
+    assert "0 nights; nothing was measured." in history(tmp_path / "new").output
+    assert "0 nights; nothing was measured." in history(place, "--since", "2027-01-01").output
+
+    store.append(night(GAP_AT))
+    assert history(tmp_path / "new", "--md", str(tmp_path / "h.md")).exit_code == 0
+    told = (tmp_path / "h.md").read_text()
+    assert "Last nights: not measured" in told
+    assert "The newest night is a gap: the cluster was busy" in told
 
 
 def test_a_changes_file_with_a_fault_is_refused_with_its_line(place: Path, tmp_path: Path) -> None:
@@ -157,6 +173,11 @@ def test_a_changes_file_with_a_fault_is_refused_with_its_line(place: Path, tmp_p
 
     assert done.exit_code == 2
     assert "c.yaml:2: changes[0].why: is missing" in done.output
+
+    (tmp_path / "c.yaml").write_text("changes:\n- date: 2026-10-21\n  why: x\n  reason: y\n")
+    done = history(place, "--changes", str(tmp_path / "c.yaml"))
+
+    assert "c.yaml:4: changes[0].reason: is not a key here. Allowed: date, why, metric, config, workload" in done.output
 
 
 def test_an_expected_change_is_no_change_point(place: Path, tmp_path: Path) -> None:

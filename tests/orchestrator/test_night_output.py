@@ -25,7 +25,7 @@ from orchestrator.night import (
 from orchestrator.night_rules import NightRules
 from orchestrator.night_text import exit_code, headline
 from orchestrator.nightly_report import nightly_report
-from orchestrator.report_document import Plot, Table
+from orchestrator.report_document import Code, Items, Plot, Table
 from orchestrator.report_markdown import markdown
 
 HOSTILE = "</testcase><script>alert(1)</script> \x1b[31m\x00 ]]> & \ud800 | *x*"
@@ -152,6 +152,25 @@ def test_the_report_says_the_verdict_first_and_what_differs_between_the_builds()
     assert plots[0].series[0].y == pytest.approx((-8.0, -7.92, -7.88), abs=0.01)
     (builds,) = [block for block in sections["builds"].blocks if isinstance(block, Table)]
     assert [cell.text for cell in builds.rows[1]] == ["sglang", "0.5.15", "0.5.16"]
+
+
+def test_only_lines_of_the_log_are_shown_as_its_lines() -> None:
+    died = death()
+    beside = replace(died, evidence=(*died.evidence, "the night before: same"))
+    report = nightly_report(night(beside), NightRules())
+
+    (evidence,) = [section for section in report.sections if section.section_id == "evidence"]
+    (code,) = [block for block in evidence.blocks if isinstance(block, Code)]
+    (items,) = [block for block in evidence.blocks if isinstance(block, Items)]
+    assert (code.text, items.items) == (HOSTILE, ("the night before: same",))
+
+
+def test_a_fact_that_one_build_does_not_tell_is_no_difference() -> None:
+    dead = replace(night(death()), candidate=Build("tonight"))
+    (builds,) = [s for s in nightly_report(dead, NightRules()).sections if s.section_id == "builds"]
+    (table,) = [block for block in builds.blocks if isinstance(block, Table)]
+
+    assert [(cell.text, cell.tone) for cell in table.rows[1]][::2] == [("sglang", "plain"), ("not known", "plain")]
 
 
 def test_the_summary_is_markdown_in_which_log_lines_do_nothing() -> None:

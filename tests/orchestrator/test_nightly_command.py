@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import signal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
+from click.testing import CliRunner
 from rich.console import Console
 
 from orchestrator import nightly_command, run_command
-from orchestrator.errors import BadInput, ClusterRefusal, RunInterrupted
+from orchestrator.cli import main
+from orchestrator.errors import BadInput, ClusterRefusal, RunInterrupted, SpecsweepError
 from orchestrator.history_store import HistoryStore
 from orchestrator.night import Night, Verdict
 from orchestrator.night_history import History
 from orchestrator.nightly_command import NightRequest, nightly
 from orchestrator.nightly_output import NightFiles
 from orchestrator.outcome import Label
+from orchestrator.run_sweep import _leave_without_head
 from orchestrator.sweep import SweepResult
+from orchestrator.verify_command import VerifyRequest, contest_of
 from tests.fakes.slot import FakeSlot
 from tests.orchestrator.nights import build_slot, is_candidate, nightly_scenario, sweep_night
 
@@ -104,6 +111,44 @@ def test_the_second_night_knows_the_noise_of_the_first(bench: Bench) -> None:
     assert "history" in {one.noise.source for one in second.series if one.noise}
 
 
+def test_nights_in_run_directories_of_one_name_still_know_each_other(bench: Bench) -> None:
+    for day in ("mon", "tue"):
+        assert bench.night(run_dir=bench.folder / day / "run")[0] == 0
+
+    assert "history" in {one.noise.source for one in bench.kept[1].series if one.noise}
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "told"),
+    [
+        (SpecsweepError("history h: cannot be read: no route"), 3, "specsweep: history h: cannot be read: no route"),
+        (KeyError("what nobody foresaw"), 3, "what nobody foresaw"),
+        (BadInput("nightly.pairs: is 0"), 2, "specsweep: nightly.pairs: is 0"),
+    ],
+)
+def test_no_fault_of_ours_ends_with_the_code_of_a_regression(
+    error: Exception, code: int, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> int:
+        raise error
+
+    monkeypatch.setattr(nightly_command, "nightly", fails)
+
+    result = CliRunner().invoke(main, ["nightly", "any.yaml", "--history", "h"])
+
+    assert (result.exit_code, told in result.stderr) == (code, True)
+
+
+def test_a_night_is_neither_continued_nor_verified_as_an_ordinary_run(bench: Bench) -> None:
+    bench.night()
+    root = bench.folder / "run1"
+
+    with pytest.raises(BadInput, match=f"is a night; continue it: specsweep nightly --resume {root} --history DIR"):
+        run_command.run(run_command.RunRequest(None, "local", resume=root), Console(file=io.StringIO()))
+    with pytest.raises(BadInput, match="is a night, whose two builds were measured side by side already"):
+        contest_of(VerifyRequest(root))
+
+
 def test_a_cluster_that_gives_no_slot_makes_a_gap_with_the_reason_and_never_a_pass(bench: Bench) -> None:
     bench.refusal = ClusterRefusal("the cluster did not grant a slot within 5 s")
 
@@ -124,6 +169,55 @@ def test_a_night_of_which_every_start_broke_by_the_place_is_a_gap(bench: Bench) 
     assert code == 3
     assert "gap: no pair was measured" in told
     assert "gpu_occupied" in told
+
+
+@pytest.mark.parametrize(("kv", "code", "verdict"), [(100_000, 3, None), (85_000, 1, Verdict.REGRESSED)])
+def test_a_lost_head_ends_the_process_with_the_night_kept_and_its_exit_code(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, kv: int, code: int, verdict: Verdict | None
+) -> None:
+    """From a thread, while the main one waits for Ray: that one comes to no end."""
+    bench.slots = [build_slot(kv_tokens=(100_000, kv))]
+    ended: list[int] = []
+
+    def loses(scenario: Any, directory: Any, done: Any, use: Any, *rest: Any) -> SweepResult:
+        sweep_night(directory, scenario, bench.slots, use.guide)
+        cluster = SimpleNamespace(head_address="h:1", stop_servers=lambda wait_s: None)
+        _leave_without_head(cluster, directory, rest[0], use.leave, 50.0)  # type: ignore[arg-type]
+        raise EndedError
+
+    monkeypatch.setattr(run_command, "sweep_on_cluster", loses)
+    monkeypatch.setattr(os, "_exit", ended.append)
+
+    with pytest.raises(EndedError):
+        bench.night()
+
+    (night,) = bench.kept
+    assert ended == [code]
+    assert night.verdict is verdict
+    assert verdict or (night.gap and night.gap.reason == "the cluster's head (h:1) has not answered for 50 s")
+
+
+def test_a_stop_while_the_run_is_ranked_is_a_gap_and_none_while_the_night_is_kept(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(root: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run_command, "rank_run", stopped)
+    append = HistoryStore.append
+
+    def keeps(store: HistoryStore, night: Night) -> str:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return append(store, night)
+
+    monkeypatch.setattr(HistoryStore, "append", keeps)
+
+    assert bench.night()[0] == 3
+    assert [night.gap and night.gap.reason for night in bench.kept] == ["it was stopped"]
+
+
+class EndedError(BaseException):
+    """In place of the end of the process."""
 
 
 def test_a_lost_host_is_a_gap_unless_a_regression_was_found_by_then(bench: Bench) -> None:
@@ -260,7 +354,7 @@ def test_candidate_and_reference_are_told_in_the_history(bench: Bench) -> None:
 
     (night,) = bench.kept
     assert (night.reference.name, night.candidate.name) == ("pinned", "abc123")
-    assert dict(night.candidate.facts) == {"sglang": "0.5.23"}
+    assert dict(night.candidate.facts)["sglang"] == "0.5.23"
     assert [host.name for host in night.hosts] == ["h"]
 
 

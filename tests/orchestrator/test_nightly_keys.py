@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator.engine_build import engine_of, image_of
 from orchestrator.errors import BadInput, ScenarioError
-from orchestrator.night_scenario import is_self_test, night_scenario
+from orchestrator.night_scenario import is_self_test, night_build, night_scenario
 from orchestrator.planner import make_plan, trial_of
 from orchestrator.redaction import holds_secrets, storable
 from orchestrator.scenario import Scenario
@@ -79,6 +79,23 @@ def test_an_image_takes_the_place_of_the_one_in_the_command_and_nothing_else_cha
     assert image_of(engine.command) == "registry/sglang@sha256:abc"
     assert engine.version is None  # that of another image says nothing
     assert engine_of(scenario, "reference") == scenario.engine
+
+
+def test_a_build_is_kept_with_all_that_is_its_own_and_without_secrets() -> None:
+    own = {"extra_args": ["--api-key", "sk-secret", "--log-level", "warning"], "settings": {"page_size": 16},
+           "env": {"HF_TOKEN": "hf-secret", "X": "1"}}  # fmt: skip
+    scenario = real({"reference": {}, "candidate": {"image": "sglang:b", **own}}, command=DOCKER, version="0.5.15")
+
+    assert dict(night_build(scenario, "candidate", "0.5.16").facts) == {
+        "sglang": "0.5.16",
+        "image": "sglang:b",
+        "command": " ".join([*DOCKER[:6], "IMAGE", *DOCKER[7:]]),
+        "arguments": "--api-key *** --log-level warning",
+        "settings": "page_size=16",
+        "environment": "HF_TOKEN=*** X=1",
+    }
+    reference = dict(night_build(scenario, "reference", None).facts)
+    assert (reference["arguments"], reference["settings"], reference["environment"]) == ("none", "none", "none")
 
 
 def test_measurements_of_two_images_are_never_taken_for_each_other() -> None:
