@@ -82,8 +82,10 @@ class HistoryStore:
 
     def read(self) -> History:
         """All that is there. SpecsweepError if the place cannot be read at all."""
-        nights, torn = self._parts(_NIGHTS, lambda table: nights_of(table.to_pylist()))
-        marks, torn_marks = self._parts(_MARKS, lambda table: [Mark(**row) for row in table.to_pylist()])
+        nights, torn = self._parts(
+            _NIGHTS, lambda table: nights_of(_named(table, ("night_id", "night_at", "scenario")))
+        )
+        marks, torn_marks = self._parts(_MARKS, lambda table: [Mark(**row) for row in _named(table, Mark.__slots__)])
         return History.of(nights, marks, (*torn, *torn_marks))
 
     @property
@@ -91,18 +93,18 @@ class HistoryStore:
         return isinstance(self._fs, pafs.LocalFileSystem)
 
     def _write(self, folder: str, stem: str, rows: Sequence[Mapping[str, Any]], schema: Any) -> str:
-        packed = pa.BufferOutputStream()
-        pq.write_table(pa.Table.from_pylist(rows, schema=schema), packed, compression="zstd")
         name = f"{stem}-{secrets.token_hex(6)}.parquet"
         path = f"{self._root}/{folder}/{name}"
         try:
+            packed = pa.BufferOutputStream()
+            pq.write_table(pa.Table.from_pylist(rows, schema=schema), packed, compression="zstd")
             if self._is_local:
                 write_whole(Path(path), packed.getvalue().to_pybytes())
             else:
                 self._fs.create_dir(f"{self._root}/{folder}", recursive=True)
                 with self._fs.open_output_stream(path) as stream:
                     stream.write(packed.getvalue())
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, TypeError, OverflowError) as error:
             raise SpecsweepError(f"history {self.place}: {folder}/{name} cannot be written: {error}") from None
         return f"{folder}/{name}"
 
@@ -138,6 +140,14 @@ class HistoryStore:
         except (OSError, ValueError, KeyError, TypeError) as error:  # pa.ArrowInvalid is a ValueError
             reason = str(error).partition("\n")[0]
             return [], f"cannot be read ({reason}); not counted"
+
+
+def _named(table: Any, names: Iterable[str]) -> list[dict[str, Any]]:
+    """Rows as a writer of ours makes them, of which none lacks these."""
+    for name in names:
+        if table[name].null_count:
+            raise ValueError(f"{name} is missing")
+    return list(table.to_pylist())
 
 
 def _for_arrow(row: Mapping[str, Any]) -> dict[str, Any]:

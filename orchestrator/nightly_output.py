@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from orchestrator.night_text import (
 )
 from orchestrator.nightly_report import nightly_report
 from orchestrator.paths import write_whole
+from orchestrator.report_document import ReportDocument
 
 _SUMMARY_OF_GITHUB = "GITHUB_STEP_SUMMARY"
 _STYLES = {Verdict.REGRESSED: "red", Verdict.IMPROVED: "green", Verdict.INCONCLUSIVE: "yellow", Verdict.SAME: ""}
@@ -53,26 +55,39 @@ def write_night(
     night: Night, rules: NightRules, root: Path, files: NightFiles, seconds: float, notes: Sequence[str] = ()
 ) -> list[str]:
     """Every file that was asked for; why some could not be written."""
-    text = json.dumps(night_json(night, seconds, notes), indent=1) + "\n"
     faults: list[str] = []
-    if root.is_dir():
-        _write(root / "night.json", text.encode(), faults)
-    if files.own_output:
-        print(text, end="")  # noqa: T201
-    elif files.json is not None:
-        _write(files.json, text.encode(), faults)
-    if files.junit is not None:
-        _write(files.junit, junit_xml(night, seconds), faults)
-    document = nightly_report(night, rules, notes)
-    if files.html is not None:
+
+    def as_json() -> bytes:
+        return json.dumps(night_json(night, seconds, notes), indent=1).encode() + b"\n"
+
+    @cache
+    def document() -> ReportDocument:
+        return nightly_report(night, rules, notes)
+
+    def as_page() -> bytes:
         from orchestrator.report_page import page_html
 
-        _write(files.html, page_html(document).encode(), faults)
-    told = os.environ.get(_SUMMARY_OF_GITHUB)
-    if files.summary is not None or told:
+        return page_html(document()).encode(errors="replace")
+
+    def as_markdown() -> bytes:
         from orchestrator.report_markdown import markdown
 
-        _append_or_write(files.summary, told, markdown(document), faults)
+        return markdown(document()).encode(errors="replace")
+
+    if root.is_dir():
+        _write(root / "night.json", as_json, faults)
+    if files.own_output:
+        print(as_json().decode(), end="")  # noqa: T201
+    elif files.json is not None:
+        _write(files.json, as_json, faults)
+    if files.junit is not None:
+        _write(files.junit, lambda: junit_xml(night, seconds), faults)
+    if files.html is not None:
+        _write(files.html, as_page, faults)
+    if files.summary is not None:
+        _write(files.summary, as_markdown, faults)
+    elif told := os.environ.get(_SUMMARY_OF_GITHUB):
+        _write(Path(told), as_markdown, faults, _append, _SUMMARY_OF_GITHUB)
     return faults
 
 
@@ -91,23 +106,24 @@ def night_json(night: Night, seconds: float, notes: Sequence[str]) -> dict[str, 
     }
 
 
-def _write(path: Path, data: bytes, faults: list[str]) -> None:
+def _write(
+    path: Path, made: Callable[[], bytes], faults: list[str], put: Callable[[Path, bytes], None] | None = None,
+    name: str = "",
+) -> None:  # fmt: skip
+    """Whatever is wrong with one file: the others are written, and the night keeps its verdict."""
+    file = f"{name} {path}".strip()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, data)
+        (put or write_whole)(path, made())
     except OSError as error:
-        faults.append(f"{path} cannot be written: {error.strerror or error}")
+        faults.append(f"{file} cannot be written: {error.strerror or error}")
+    except Exception as error:  # noqa: BLE001
+        faults.append(f"{file} was not written: {type(error).__name__}: {error}")
 
 
-def _append_or_write(path: Path | None, of_github: str | None, text: str, faults: list[str]) -> None:
-    if path is not None:
-        _write(path, text.encode(), faults)
-        return
-    try:
-        with Path(of_github or "").open("a", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        faults.append(f"{_SUMMARY_OF_GITHUB} {of_github} cannot be written: {error.strerror or error}")
+def _append(path: Path, data: bytes) -> None:
+    with path.open("ab") as file:
+        file.write(data)
 
 
 def show_night(night: Night, rules: NightRules, console: Console, notes: Sequence[str] = ()) -> None:
