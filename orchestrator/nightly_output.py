@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -56,39 +56,46 @@ def write_night(
 ) -> list[str]:
     """Every file that was asked for; why some could not be written."""
     faults: list[str] = []
-
-    def as_json() -> bytes:
-        return json.dumps(night_json(night, seconds, notes), indent=1).encode() + b"\n"
-
-    @cache
-    def document() -> ReportDocument:
-        return nightly_report(night, rules, notes)
-
-    def as_page() -> bytes:
-        from orchestrator.report_page import page_html
-
-        return page_html(document()).encode(errors="replace")
-
-    def as_markdown() -> bytes:
-        from orchestrator.report_markdown import markdown
-
-        return markdown(document()).encode(errors="replace")
-
+    made = _Texts(night, rules, seconds, notes)
     if root.is_dir():
-        _write(root / "night.json", as_json, faults)
+        _write(root / "night.json", made.json, faults)
     if files.own_output:
-        print(as_json().decode(), end="")  # noqa: T201
+        print(made.json().decode(), end="")  # noqa: T201
     elif files.json is not None:
-        _write(files.json, as_json, faults)
+        _write(files.json, made.json, faults)
     if files.junit is not None:
         _write(files.junit, lambda: junit_xml(night, seconds), faults)
     if files.html is not None:
-        _write(files.html, as_page, faults)
+        _write(files.html, made.page, faults)
     if files.summary is not None:
-        _write(files.summary, as_markdown, faults)
+        _write(files.summary, made.markdown, faults)
     elif told := os.environ.get(_SUMMARY_OF_GITHUB):
-        _write(Path(told), as_markdown, faults, _append, _SUMMARY_OF_GITHUB)
+        _write(Path(told), made.markdown, faults, _append, _SUMMARY_OF_GITHUB)
     return faults
+
+
+class _Texts:
+    """What the files hold; made when it is asked for."""
+
+    def __init__(self, night: Night, rules: NightRules, seconds: float, notes: Sequence[str]) -> None:
+        self._night, self._rules, self._seconds, self._notes = night, rules, seconds, notes
+
+    def json(self) -> bytes:
+        return json.dumps(night_json(self._night, self._seconds, self._notes), indent=1).encode() + b"\n"
+
+    def page(self) -> bytes:
+        from orchestrator.report_page import page_html
+
+        return page_html(self._document).encode(errors="replace")
+
+    def markdown(self) -> bytes:
+        from orchestrator.report_markdown import markdown
+
+        return markdown(self._document).encode(errors="replace")
+
+    @cached_property
+    def _document(self) -> ReportDocument:
+        return nightly_report(self._night, self._rules, self._notes)
 
 
 def night_json(night: Night, seconds: float, notes: Sequence[str]) -> dict[str, Any]:
