@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
+from actors.launch import conceal
 from orchestrator.errors import BadInput, SpecsweepError
 from orchestrator.night import NIGHT_SCHEMA, Night
 from orchestrator.night_history import History, Mark
@@ -37,7 +38,7 @@ class HistoryStore:
     def __init__(self, filesystem: Any, root: str, place: str = "") -> None:
         self._fs = filesystem
         self._root = root.rstrip("/")
-        self.place = place or root
+        self.place = conceal(place or root)  # s3://KEY:SECRET@bucket
 
     @classmethod
     def at(cls, location: str) -> HistoryStore:
@@ -47,7 +48,7 @@ class HistoryStore:
         try:
             filesystem, root = pafs.FileSystem.from_uri(location)
         except (ValueError, OSError, NotImplementedError) as error:
-            raise BadInput(f"history {location}: is no place that can be opened: {error}") from None
+            raise BadInput(conceal(f"history {location}: is no place that can be opened: {error}")) from None
         return cls(filesystem, root, location)
 
     def prepare(self) -> None:

@@ -218,7 +218,7 @@ def _store(request: NightRequest) -> HistoryStore | None:
     except BadInput:
         raise
     except SpecsweepError as error:
-        raise BadInput(f"--history {request.history}: {error}") from None
+        raise BadInput(f"--history: {error}") from None
     return store
 
 

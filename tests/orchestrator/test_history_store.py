@@ -218,3 +218,12 @@ def test_parts_that_lack_names_or_times_are_told_and_the_others_are_read(tmp_pat
         "nights/odd.parquet: cannot be read (night_at is missing); not counted",
         "marks/odd.parquet: cannot be read (marked_at is missing); not counted",
     )
+
+
+def test_the_key_of_an_object_store_is_in_no_message() -> None:
+    store = HistoryStore(pafs.LocalFileSystem(), "/nowhere", "s3://AKIAKEY:c2VjcmV0@bucket/nights")
+
+    assert store.place == "s3://***@bucket/nights"
+    with pytest.raises(BadInput, match=r"^history s4://\*\*\*@bucket/nights: is no place") as refused:
+        HistoryStore.at("s4://AKIAKEY:c2VjcmV0@bucket/nights")
+    assert "c2VjcmV0" not in str(refused.value)
