@@ -15,7 +15,7 @@ from orchestrator.dialect import canonical_setting, dialect_of, spell
 from orchestrator.errors import ClusterRefusal
 from orchestrator.options import SettingValue
 from orchestrator.server_start import HOST_WORD, PORT_WORD, LaunchSpec
-from orchestrator.trial import SECRET_NAME
+from orchestrator.trial import SECRET_NAME, without_passwords
 
 MODULES = {"sglang": "sglang.launch_server", "emulator": "actors.emulator"}
 HIDDEN = "***"
@@ -191,10 +191,12 @@ def _given(argv: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def conceal(text: str, secrets: frozenset[str] = frozenset()) -> str:
-    """Text without the given secrets, and without API keys in the ways that SGLang prints them."""
+    """Text without the given secrets, without API keys in the ways that SGLang prints them, and without names and
+    passwords in addresses.
+    """
     for secret in sorted(secrets, key=len, reverse=True):
         text = text.replace(secret, HIDDEN)
-    return _SECRET_IN_TEXT.sub(rf"\g<name>\g<quote>{HIDDEN}", text)
+    return _SECRET_IN_TEXT.sub(rf"\g<name>\g<quote>{HIDDEN}", without_passwords(text))
 
 
 def scrub(info: Mapping[str, Any]) -> dict[str, Any]:

@@ -37,6 +37,8 @@ _SAMPLE = re.compile(
 )
 _REPLICA = re.compile(r'\b(?:dp_rank|engine)="([^"]*)"')
 _WHOLE = {"running_requests", "queued_requests", "retracted_requests", "used_tokens"}
+# What is larger is no count of anything, and fits into no column.
+_MOST = 2.0**53
 
 
 def _mean_of_known(values: list[float]) -> float | None:
@@ -103,7 +105,10 @@ def _gauges(found: dict[str, list[float]]) -> Gauges:
     told: dict[str, Any] = {}
     for field, values in found.items():
         value = _TOGETHER.get(field, sum)(values) if values else None
-        told[field] = None if value is None else int(value) if field in _WHOLE else round(value, 4)
+        if value is None or not abs(value) <= _MOST:
+            told[field] = None
+        else:
+            told[field] = int(value) if field in _WHOLE else round(value, 4)
     generated = told.pop("generated_tokens", None)
     return Gauges(ServerSample(**told), generated)
 

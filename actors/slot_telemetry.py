@@ -84,7 +84,12 @@ class SlotTelemetry:
     async def sample(self) -> None:
         """Look once at everything; what does not answer is None in the sample."""
         at_s, unix_s, watched = time.monotonic() - self._began_s, time.time(), self._watched()
-        gpus, server = await asyncio.gather(asyncio.to_thread(self._look.samples), self._server.look(watched))
+        looks = await asyncio.gather(
+            asyncio.to_thread(self._look.samples), self._server.look(watched), return_exceptions=True
+        )
+        # Whatever a driver or a server answers: sampling goes on, and a server is stopped as without it.
+        gpus = () if isinstance(looks[0], BaseException) else looks[0]
+        server = ServerSample() if isinstance(looks[1], BaseException) else looks[1]
         lived_s = watched.lived_s if watched is not None else None
         self._told += 1
         self._waiting.append(Sample(round(at_s, 3), round(unix_s, 3), lived_s, server, gpus))

@@ -10,7 +10,7 @@ from orchestrator.engine_build import engine_of
 from orchestrator.scenario import Scenario
 from orchestrator.search import Step
 from orchestrator.search_state import SearchState
-from orchestrator.trial import SECRET_NAME, EngineConfig, Point, freeze_settings
+from orchestrator.trial import EngineConfig, Point, freeze_settings, is_secret_variable
 
 # Trials of the reference config have repeats from here on; no search asks for as many.
 FIRST_REFERENCE = 1000
@@ -31,7 +31,7 @@ class AskedTrial:
 
     def as_json(self) -> dict[str, Any]:
         """For the journal. Variables named like secrets are left out, as everywhere."""
-        env = {name: value for name, value in self.config.env if not SECRET_NAME.search(name)}
+        env = {name: value for name, value in self.config.env if not is_secret_variable(name, value)}
         return {
             "config_id": self.config.config_id,
             "settings": dict(self.config.settings),

@@ -16,6 +16,7 @@ from orchestrator.history_cli import history
 from orchestrator.job_cli import JOB_COMMANDS
 from orchestrator.nightly_cli import nightly
 from orchestrator.report_cli import report
+from orchestrator.shown_text import harmless
 from orchestrator.terminal import console as _console
 from orchestrator.watch_cli import watch
 
@@ -31,7 +32,7 @@ class _Group(click.Group):
         try:
             return super().invoke(ctx)
         except SpecsweepError as error:
-            click.echo(f"specsweep: {error}", err=True)
+            click.echo(f"specsweep: {harmless(str(error))}", err=True)
             sys.exit(error.exit_code)
         except KeyboardInterrupt:
             click.echo("specsweep: stopped at once", err=True)

@@ -59,7 +59,7 @@ def show_history(request: HistoryRequest, console: Console) -> None:
     store = HistoryStore.at(request.location)
     if not store.exists():
         raise BadInput(
-            f"history {request.location}: there is none (no folder `nights`); give the place that "
+            f"history {store.place}: there is none (no folder `nights`); give the place that "
             "`specsweep nightly --history` was given, which makes it"
         )
     expected = read_expected(request.changes)
@@ -73,7 +73,7 @@ def show_history(request: HistoryRequest, console: Console) -> None:
     if request.scenario:
         history = history.of_scenario(request.scenario)
     lines = [line for line in history_lines(history, expected) if _wanted(request, line)]
-    _write(request, history, lines)
+    _write(request, store.place, history, lines)
     if request.as_json:
         print(json.dumps(history_json(history, lines), indent=1))  # noqa: T201
         return
@@ -132,14 +132,14 @@ def _user() -> str:
         return ""
 
 
-def _write(request: HistoryRequest, history: History, lines: Sequence[SeriesLine]) -> None:
+def _write(request: HistoryRequest, place: str, history: History, lines: Sequence[SeriesLine]) -> None:
     if request.html is None and request.md is None:
         return
     from orchestrator.history_report import history_report
     from orchestrator.report_markdown import markdown
     from orchestrator.report_page import page_html
 
-    document = history_report(history, lines, place=request.location, made_at=utc_now())
+    document = history_report(history, lines, place=place, made_at=utc_now())
     for file, render in ((request.html, page_html), (request.md, markdown)):
         if file is not None:
             try:

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
+from actors.launch import conceal
 from orchestrator.errors import BadInput, SpecsweepError
 from orchestrator.night import NIGHT_SCHEMA, Night
 from orchestrator.night_history import History, Mark
@@ -37,7 +38,7 @@ class HistoryStore:
     def __init__(self, filesystem: Any, root: str, place: str = "") -> None:
         self._fs = filesystem
         self._root = root.rstrip("/")
-        self.place = place or root
+        self.place = conceal(place or root)  # s3://KEY:SECRET@bucket
 
     @classmethod
     def at(cls, location: str) -> HistoryStore:
@@ -47,7 +48,7 @@ class HistoryStore:
         try:
             filesystem, root = pafs.FileSystem.from_uri(location)
         except (ValueError, OSError, NotImplementedError) as error:
-            raise BadInput(f"history {location}: is no place that can be opened: {error}") from None
+            raise BadInput(conceal(f"history {location}: is no place that can be opened: {error}")) from None
         return cls(filesystem, root, location)
 
     def prepare(self) -> None:
@@ -82,8 +83,10 @@ class HistoryStore:
 
     def read(self) -> History:
         """All that is there. SpecsweepError if the place cannot be read at all."""
-        nights, torn = self._parts(_NIGHTS, lambda table: nights_of(table.to_pylist()))
-        marks, torn_marks = self._parts(_MARKS, lambda table: [Mark(**row) for row in table.to_pylist()])
+        nights, torn = self._parts(
+            _NIGHTS, lambda table: nights_of(_named(table, ("night_id", "night_at", "scenario")))
+        )
+        marks, torn_marks = self._parts(_MARKS, lambda table: [Mark(**row) for row in _named(table, Mark.__slots__)])
         return History.of(nights, marks, (*torn, *torn_marks))
 
     @property
@@ -91,18 +94,18 @@ class HistoryStore:
         return isinstance(self._fs, pafs.LocalFileSystem)
 
     def _write(self, folder: str, stem: str, rows: Sequence[Mapping[str, Any]], schema: Any) -> str:
-        packed = pa.BufferOutputStream()
-        pq.write_table(pa.Table.from_pylist(rows, schema=schema), packed, compression="zstd")
         name = f"{stem}-{secrets.token_hex(6)}.parquet"
         path = f"{self._root}/{folder}/{name}"
         try:
+            packed = pa.BufferOutputStream()
+            pq.write_table(pa.Table.from_pylist(rows, schema=schema), packed, compression="zstd")
             if self._is_local:
                 write_whole(Path(path), packed.getvalue().to_pybytes())
             else:
                 self._fs.create_dir(f"{self._root}/{folder}", recursive=True)
                 with self._fs.open_output_stream(path) as stream:
                     stream.write(packed.getvalue())
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, TypeError, OverflowError) as error:
             raise SpecsweepError(f"history {self.place}: {folder}/{name} cannot be written: {error}") from None
         return f"{folder}/{name}"
 
@@ -138,6 +141,14 @@ class HistoryStore:
         except (OSError, ValueError, KeyError, TypeError) as error:  # pa.ArrowInvalid is a ValueError
             reason = str(error).partition("\n")[0]
             return [], f"cannot be read ({reason}); not counted"
+
+
+def _named(table: Any, names: Iterable[str]) -> list[dict[str, Any]]:
+    """Rows as a writer of ours makes them, of which none lacks these."""
+    for name in names:
+        if table[name].null_count:
+            raise ValueError(f"{name} is missing")
+    return list(table.to_pylist())
 
 
 def _for_arrow(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -63,11 +63,11 @@ class History:
 
     @classmethod
     def of(cls, nights: Iterable[Night], marks: Iterable[Mark], skipped: Iterable[str] = ()) -> History:
-        """A night that was kept twice (resumed after a gap) counts once, as what was measured."""
+        """A night that was kept twice (stopped, then resumed) counts once, as it was measured most."""
         by_id: dict[str, Night] = {}
         for night in nights:
             known = by_id.get(night.night_id)
-            if known is None or known.gap is not None or night.gap is None:
+            if known is None or _measured_of(night) >= _measured_of(known):
                 by_id[night.night_id] = night
         ordered = sorted(by_id.values(), key=lambda night: (night.at, night.night_id))
         return cls(tuple(ordered), tuple(sorted(marks, key=lambda mark: mark.marked_at)), tuple(skipped))
@@ -116,6 +116,12 @@ class History:
                     true += mark.verdict != "false"
                     false += mark.verdict == "false"
         return AlarmRecord(alarms, true, false, looked_at)
+
+
+def _measured_of(night: Night) -> tuple[bool, int]:
+    """How much of it there is; names of parts tell nothing of their order."""
+    pairs = sum(len(one.measured.pairs) + len(one.measured.starts) for one in night.series)
+    return night.gap is None, pairs
 
 
 def series_of(night: Night, series_id: str) -> SeriesNight | None:

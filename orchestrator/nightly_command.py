@@ -68,14 +68,26 @@ def nightly(request: NightRequest, console: Console) -> int:
     """Measure, judge, keep, tell; the exit code, which is 1 for a regression and for nothing else. BadInput before
     anything starts.
     """
+    try:
+        return _nightly(request, console)
+    except (BadInput, RunInterrupted):
+        raise
+    except SpecsweepError as error:
+        sys.stderr.write(f"specsweep: {error}\n")
+    except Exception:  # noqa: BLE001 - Python would end with 1, which means that the candidate regressed
+        traceback.print_exc()
+    return GAP_EXIT_CODE
+
+
+def _nightly(request: NightRequest, console: Console) -> int:
     began_s = time.monotonic()
     scenario = _scenario(request)
     store = _store(request)
     history = store.read().of_scenario(night_name(scenario)) if store else None
-    root = _root(request, scenario)
-    earlier = _before(history.nights if history else (), root)
+    root, now = _root(request, scenario), utc_now()
+    earlier = _before(history.nights if history else (), root, now)
     judge = NightJudge(rules_of(scenario), earlier, read_expected(request.changes))
-    made = _Night(scenario, judge, root, utc_now())
+    made = _Night(scenario, judge, root, now)
 
     def end(night: Night) -> int:
         return _kept_and_told(request, made, night, store, history, console, began_s)
@@ -92,13 +104,13 @@ def _kept_and_told(
     request: NightRequest, made: _Night, night: Night, store: HistoryStore | None, history: History | None,
     console: Console, began_s: float,
 ) -> int:  # fmt: skip
-    judge, faults = made.judge, list[str]()
+    judge, root, faults = made.judge, made.root, list[str]()
     kept = "A self-test is not kept in the history."
     if store and not is_self_test(made.scenario):
         try:
             kept = f"History: {store.place} ({store.append(night)})"
         except SpecsweepError as error:
-            faults.append(str(error))
+            faults.append(f"{error}\nKeep it when that is repaired: specsweep nightly --resume {root} --history DIR")
     notes = (*history.skipped, *history_news(history.with_night(night), judge.changes)) if history else ()
     faults += write_night(night, judge.rules, made.root, request.files, time.monotonic() - began_s, notes)
     show_night(night, judge.rules, console, notes)
@@ -113,7 +125,19 @@ def _kept_and_told(
 def _measured(
     request: NightRequest, made: _Night, console: Console, began_s: float, leave: Callable[[str], int]
 ) -> Night:
-    """The night as far as it came, or a gap with its reason, also by what nobody foresaw."""
+    """The night as far as it came, or a gap with its reason, also where what it left cannot be read."""
+    try:
+        return _found(request, made, console, began_s, leave)
+    except BadInput:
+        raise
+    except Exception as error:  # noqa: BLE001 - as in `_found`
+        traceback.print_exc()
+        night = replace(empty_night(made.scenario, made.at), run=made.root.resolve().name)
+        return _gap(made, f"what was measured cannot be judged: {type(error).__name__}: {first_line(error)}", night)
+
+
+def _found(request: NightRequest, made: _Night, console: Console, began_s: float, leave: Callable[[str], int]) -> Night:
+    """The same, of a run whose files can be read; also by what nobody foresaw."""
     hours = made.scenario.nightly.max_hours if made.scenario.nightly else None
 
     def is_late() -> bool:
@@ -160,7 +184,7 @@ def _cut_short(made: _Night, reason: str, console: Console) -> Night:
 def _judged(made: _Night) -> Night:
     if not RunPaths(made.root).manifest.exists():
         return empty_night(made.scenario, made.at)
-    return night_of(made.root, made.scenario, _began_at(made), made.judge)
+    return night_of(made.root, made.scenario, _began_at(made.root, made.at), made.judge)
 
 
 def _gap(made: _Night, reason: str, night: Night | None = None) -> Night:
@@ -214,7 +238,7 @@ def _store(request: NightRequest) -> HistoryStore | None:
     except BadInput:
         raise
     except SpecsweepError as error:
-        raise BadInput(f"--history {request.history}: {error}") from None
+        raise BadInput(f"--history: {error}") from None
     return store
 
 
@@ -226,20 +250,14 @@ def _root(request: NightRequest, scenario: Scenario) -> Path:
     return new_run_root(scenario.name, time.strftime("%Y%m%d-%H%M%S"), runs_parent())
 
 
-def _began_at(made: _Night) -> str:
+def _began_at(root: Path, now: str) -> str:
     """When the night began; a resumed one so takes the place of what the history kept of it before."""
-    if not RunPaths(made.root).manifest.exists():
-        return made.at
-    return _first_start(made.root)
-
-
-def _first_start(root: Path) -> str:
+    if not RunPaths(root).manifest.exists():
+        return now
     return str(read_manifest(root)["starts"][0]["started_at"])
 
 
-def _before(nights: tuple[Night, ...], root: Path) -> tuple[Night, ...]:
-    """Without this night's own, should it be resumed; others may be in run directories of the same name."""
-    if not RunPaths(root).manifest.exists():
-        return nights
-    own = (root.resolve().name, _first_start(root))
+def _before(nights: tuple[Night, ...], root: Path, now: str) -> tuple[Night, ...]:
+    """Without this night's own, should it be resumed. Other nights may have had a directory of its name."""
+    own = (root.resolve().name, _began_at(root, now))
     return tuple(night for night in nights if (night.run, night.at) != own)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from orchestrator.night_text import (
 )
 from orchestrator.nightly_report import nightly_report
 from orchestrator.paths import write_whole
+from orchestrator.report_document import ReportDocument
 
 _SUMMARY_OF_GITHUB = "GITHUB_STEP_SUMMARY"
 _STYLES = {Verdict.REGRESSED: "red", Verdict.IMPROVED: "green", Verdict.INCONCLUSIVE: "yellow", Verdict.SAME: ""}
@@ -53,27 +55,47 @@ def write_night(
     night: Night, rules: NightRules, root: Path, files: NightFiles, seconds: float, notes: Sequence[str] = ()
 ) -> list[str]:
     """Every file that was asked for; why some could not be written."""
-    text = json.dumps(night_json(night, seconds, notes), indent=1) + "\n"
     faults: list[str] = []
+    made = _Texts(night, rules, seconds, notes)
     if root.is_dir():
-        _write(root / "night.json", text.encode(), faults)
+        _write(root / "night.json", made.json, faults)
     if files.own_output:
-        print(text, end="")  # noqa: T201
+        print(made.json().decode(), end="")  # noqa: T201
     elif files.json is not None:
-        _write(files.json, text.encode(), faults)
+        _write(files.json, made.json, faults)
     if files.junit is not None:
-        _write(files.junit, junit_xml(night, seconds), faults)
-    document = nightly_report(night, rules, notes)
+        _write(files.junit, lambda: junit_xml(night, seconds), faults)
     if files.html is not None:
+        _write(files.html, made.page, faults)
+    if files.summary is not None:
+        _write(files.summary, made.markdown, faults)
+    elif told := os.environ.get(_SUMMARY_OF_GITHUB):
+        _write(Path(told), made.markdown, faults, _append, _SUMMARY_OF_GITHUB)
+    return faults
+
+
+class _Texts:
+    """What the files hold; made when it is asked for."""
+
+    def __init__(self, night: Night, rules: NightRules, seconds: float, notes: Sequence[str]) -> None:
+        self._night, self._rules, self._seconds, self._notes = night, rules, seconds, notes
+
+    def json(self) -> bytes:
+        return json.dumps(night_json(self._night, self._seconds, self._notes), indent=1).encode() + b"\n"
+
+    def page(self) -> bytes:
         from orchestrator.report_page import page_html
 
-        _write(files.html, _encoded(page_html(document)), faults)
-    told = os.environ.get(_SUMMARY_OF_GITHUB)
-    if files.summary is not None or told:
+        return page_html(self._document).encode(errors="replace")
+
+    def markdown(self) -> bytes:
         from orchestrator.report_markdown import markdown
 
-        _append_or_write(files.summary, told, markdown(document), faults)
-    return faults
+        return markdown(self._document).encode(errors="replace")
+
+    @cached_property
+    def _document(self) -> ReportDocument:
+        return nightly_report(self._night, self._rules, self._notes)
 
 
 def night_json(night: Night, seconds: float, notes: Sequence[str]) -> dict[str, Any]:
@@ -91,28 +113,24 @@ def night_json(night: Night, seconds: float, notes: Sequence[str]) -> dict[str, 
     }
 
 
-def _write(path: Path, data: bytes, faults: list[str]) -> None:
+def _write(
+    path: Path, made: Callable[[], bytes], faults: list[str], put: Callable[[Path, bytes], None] | None = None,
+    name: str = "",
+) -> None:  # fmt: skip
+    """Whatever is wrong with one file: the others are written, and the night keeps its verdict."""
+    file = f"{name} {path}".strip()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, data)
+        (put or write_whole)(path, made())
     except OSError as error:
-        faults.append(f"{path} cannot be written: {error.strerror or error}")
+        faults.append(f"{file} cannot be written: {error.strerror or error}")
+    except Exception as error:  # noqa: BLE001
+        faults.append(f"{file} was not written: {type(error).__name__}: {error}")
 
 
-def _encoded(text: str) -> bytes:
-    """Names may hold halves of characters, which no file can."""
-    return text.encode("utf-8", errors="replace")
-
-
-def _append_or_write(path: Path | None, of_github: str | None, text: str, faults: list[str]) -> None:
-    if path is not None:
-        _write(path, _encoded(text), faults)
-        return
-    try:
-        with Path(of_github or "").open("a", encoding="utf-8", errors="replace") as file:
-            file.write(text)
-    except OSError as error:
-        faults.append(f"{_SUMMARY_OF_GITHUB} {of_github} cannot be written: {error.strerror or error}")
+def _append(path: Path, data: bytes) -> None:
+    with path.open("ab") as file:
+        file.write(data)
 
 
 def show_night(night: Night, rules: NightRules, console: Console, notes: Sequence[str] = ()) -> None:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+_STREAMS = frozenset(map(Path, ("/dev", "/dev/fd", "/proc/self/fd")))
+
 
 @dataclass(frozen=True, slots=True)
 class RunPaths:
@@ -89,7 +91,12 @@ class RunPaths:
 def whole_file(path: Path, *, durable: bool = True) -> Iterator[IO[bytes]]:
     """A file to be written: under a temporary name in the same folder, then fsync, then rename. Readers see the old one
     or the new one; nothing is left of one that cannot be written. Not `durable`: without fsync, for what is soon old.
+    A pipe or a device (/dev/stdout, /dev/null) is written to, and never replaced by a file.
     """
+    if _is_stream(path):
+        with path.open("ab") as stream:
+            yield stream
+        return
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with _new_file(temporary) as file:
@@ -98,7 +105,7 @@ def whole_file(path: Path, *, durable: bool = True) -> Iterator[IO[bytes]]:
             if durable:
                 os.fsync(file.fileno())
         temporary.replace(path)
-    except OSError:  # a full disk is not filled further
+    except BaseException:  # a full disk is not filled further, nor a folder with what was given up
         temporary.unlink(missing_ok=True)
         raise
 
@@ -107,6 +114,13 @@ def write_whole(path: Path, data: bytes, *, durable: bool = True) -> None:
     """As `whole_file`, for what is in memory already."""
     with whole_file(path, durable=durable) as file:
         file.write(data)
+
+
+def _is_stream(path: Path) -> bool:
+    """Also of /dev/stdout that leads to a file: it is a link, which the rename would replace."""
+    if path.absolute().parent in _STREAMS:
+        return True
+    return path.exists() and not path.is_file() and not path.is_dir()
 
 
 def _new_file(path: Path) -> IO[bytes]:

@@ -44,10 +44,13 @@ class RunTelemetry:
             if not listed:
                 continue
             schema = telemetry_schema(table)
+            columns = {**self._identity, **trial}
+            try:
+                batch = pa.RecordBatch.from_pylist([columns | row for row in listed], schema=schema)
+            except (ValueError, TypeError, OverflowError):  # what a driver or a server said fits into no column
+                continue
             if table not in writers:
                 writers[table] = SpoolWriter(stream_file(self._paths, table, *start), schema)
-            columns = {**self._identity, **trial}
-            batch = pa.RecordBatch.from_pylist([columns | row for row in listed], schema=schema)
             writers[table].append(batch)
 
     def end(self, trial_id: str, attempt: int) -> None:

@@ -43,7 +43,9 @@ class RunWatch:
         self._journal: tuple[Any, tuple[LiveView, bool]] | None = None
 
     def look(self) -> WatchedRun:
-        """The run as it is now."""
+        """The run as it is now. SpecsweepError if its directory is gone."""
+        if not self._paths.manifest.exists():
+            raise SpecsweepError(f"{self.root}: is gone: the run was removed, or its disk cannot be reached")
         live, result = read_live(self._paths.live), self._result()
         silent_s = self._beats.silent_s(live, self._clock(), self._wall_clock()) if live else None
         name, scenario = self.root.name, str(self._scenario.get("name", ""))
@@ -74,7 +76,7 @@ class RunWatch:
     def _result(self) -> RunResult | None:
         try:
             return RunResult.from_json(orjson.loads(self._paths.result.read_bytes()))
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
 
     def _of_journal(self) -> tuple[LiveView, bool]:

@@ -18,7 +18,7 @@ from orchestrator.options import SettingsFault, known_options
 from orchestrator.resolved_settings import TELLING, told_value
 from orchestrator.scenario import Scenario
 from orchestrator.server_start import LaunchSpec
-from orchestrator.trial import SECRET_NAME, EngineConfig, Trial, freeze_settings
+from orchestrator.trial import EngineConfig, Trial, freeze_settings, is_secret_variable
 from orchestrator.trial_launch import launch_spec
 
 # With `/ready` a release tells that it serves without making a token for the question.
@@ -68,7 +68,8 @@ def deployment_of(
     begin = 1 if engine.kind == "command" else len(inner.command)
     flags, secret_flags = _without_secrets(flag_groups(words[begin:]), engine.kind)
     env = split_environment(dict(served.settings))[1]
-    hidden = tuple(sorted(name for name in (*env, *engine.env) if SECRET_NAME.search(name)))
+    told = {**engine.env, **env}.items()
+    hidden = tuple(sorted(name for name, value in told if is_secret_variable(name, value)))
     version = served.version or engine.version or ""
     name = wish.name or service_name(scenario.name, objective)
     public = tuple(sorted((n, v) for n, v in env.items() if n not in hidden))

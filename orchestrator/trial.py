@@ -23,6 +23,19 @@ def content_hash(value: Any, length: int = 12) -> str:
 
 
 SECRET_NAME = re.compile(r"(?:key|key_id|token|secret|password|passwd)$", re.IGNORECASE)
+# A name alone before the host (`ssh://git@host`) is none.
+_PASSWORD_IN_URL = re.compile(r"(\b[A-Za-z][A-Za-z0-9+.-]*://)(?:[^\s/@:'\"]*:[^\s/@'\"]+|\*\*\*)@")
+
+
+def without_passwords(text: str) -> str:
+    """Text without names and passwords in addresses (`https://***@host`)."""
+    return _PASSWORD_IN_URL.sub(r"\1***@", text) if "://" in text else text
+
+
+def is_secret_variable(name: str, value: str) -> bool:
+    """Whether the value of a variable is stored nowhere: it is named like a secret, or has a password in an address."""
+    return SECRET_NAME.search(name) is not None or _PASSWORD_IN_URL.search(value) is not None
+
 
 Settings = tuple[tuple[str, SettingValue | tuple[SettingValue, ...]], ...]
 
@@ -45,15 +58,18 @@ class EngineConfig:
 
     @property
     def config_id(self) -> str:
-        """Hash of settings, environment and build; the values of variables named like secrets do not count."""
-        shown = [(name, "" if SECRET_NAME.search(name) else value) for name, value in self.env]
+        """Hash of settings, environment and build; the values of variables named like secrets do not count, nor do
+        passwords in addresses.
+        """
+        shown = [(name, "" if SECRET_NAME.search(name) else without_passwords(value)) for name, value in self.env]
         return content_hash([self.settings, shown, *([self.build] if self.build else [])])
 
     def as_dict(self) -> dict[str, Any]:
         """The settings, the environment as `env.NAME`, values of variables named like secrets hidden, and the build if
         it is one of two.
         """
-        variables = {f"env.{name}": "***" if SECRET_NAME.search(name) else value for name, value in self.env}
+        shown = ((name, "***" if SECRET_NAME.search(name) else without_passwords(value)) for name, value in self.env)
+        variables = {f"env.{name}": value for name, value in shown}
         told = {k: list(v) if isinstance(v, tuple) else v for k, v in self.settings} | variables
         return told | {"build": self.build} if self.build else told
 

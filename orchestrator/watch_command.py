@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import logging
 import os
 import secrets
 import socket
@@ -165,6 +166,8 @@ def _serve(request: WatchRequest, run_watch: RunWatch, console: Console) -> None
         _print(console, f"Anybody who reaches {host} and has this address reads the report; it is not encrypted.")
     _print(console, f"Report of {request.run_dir}: {address}  (Ctrl-C ends this viewer, never the run)")
     os.nice(_NICENESS)
+    # Requests of scanners that are no HTTP would fill the terminal with tracebacks; they are answered 400.
+    logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)
     with tempfile.TemporaryDirectory(prefix="specsweep-watch-") as folder:
 
         async def made() -> web.Application:

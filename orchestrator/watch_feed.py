@@ -52,6 +52,7 @@ class WatchFeed:
         self.run: WatchedRun = watch.look()
         self._report: ReportDocument | None = None
         self._fault, self._since = "", utc_now()
+        self._unseen = ""  # why the run could not be looked at just now
         self._built: object = None  # the mark of what it was made of
         self._next_build_s = 0.0
         self._building: asyncio.Task[None] | None = None
@@ -67,7 +68,7 @@ class WatchFeed:
     @property
     def document(self) -> ReportDocument:
         """The report with the state of the run before it."""
-        return watched_document(self.run, self._report, self._fault, self._since)
+        return watched_document(self.run, self._report, self._unseen or self._fault, self._since)
 
     async def keep_up(self) -> None:
         """Until it is cancelled."""
@@ -76,9 +77,15 @@ class WatchFeed:
             await asyncio.sleep(LOOK_S)
 
     async def step(self) -> None:
-        """Look once, and begin to make the report anew where it is due."""
-        self.run = await asyncio.to_thread(self._watch.look)
-        mark = await asyncio.to_thread(self._watch.mark)
+        """Look once, and begin to make the report anew where it is due. What cannot be looked at is told so."""
+        try:
+            self.run = await asyncio.to_thread(self._watch.look)
+            mark = await asyncio.to_thread(self._watch.mark)
+        except Exception as error:  # noqa: BLE001 - of files of strangers; a page that stands still would lie
+            self._unseen = f"What is shown is old: {error}"
+            await self._publish(is_done=False)
+            return
+        self._unseen = ""
         if self._building is not None and self._building.done():
             self._building = None
         is_time = self.run.is_over or time.monotonic() >= self._next_build_s

@@ -13,6 +13,7 @@ from aiohttp import web
 from orchestrator.live_metrics import metrics_text
 from orchestrator.report_markdown import markdown
 from orchestrator.report_page import LivePage, page_html
+from orchestrator.shown_text import harmless
 from orchestrator.watch_feed import WatchFeed
 
 MOST_CLIENTS = 32
@@ -96,6 +97,9 @@ class WatchServer:
             response = await handler(request)
         except web.HTTPException as refused:  # another path, another method
             return web.Response(status=refused.status, text=f"{refused.status} {refused.reason}\n", headers=_HEADERS)
+        except Exception as error:  # noqa: BLE001 - what is shown are files of strangers
+            text = f"specsweep: this cannot be shown now: {type(error).__name__}: {error}\n"
+            return web.Response(status=500, text=harmless(text), headers=_HEADERS)
         if not response.prepared:
             response.headers.update(_HEADERS)
         return response

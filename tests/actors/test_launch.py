@@ -225,3 +225,17 @@ def test_a_servers_account_of_itself_is_scrubbed_everywhere() -> None:
         "argv": ["--api-key", "***", "--port", "1"],
         "note": "*** was given",
     }
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("https://user:pa-ss@example.com/x", "https://***@example.com/x"),
+        ("cloning git+https://:tok@host:8080/a b@c", "cloning git+https://***@host:8080/a b@c"),
+        ("ssh://git@host/a", "ssh://git@host/a"),
+        ("http://127.0.0.1:8000/v1 me@x", "http://127.0.0.1:8000/v1 me@x"),
+    ],
+)
+def test_passwords_in_addresses_are_hidden(text: str, shown: str) -> None:
+    assert conceal(text) == shown
+    assert scrub({"env": {"MIRROR": text}}) == {"env": {"MIRROR": shown}}

@@ -108,3 +108,17 @@ vllm:generation_tokens_total{engine="1",model_name="m"} 500.0
 @pytest.mark.parametrize("text", ["", "# nothing\n", "http_requests_total 5\n", "sglang:num_running_reqs NaN\n", "{}"])
 def test_metrics_without_a_known_name_tell_nothing(text: str) -> None:
     assert read_metrics(text) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'sglang:num_running_reqs{dp_rank="0"} 1e308\nsglang:num_running_reqs{dp_rank="1"} 1e308\n',
+        "sglang:num_running_reqs 1e300\n",
+    ],
+)
+def test_a_number_that_counts_nothing_is_not_told(text: str) -> None:
+    told = read_metrics(text + "sglang:num_queue_reqs 3\n")
+
+    assert told is not None
+    assert (told.sample.running_requests, told.sample.queued_requests) == (None, 3)

@@ -200,3 +200,16 @@ def test_the_newest_sample_is_of_the_rank_that_serves() -> None:
     assert newest([other]) is None
     assert full.gpu_free_gib == 4.5
     assert late.gpu_free_gib is None
+
+
+def test_a_look_that_breaks_leaves_a_gap_and_ends_neither_the_sampling_nor_the_stop_of_a_server() -> None:
+    class Broken(SlotGpuLook):
+        def samples(self) -> tuple[GpuSample, ...]:
+            raise ZeroDivisionError("a driver's bug")
+
+    def broken(_: str) -> tuple[int, str]:
+        raise ValueError("no text")
+
+    first, second = samples_of(telemetry(Pages(broken), Broken(())), 2)
+
+    assert (first.gpus, first.server, second.server) == ((), ServerSample(), ServerSample())

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
 import pyarrow.fs as pafs
+import pyarrow.parquet as pq
 import pytest
 
 from orchestrator.errors import BadInput, SpecsweepError
@@ -27,7 +30,7 @@ from orchestrator.night import (
     StartPair,
     Verdict,
 )
-from orchestrator.night_history import AlarmRecord, Mark
+from orchestrator.night_history import AlarmRecord, History, Mark
 from orchestrator.night_rows import night_rows, nights_of
 
 ROOT = Path(__file__).parent.parent.parent
@@ -192,3 +195,38 @@ def test_marks_measure_the_false_alarms(tmp_path: Path) -> None:
     assert AlarmRecord(alarms=0, true=0, false=0, looked_at=1800).false_in_90_nights == 0.0
     assert store.read().night("2026-11-30") == night()
     assert store.read().night("2026-12") is None
+
+
+def test_a_night_that_was_kept_twice_counts_as_it_was_measured_most_whatever_its_parts_are_called() -> None:
+    begun = replace(night(), series=(replace(MEASURED, measured=replace(MEASURED.measured, pairs=())), DEAD))
+
+    for nights in ((begun, night()), (night(), begun), (night(), begun, night(gap="it was stopped"))):
+        assert len(History.of(nights, ()).nights[0].series[0].measured.pairs) == 2
+
+
+def test_parts_that_lack_names_or_times_are_told_and_the_others_are_read(tmp_path: Path) -> None:
+    store = HistoryStore.at(str(tmp_path))
+    store.append(night())
+    store.mark(MARK)
+    for folder, column in (("nights", "night_at"), ("marks", "marked_at")):
+        table = pq.read_table(next((tmp_path / folder).glob("*.parquet")))
+        place = table.column_names.index(column)
+        odd = table.set_column(place, column, pa.nulls(len(table), pa.string()))
+        pq.write_table(odd.replace_schema_metadata(table.schema.metadata), tmp_path / folder / "odd.parquet")
+
+    found = store.read()
+
+    assert (found.nights, found.marks) == ((night(),), (MARK,))
+    assert found.skipped == (
+        "nights/odd.parquet: cannot be read (night_at is missing); not counted",
+        "marks/odd.parquet: cannot be read (marked_at is missing); not counted",
+    )
+
+
+def test_the_key_of_an_object_store_is_in_no_message() -> None:
+    store = HistoryStore(pafs.LocalFileSystem(), "/nowhere", "s3://AKIAKEY:c2VjcmV0@bucket/nights")
+
+    assert store.place == "s3://***@bucket/nights"
+    with pytest.raises(BadInput, match=r"^history s4://\*\*\*@bucket/nights: is no place") as refused:
+        HistoryStore.at("s4://AKIAKEY:c2VjcmV0@bucket/nights")
+    assert "c2VjcmV0" not in str(refused.value)

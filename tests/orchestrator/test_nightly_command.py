@@ -15,7 +15,7 @@ import yaml
 from click.testing import CliRunner
 from rich.console import Console
 
-from orchestrator import nightly_command, run_command
+from orchestrator import nightly_command, nightly_output, run_command
 from orchestrator.cli import main
 from orchestrator.errors import BadInput, ClusterRefusal, RunInterrupted, SpecsweepError
 from orchestrator.history_store import HistoryStore
@@ -378,3 +378,73 @@ def test_an_expected_loss_is_taken_off_and_told_with_the_difference(bench: Bench
     assert found.verdict is Verdict.SAME
     assert found.worse == pytest.approx(0.04, abs=0.005)
     assert "besides the expected +4.0 %" in found.reason
+
+
+def test_a_night_in_a_directory_of_the_same_name_as_last_nights_knows_last_night(bench: Bench) -> None:
+    for place in ("monday", "tuesday"):
+        bench.night(run_dir=bench.folder / place / "night")
+
+    second = bench.kept[1]
+    assert [night.run for night in bench.kept] == ["night", "night"]
+    assert "history" in {one.noise.source for one in second.series if one.noise}
+
+
+def test_a_night_whose_tables_cannot_be_read_is_a_gap_and_no_regression(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def torn(*_: object) -> Night:
+        raise OSError("a damaged file")
+
+    monkeypatch.setattr(nightly_command, "night_of", torn)
+
+    code, told = bench.night()
+
+    reason = "what was measured cannot be judged: OSError: a damaged file"
+    assert (code, f"gap: {reason}" in told) == (3, True)
+    assert [(night.run, night.gap and night.gap.reason) for night in bench.kept] == [("run1", reason)]
+
+
+def test_a_history_that_cannot_be_read_does_not_end_with_the_code_of_a_regression(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(_: HistoryStore) -> History:
+        raise SpecsweepError("history x: cannot be read")
+
+    monkeypatch.setattr(HistoryStore, "read", broken)
+
+    assert bench.night() == (3, "")
+    assert capsys.readouterr().err == "specsweep: history x: cannot be read\n"
+
+
+def test_a_report_that_breaks_costs_its_file_and_not_the_verdict(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(nightly_output, "nightly_report", broken)
+    bench.slots = [build_slot(kv_tokens=(100_000, 85_000))]
+
+    code, told = bench.night(NightFiles(html=bench.folder / "n.html", json=bench.folder / "n.json"))
+
+    assert (code, "regressed: kv_tokens" in told) == (1, True)
+    assert "n.html was not written: ZeroDivisionError: a bug" in capsys.readouterr().err
+    assert json.loads((bench.folder / "n.json").read_text())["exit_code"] == 1
+
+
+def test_a_night_that_could_not_be_kept_says_how_and_is_kept_by_a_resume_that_measures_nothing(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with monkeypatch.context() as full:
+
+        def refuse(*_: object) -> str:
+            raise SpecsweepError("history: no space left")
+
+        full.setattr(HistoryStore, "append", refuse)
+        assert bench.night()[0] == 3
+    assert f"specsweep nightly --resume {bench.folder / 'run1'} --history DIR" in capsys.readouterr().err
+    bench.slots = [build_slot()]
+
+    code, _ = bench.night(scenario=None, run_dir=None, resume=bench.folder / "run1")
+
+    assert (code, bench.slots[0].launched, [night.verdict for night in bench.kept]) == (0, [], [Verdict.SAME])

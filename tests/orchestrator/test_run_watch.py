@@ -18,7 +18,7 @@ from rich.console import Console
 
 from orchestrator import live_file
 from orchestrator.cli import main
-from orchestrator.errors import BadInput
+from orchestrator.errors import BadInput, SpecsweepError
 from orchestrator.grid_leaders import GridLeaders
 from orchestrator.happening import BestSoFar
 from orchestrator.journal import finished_work
@@ -407,3 +407,29 @@ def test_a_run_that_is_half_written_has_a_report(whole: Path, tmp_path: Path, sh
     report = report_maker(run_watch, tmp_path / "scratch")()
 
     assert [s.section_id for s in watched_document(run_watch.look(), report).sections][:2] == ["now", "ranking"]
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [("elapsed_s", "a while"), ("slots", [{"name": None}]), ("slots", [{"name": "h/0", "for_s": None}]),
+     ("counts", {"trials": {}}), ("recent", 7), ("best", [{"objective": 1, "config": "c", "text": "t"}])],
+)  # fmt: skip
+def test_a_state_with_values_of_other_kinds_is_none(run_dir: Path, part: str, value: object) -> None:
+    (run_dir / "live.json").write_text(json.dumps({**VIEW.as_json(), part: value}))
+
+    assert read_live(run_dir / "live.json") is None
+    assert RunWatch(run_dir).look().status == "starting"
+
+
+def test_a_state_of_a_later_release_that_says_more_is_read(run_dir: Path) -> None:
+    (run_dir / "live.json").write_text(json.dumps({**VIEW.as_json(), "weather": "fine"}))
+
+    assert read_live(run_dir / "live.json") == VIEW
+
+
+def test_a_run_that_was_removed_ends_its_viewer_with_a_message(run_dir: Path) -> None:
+    seen = RunWatch(run_dir)
+    shutil.rmtree(run_dir)
+
+    with pytest.raises(SpecsweepError, match="run: is gone"):
+        seen.look()

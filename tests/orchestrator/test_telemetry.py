@@ -282,3 +282,15 @@ def test_a_trial_that_ends_while_it_is_read_is_read_whole(tmp_path: Path, monkey
     monkeypatch.setattr("orchestrator.run_telemetry._streamed", ends)
 
     assert list(read_telemetry(RunPaths(tmp_path), "telemetry_server", "t-r0", 1)["at_s"]) == [0.25, 1.25]
+
+
+def test_a_sample_that_no_column_can_hold_is_left_out_and_ends_no_run(tmp_path: Path) -> None:
+    kept = RunTelemetry(RunPaths(tmp_path), {"run_id": "run", "engine": "emulator"})
+    odd = replace(sample(1.0), server=ServerSample(running_requests=10**30), gpus=(GpuSample("0", ecc_errors=2**70),))
+
+    kept.append(START, [odd])
+    kept.append(START, [sample(2.0)])
+    kept.end("t-r0", 1)
+
+    assert read_telemetry(RunPaths(tmp_path), "telemetry_server", "t-r0", 1)["at_s"].tolist() == [2.0]
+    assert len(read_telemetry(RunPaths(tmp_path), "telemetry_gpu", "t-r0", 1)["at_s"]) == 2

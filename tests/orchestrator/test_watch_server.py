@@ -17,7 +17,7 @@ from aiohttp.test_utils import TestClient, TestServer
 from rich.console import Console
 
 from orchestrator import SCHEMA_VERSION, watch_feed, watch_server
-from orchestrator.errors import BadInput
+from orchestrator.errors import BadInput, SpecsweepError
 from orchestrator.live_view import Counts, LiveView, SlotView
 from orchestrator.report_document import Paragraph, ReportDocument, Section
 from orchestrator.report_page import section_event
@@ -39,9 +39,11 @@ class FakeWatch:
     """A run that is what the test says."""
 
     def __init__(self) -> None:
-        self.run, self.of = RUN, 0
+        self.run, self.of, self.fault = RUN, 0, ""
 
     def look(self) -> WatchedRun:
+        if self.fault:
+            raise SpecsweepError(self.fault)
         return self.run
 
     def mark(self) -> tuple[Any, ...]:
@@ -351,5 +353,28 @@ def test_what_has_not_changed_is_not_rendered_again(monkeypatch: pytest.MonkeyPa
         await made.step()
 
         assert rendered == ["now"]
+
+    check(test)
+
+
+def test_a_run_whose_directory_is_gone_is_shown_as_it_was_and_said_to_be_old_until_it_is_back() -> None:
+    async def test(made: Rig) -> None:
+        made.watch.fault = "/runs/night: is gone"
+        await made.step()
+        assert "What is shown is old: /runs/night: is gone" in await (await made.client.get("/report.md")).text()
+        assert (await (await made.client.get("/live.json")).json())["status"] == "running"
+
+        made.watch.fault = ""
+        await made.step()
+        assert "is gone" not in await (await made.client.get("/report.md")).text()
+
+    check(test)
+
+
+def test_what_cannot_be_shown_is_an_answer_in_one_line() -> None:
+    async def test(made: Rig) -> None:
+        made.feed.run = replace(RUN, run_id=5)  # type: ignore[arg-type]
+        answer = await made.client.get("/metrics")
+        assert (answer.status, (await answer.text()).startswith("specsweep: this cannot be shown now: ")) == (500, True)
 
     check(test)
