@@ -9,6 +9,7 @@ from orchestrator.drift_check import Drift
 from orchestrator.estimates import Estimates
 from orchestrator.evidence import Evidence
 from orchestrator.outliers import Outlier
+from orchestrator.supported_digits import plain
 
 
 def evidence_notes(evidence: Evidence, aim: Aim, labels: Mapping[str, str]) -> list[str]:
@@ -54,14 +55,15 @@ def _outlier_note(outlier: Outlier, found: Estimates, aim: Aim, labels: Mapping[
     way = "above" if outlier.deviates > 0 else "below"
     return (
         f"outlier: trial {outlier.trial_id} of {name}{on} is {abs(outlier.deviates):.1f} standard deviations {way} "
-        f"what the others say; it counts, and {name} has {value:.4g}; weighing less (Huber) {robust:.4g} {aim.unit}"
+        f"what the others say; it counts, and {name} has {plain(value)}; weighing less (Huber) "
+        f"{plain(robust)} {aim.unit}"
     ).rstrip()
 
 
 def _drift_note(drift: Drift, labels: Mapping[str, str]) -> str:
     told = (
-        f"drift on {drift.host}: the reference {_name(drift.config_id, labels)} went from {drift.begin:.4g} to "
-        f"{drift.end:.4g} ({drift.share:+.1%}, noise {drift.floor:.1%}) while its trials ran; "
+        f"drift on {drift.host}: the reference {_name(drift.config_id, labels)} went from {plain(drift.begin)} to "
+        f"{plain(drift.end)} ({drift.share:+.1%}, noise {drift.floor:.1%}) while its trials ran; "
     )
     if drift.left_out:
         return told + "they do not count, other hosts measured the same configs"

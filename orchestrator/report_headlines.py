@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from orchestrator.explanation import Explanation, runner_up
 from orchestrator.explanation_text import explanation_lines
+from orchestrator.metric_title import aim_title
 from orchestrator.ranking import Ranking, Row
 from orchestrator.ranking_reason import probability
 from orchestrator.report_document import Block, Code, Facts, Fold, Headline, Items, Paragraph, Tone
@@ -26,7 +27,8 @@ def headlines(part: PartMaterial) -> tuple[Headline, ...]:
 
 def _headline(ranking: Ranking, part: PartMaterial, why: Explanation | None) -> Headline:
     on = f" on {ranking.host_class}" if ranking.host_class else ""
-    label = f"{ranking.objective}: {'highest' if ranking.maximize else 'lowest'} {ranking.aim} ({ranking.workload}){on}"
+    way = "highest" if ranking.maximize else "lowest"
+    label = f"{ranking.objective}: {way} {aim_title(ranking.aim)} ({ranking.workload}){on}"
     winner = ranking.winner
     if winner is None:
         return Headline(label, "no pick", ranking.reason, "bad", tuple(_notes(ranking)))

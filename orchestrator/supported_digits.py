@@ -10,7 +10,7 @@ _DIGITS = 4
 def shown(value: float, low: float | None = None, high: float | None = None) -> str:
     """At most four digits, and none below the first one of half the interval (the second one where that is a 1)."""
     if low is None or high is None or not high > low or not math.isfinite(high - low) or not value:
-        return f"{value:.{_DIGITS}g}"
+        return plain(value)
     half = (high - low) / 2
     place = math.floor(math.log10(half))
     if half / 10**place < 1.95:
@@ -18,6 +18,18 @@ def shown(value: float, low: float | None = None, high: float | None = None) -> 
     place = max(place, math.floor(math.log10(abs(value))) - _DIGITS + 1)
     # A value below its own uncertainty keeps its first digit.
     place = min(place, math.floor(math.log10(abs(value))))
+    return f"{round(value, -place):.{max(-place, 0)}f}"
+
+
+def plain(value: float) -> str:
+    """Four digits (`14.00`, `188.0`, `12350`), so that a column reads straight; never `1.235e+04` in place of a speed.
+    Whole numbers stay whole."""
+    size = abs(value)
+    if not math.isfinite(value) or not 1e-4 <= size < 1e15:
+        return f"{value:.{_DIGITS}g}"
+    if value == int(value):
+        return f"{value:.0f}"
+    place = math.floor(math.log10(size)) - _DIGITS + 1
     return f"{round(value, -place):.{max(-place, 0)}f}"
 
 

@@ -248,12 +248,34 @@ def test_few_values_have_a_median_and_no_tail() -> None:
 
 
 def test_latencies_without_values_have_no_plot() -> None:
-    found = {"a": {"ttft_ms": np.array([5.0, 6.0, 7.0]), "tpot_ms": np.array([math.nan])}}
+    found = {"a": {"ttft_ms": np.arange(5.0, 15.0), "tpot_ms": np.array([math.nan])}}
 
     (plot,) = plots(latency_blocks(part(), "chat", ONE, found, 0))
 
     assert (plot.block_id, plot.title) == ("ttft_ms-0", "Time to first token (chat at C=1)")
-    assert "with 3 values, the fewest here, at 50 %" in plot.summary
+    assert "with 10 values, the fewest here, at 74.1 %" in plot.summary
+
+
+def test_the_lowest_median_is_that_of_the_values_not_the_middle_of_a_curve() -> None:
+    """Curves have more points in the tail: the middle one is the p58 or so, where `b` is faster than `a`."""
+    a = np.array([10.0] * 52 + [90.0] * 48)
+    b = np.full(100, 50.0)
+
+    (plot,) = plots(latency_blocks(part(), "chat", ONE, {"a": {"ttft_ms": a}, "b": {"ttft_ms": b}}, 0))
+
+    assert plot.summary.startswith("Lowest median: speculative_num_steps=0 with 10 ms.")
+
+
+def test_four_requests_are_no_distribution() -> None:
+    found = {"a": {"ttft_ms": np.array([5.0, 6.0, 7.0, 8.0]), "e2e_ms": np.arange(20.0) + 1}}
+
+    drawn, told = latency_blocks(part(), "chat", ONE, found, 0)
+
+    assert isinstance(drawn, Plot)
+    assert drawn.title == "End-to-end latency (chat at C=1)"
+    assert told == Paragraph(
+        "chat at C=1: 4 values of a config at most, a distribution needs 10: Time to first token.", "muted"
+    )
 
 
 def test_failures_name_evidence_advice_and_logs_once_for_each_diagnosis() -> None:
