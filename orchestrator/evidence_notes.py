@@ -51,12 +51,12 @@ def _outlier_notes(found: Estimates, aim: Aim, labels: Mapping[str, str]) -> lis
 
 def _outlier_note(outlier: Outlier, found: Estimates, aim: Aim, labels: Mapping[str, str]) -> str:
     name, on = _name(outlier.config_id, labels), f" on {outlier.host}" if outlier.host else ""
-    value, robust = found.value(outlier.config_id), found.robust_value(outlier.config_id)
+    values = (found.value(outlier.config_id), found.robust_value(outlier.config_id))
+    value, robust = ("-" if value is None else plain(value) for value in values)
     way = "above" if outlier.deviates > 0 else "below"
     return (
         f"outlier: trial {outlier.trial_id} of {name}{on} is {abs(outlier.deviates):.1f} standard deviations {way} "
-        f"what the others say; it counts, and {name} has {plain(value)}; weighing less (Huber) "
-        f"{plain(robust)} {aim.unit}"
+        f"what the others say; it counts, and {name} has {value}; weighing less (Huber) {robust} {aim.unit}"
     ).rstrip()
 
 

@@ -28,7 +28,7 @@ def headlines(part: PartMaterial) -> tuple[Headline, ...]:
 def _headline(ranking: Ranking, part: PartMaterial, why: Explanation | None) -> Headline:
     on = f" on {ranking.host_class}" if ranking.host_class else ""
     way = "highest" if ranking.maximize else "lowest"
-    label = f"{ranking.objective}: {way} {aim_title(ranking.aim)} ({ranking.workload}){on}"
+    label = f"{ranking.objective}: {way} {aim_title(str(ranking.aim))} ({ranking.workload}){on}"
     winner = ranking.winner
     if winner is None:
         return Headline(label, "no pick", ranking.reason, "bad", tuple(_notes(ranking)))

@@ -56,7 +56,7 @@ def ranking_table(ranking: Ranking, part: PartMaterial) -> Table:
     way = "highest" if ranking.maximize else "lowest"
     return Table(
         block_id=f"ranking-{_slug(ranking.objective)}{part.mark}",
-        caption=f"{ranking.objective}: {way} {aim_title(ranking.aim)} ({ranking.workload}){on}",
+        caption=f"{ranking.objective}: {way} {aim_title(str(ranking.aim))} ({ranking.workload}){on}",
         columns=columns,
         rows=tuple(rows),
         marked=(0,) if ranking.winner else (),
