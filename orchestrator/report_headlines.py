@@ -10,13 +10,15 @@ from orchestrator.metric_title import aim_title
 from orchestrator.ranking import Ranking, Row
 from orchestrator.ranking_reason import probability
 from orchestrator.report_document import Block, Code, Facts, Fold, Headline, Items, Paragraph, Tone
-from orchestrator.report_numbers import plural
+from orchestrator.report_numbers import clipped, plural
 from orchestrator.report_part import PartMaterial, RunMaterial
 from orchestrator.run_notes import DAMAGED, engine_notes
 from orchestrator.supported_digits import percent, shown
 
 # Below this the pick may well be another one.
 SURE = 0.9
+# A note on a card: of a run on sixteen hosts some name hundreds of configs; `ranking.json` has all of it.
+MOST_LETTERS = 360
 
 
 def headlines(part: PartMaterial) -> tuple[Headline, ...]:
@@ -93,7 +95,7 @@ def _behind(second: Row, winner: Row, ranking: Ranking) -> str:
 
 
 def _notes(ranking: Ranking) -> list[Paragraph]:
-    return [Paragraph(note, "warn") for note in ranking.notes]
+    return [Paragraph(clipped(note, MOST_LETTERS), "warn") for note in ranking.notes]
 
 
 def warnings(run: RunMaterial, *, is_live: bool = False) -> tuple[str, ...]:

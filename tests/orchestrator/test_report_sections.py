@@ -17,6 +17,7 @@ from orchestrator.distribution import fewest_values
 from orchestrator.report_curves import curve_blocks
 from orchestrator.report_document import Cell, Fold, Paragraph, Plot, Table
 from orchestrator.report_failures import failure_blocks, log_name
+from orchestrator.report_headlines import headlines
 from orchestrator.report_latency import furthest_share, latency_blocks, quantile_curve
 from orchestrator.report_memory import FREE, memory_bar
 from orchestrator.report_numbers import cell, clipped, natural, plural, rounded, seconds
@@ -334,3 +335,14 @@ def test_a_run_without_telemetry_says_so() -> None:
 
     assert isinstance(told, Paragraph)
     assert told.text == "This run has no telemetry: nothing was sampled while its servers ran."
+
+
+def test_a_note_of_hundreds_of_configs_does_not_fill_the_card() -> None:
+    found = part()
+    ranking = replace(found.ranking.rankings[0], notes=("not all configs can be compared: " + "depth=1, " * 500,))
+
+    first, *_ = headlines(replace(found, ranking=replace(found.ranking, rankings=(ranking,))))
+
+    (note,) = [block.text for block in first.details if isinstance(block, Paragraph)]
+    assert note.startswith("not all configs can be compared: depth=1")
+    assert note.endswith(" ... (4,173 more characters)")
