@@ -35,7 +35,7 @@ _ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-back
 # The decision can be read; the first plot is there.
 _READY = "performance.timing.domContentLoadedEventEnd - performance.timing.navigationStart"
 _FIRST_PLOT = """async () => {
-  const first = document.querySelector('figure.plot');
+  const first = [...document.querySelectorAll('figure.plot')].find((p) => !p.closest('details:not([open])'));
   first.scrollIntoView({ behavior: 'instant' });
   while (!first.querySelector('.main-svg')) await new Promise((r) => setTimeout(r, 5));
   return performance.now();
@@ -43,6 +43,7 @@ _FIRST_PLOT = """async () => {
 _ALL_PLOTS = """async () => {
   const began = performance.now();
   for (const plot of document.querySelectorAll('figure.plot')) {
+    if (plot.closest('details:not([open])')) continue; // what is folded is not drawn
     plot.scrollIntoView({ behavior: 'instant' });
     while (!plot.querySelector('.main-svg')) await new Promise((r) => setTimeout(r, 5));
   }

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from orchestrator.aim import Aim, Observation, TrialPoints, observations
 from orchestrator.point_need import Gate, Goal
 from orchestrator.pooled_fit import Places, Spread, Standing, pooled_fit
-from orchestrator.supported_digits import shown
+from orchestrator.supported_digits import plain
 
 # Standard deviations: one wrong word in 700 for a normal error.
 SURE = 3.0
@@ -61,7 +61,7 @@ class Doubt:
             return None
         if abs(math.log(value / bound)) < SURE_OF_LIMIT:
             return None
-        return f"had failed {gate.limit.text} (is {shown(value)})"
+        return f"had failed {gate.limit.text} (is {plain(value)})"
 
     def _may_lead(self, goal: Goal, trial: TrialPoints) -> bool:
         """Whether a trial has a value and no limit that it fails, as far as was measured."""

@@ -12,7 +12,7 @@ from orchestrator.aim_precision import precisions
 from orchestrator.drift_check import Drift, find_drifts, repeats_of
 from orchestrator.estimates import Estimates, Kind, estimate
 from orchestrator.limits import Limit
-from orchestrator.supported_digits import shown
+from orchestrator.supported_digits import plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Evidence:
         value = self.value(config_id, aim)
         if value is None:
             return f"{limit.text} ({self.why_absent(config_id, aim)})"
-        return None if limit.holds(value) else f"{limit.text} (is {shown(value)})"
+        return None if limit.holds(value) else f"{limit.text} (is {plain(value)})"
 
     @property
     def kept(self) -> list[TrialPoints]:

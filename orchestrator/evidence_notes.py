@@ -9,7 +9,7 @@ from orchestrator.drift_check import Drift
 from orchestrator.estimates import Estimates
 from orchestrator.evidence import Evidence
 from orchestrator.outliers import Outlier
-from orchestrator.supported_digits import shown
+from orchestrator.supported_digits import plain
 
 
 def evidence_notes(evidence: Evidence, aim: Aim, labels: Mapping[str, str]) -> list[str]:
@@ -51,19 +51,19 @@ def _outlier_notes(found: Estimates, aim: Aim, labels: Mapping[str, str]) -> lis
 
 def _outlier_note(outlier: Outlier, found: Estimates, aim: Aim, labels: Mapping[str, str]) -> str:
     name, on = _name(outlier.config_id, labels), f" on {outlier.host}" if outlier.host else ""
-    value, robust = found.value(outlier.config_id), found.robust_value(outlier.config_id)
+    values = (found.value(outlier.config_id), found.robust_value(outlier.config_id))
+    value, robust = ("-" if value is None else plain(value) for value in values)
     way = "above" if outlier.deviates > 0 else "below"
-    less = "" if robust is None else f"; weighing less (Huber) {shown(robust)} {aim.unit}".rstrip()
     return (
         f"outlier: trial {outlier.trial_id} of {name}{on} is {abs(outlier.deviates):.1f} standard deviations {way} "
-        f"what the others say; it counts, and {name} has {shown(value)}{less}"
-    )
+        f"what the others say; it counts, and {name} has {value}; weighing less (Huber) {robust} {aim.unit}"
+    ).rstrip()
 
 
 def _drift_note(drift: Drift, labels: Mapping[str, str]) -> str:
     told = (
-        f"drift on {drift.host}: the reference {_name(drift.config_id, labels)} went from {shown(drift.begin)} to "
-        f"{shown(drift.end)} ({drift.share:+.1%}, noise {drift.floor:.1%}) while its trials ran; "
+        f"drift on {drift.host}: the reference {_name(drift.config_id, labels)} went from {plain(drift.begin)} to "
+        f"{plain(drift.end)} ({drift.share:+.1%}, noise {drift.floor:.1%}) while its trials ran; "
     )
     if drift.left_out:
         return told + "they do not count, other hosts measured the same configs"

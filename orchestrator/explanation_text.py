@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from orchestrator.depth_curve import DepthCurve
 from orchestrator.explanation import Alternative, Batch, Explanation, Rival
-from orchestrator.supported_digits import shown
+from orchestrator.supported_digits import plain
 from orchestrator.trial import LoadLevel
 
 # Configs without memory that are named.
@@ -141,7 +141,7 @@ def _amount(e: Explanation, value: float) -> str:
 
 
 def _number(value: float) -> str:
-    return f"{shown(value)}"
+    return plain(value)
 
 
 def level_json(level: LoadLevel) -> dict[str, float]:

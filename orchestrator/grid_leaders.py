@@ -12,7 +12,7 @@ from orchestrator.point_need import Goal
 from orchestrator.run_directory import RunDirectory
 from orchestrator.scenario import Scenario
 from orchestrator.search import Scored
-from orchestrator.supported_digits import shown
+from orchestrator.supported_digits import plain
 from orchestrator.sweep import Watcher
 from orchestrator.trial import Trial
 from orchestrator.trial_score import TrialScores, scored
@@ -75,4 +75,4 @@ class GridLeaders:
 def best_so_far(goal: Goal, config_id: str, value: float, host_class: str) -> BestSoFar:
     """The lead of a config, in words."""
     where = goal.aim.where if goal.aim.where.startswith("at ") else ""  # a formula would fill the line
-    return BestSoFar(goal.name, config_id, f"{shown(value)} {goal.aim.unit} {where}".strip(), host_class, value)
+    return BestSoFar(goal.name, config_id, f"{plain(value)} {goal.aim.unit} {where}".strip(), host_class, value)

@@ -17,6 +17,7 @@ _ORDER: tuple[SlotState, ...] = ("measuring", "ready", "starting", "lost", "unus
 # Columns that go first on a narrow terminal, and the width from which each is shown.
 _FROM_WIDTH = {"requests": 110, "free GiB": 90, "tok/s": 64, "config": 48}
 _LEAST_ROWS = 3
+_LEAST_CONFIG, _GAP = 8, 2
 
 
 def live_table(view: LiveView, width: int, height: int) -> Group:
@@ -42,14 +43,32 @@ def _fitting(slots: Sequence[SlotView], room: int) -> tuple[Sequence[SlotView], 
 def _table(slots: Sequence[SlotView], width: int) -> Table:
     names = ["slot", "config", "doing", "for", "tok/s", "requests", "free GiB"]
     names = [name for name in names if width >= _FROM_WIDTH.get(name, 0)]
+    rows = [slot_cells(slot) for slot in slots]
+    widths = _widths(rows, names, width)
     table = Table(box=None, pad_edge=False, expand=False)
     for name in names:
         is_number = name in ("for", "tok/s", "requests", "free GiB")
-        table.add_column(name, overflow="ellipsis", no_wrap=True, justify="right" if is_number else "left")
-    for slot in slots:
-        cells = slot_cells(slot)
+        table.add_column(name, no_wrap=True, justify="right" if is_number else "left", width=widths[name])
+    for cells in rows:
+        cells["slot"] = _ending(cells["slot"], widths["slot"])
         table.add_row(*(Text(cells[name], no_wrap=True, overflow="ellipsis") for name in names))
     return table
+
+
+def _widths(rows: Sequence[dict[str, str]], names: Sequence[str], width: int) -> dict[str, int]:
+    """What a slot does and how fast is never pushed out by long names: the config takes what is left."""
+    widths = {name: max(len(name), *(len(cells[name]) for cells in rows), 0) for name in names}
+    widths["slot"] = min(widths["slot"], max(10, width // 5))
+    widths["doing"] = min(widths["doing"], max(12, width // 3))
+    if "config" in widths:
+        others = sum(widths.values()) - widths["config"] + _GAP * (len(names) - 1)
+        widths["config"] = min(widths["config"], max(_LEAST_CONFIG, width - others))
+    return widths
+
+
+def _ending(name: str, most: int) -> str:
+    """Slots of one cluster differ at the end of their names."""
+    return name if len(name) <= most else f"\u2026{name[len(name) - most + 1 :]}"
 
 
 def slot_cells(slot: SlotView) -> dict[str, str]:

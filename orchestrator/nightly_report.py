@@ -32,7 +32,7 @@ from orchestrator.report_document import (
     Table,
     Tone,
 )
-from orchestrator.supported_digits import shown
+from orchestrator.supported_digits import plain
 
 _TONES: dict[Verdict, Tone] = {
     Verdict.REGRESSED: "bad", Verdict.IMPROVED: "good", Verdict.SAME: "good", Verdict.INCONCLUSIVE: "warn",
@@ -136,7 +136,7 @@ def _pair_plot(one: SeriesNight) -> Plot:
     unit = unit_of(one.key.metric)
     ratios = tuple(None if pair.reference <= 0 else 100 * (pair.candidate / pair.reference - 1) for pair in pairs)
     labels = tuple(
-        f"{pair.host}: {shown(pair.candidate)} {unit} against {shown(pair.reference)} {unit}"
+        f"{pair.host}: {plain(pair.candidate)} {unit} against {plain(pair.reference)} {unit}"
         f" ({'candidate' if pair.candidate_first else 'reference'} first)"
         for pair in pairs
     )

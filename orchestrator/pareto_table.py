@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.pareto import FrontRow, ParetoFront
-from orchestrator.supported_digits import shown
+from orchestrator.supported_digits import plain
 
 _WORDS = {"on": "on the front", "possible": "possible", "dominated": "dominated", "gated": "", "absent": ""}
 _STYLES = {"on": "bold green", "possible": None, "dominated": "dim", "gated": "dim", "absent": "dim"}
@@ -39,6 +39,6 @@ def front_table(front: ParetoFront, labels: Mapping[str, str]) -> RenderableType
 
 
 def _cells(row: FrontRow) -> list[str]:
-    values = ["-" if value is None else f"{shown(value)}" for value in row.values]
+    values = ["-" if value is None else plain(value) for value in row.values]
     chance = "-" if row.probability is None else f"{row.probability:.2f}"
     return [*values, chance, escape(_WORDS[row.place] or row.why)]

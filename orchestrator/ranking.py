@@ -24,7 +24,7 @@ from orchestrator.point_need import Gate, Goal, goal_of
 from orchestrator.ranking_reason import Case, reason
 from orchestrator.ranking_row import Ranking, Row, gap, order
 from orchestrator.scenario_objective import Objective
-from orchestrator.supported_digits import shown
+from orchestrator.supported_digits import plain
 
 __all__ = ["BESIDE", "Ranking", "Row", "rank"]
 
@@ -116,7 +116,7 @@ def _doubtful(config_id: str, gate: Gate, evidence: Evidence) -> str | None:
     if bounds is None or not bounds[0] < limit.bound < bounds[1]:
         return None
     kept = "kept" if limit.holds(found.value(config_id)) else "failed"
-    return f"{limit.text} {kept} within noise (95%: {shown(bounds[0])} to {shown(bounds[1])})"
+    return f"{limit.text} {kept} within noise (95%: {plain(bounds[0])} to {plain(bounds[1])})"
 
 
 def _with_gaps(rows: Sequence[Row], aim: Aim, near_tie: float) -> list[Row]:

@@ -11,7 +11,7 @@ from orchestrator.aim import Aim
 from orchestrator.estimates import Estimates, NotComparable
 from orchestrator.ranking_row import Row, gap
 from orchestrator.scenario_objective import Objective
-from orchestrator.supported_digits import percent, shown
+from orchestrator.supported_digits import percent, plain, shown
 
 # Configs that are named where many cannot be told apart.
 _NAMED = 3
@@ -140,7 +140,7 @@ def _shown(row: Row, aim: Aim) -> str:
 
 
 def _with_unit(value: float, aim: Aim) -> str:
-    return f"{shown(value)} {aim.unit}".rstrip()
+    return f"{plain(value)} {aim.unit}".rstrip()
 
 
 def probability(share: float) -> str:

@@ -14,7 +14,7 @@ from orchestrator.ranking import BESIDE, Ranking, Row
 from orchestrator.ranking_reason import probability
 from orchestrator.ranking_remarks import remarks, what_helps
 from orchestrator.run_ranking import RunRanking
-from orchestrator.supported_digits import percent, shown
+from orchestrator.supported_digits import percent, plain, shown
 
 # Heads the values of a metric without a unit.
 VALUE = "value"
@@ -113,7 +113,7 @@ def _cells(row: Row, place: int, result: RunRanking, labels: dict[str, str]) -> 
         "P(best)": best,
         "P(best) in run": best,
         "trials": f"{row.trials} ({row.hosts} hosts)" if row.hosts > 1 else str(row.trials),
-        **{_spaced(name): "-" if value is None else f"{shown(value)}" for name, value in row.beside},
+        **{_spaced(name): "-" if value is None else plain(value) for name, value in row.beside},
         "remarks": remarks(row, result, labels),
     }
 

@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from orchestrator.depth_curve import DepthCurve
 from orchestrator.explanation import Explanation
 from orchestrator.metric_names import METRICS, values_needed
+from orchestrator.metric_title import metric_title
 from orchestrator.report_document import Axis, Block, Cell, Column, Fold, Paragraph, Plot, Series, Table
 from orchestrator.report_numbers import cell, count, plural, rounded
 from orchestrator.report_part import PartMaterial
 from orchestrator.report_values import Bounded, WorkloadValues
-from orchestrator.supported_digits import shown
+from orchestrator.supported_digits import plain
 from orchestrator.trial import LoadLevel
 
 # What is drawn over load, with its title. A metric without any value is left out.
@@ -114,8 +115,8 @@ def _summary(
     for level, values in zip(levels, found, strict=True):
         if values:
             best = best_of(values, key=lambda c: values[c].value)
-            value = shown(values[best].value)
-            told.append(f"at {level} {part.name(best)} with {value} {METRICS[metric].unit}".rstrip())
+            value = f"{plain(values[best].value)} {METRICS[metric].unit}".rstrip()
+            told.append(f"at {level} {part.name(best)} with {value}")
     untold = len(told) - MOST_TOLD
     told = [*told[:MOST_TOLD], *([f"and so on for {untold} more levels"] if untold > 0 else [])]
     more = rest - MOST_MUTED
@@ -130,7 +131,7 @@ def _table(part: PartMaterial, of: WorkloadValues, block_id: str) -> Table:
     columns = (
         Column("config", numeric=False),
         Column("level", numeric=False),
-        *(Column(name.replace("_", " "), METRICS[name].unit, help=METRICS[name].formula) for name in names),
+        *(Column(metric_title(name), METRICS[name].unit, help=METRICS[name].formula) for name in names),
     )
     rows = []
     for config_id in part.highlighted:
@@ -157,7 +158,7 @@ def depth_blocks(part: PartMaterial) -> list[Block]:
             accept = _accept_by_depth(why, f"accept-{number}{part.mark}")
             blocks += [accept] if accept is not None else []
         table = _depth_table(part, why, f"depths-{number}{part.mark}")
-        blocks.append(Fold(f"Values by depth: {why.metric}", (table,)))
+        blocks.append(Fold(f"Values by depth: {metric_title(why.metric)}", (table,)))
     return blocks
 
 
@@ -168,9 +169,10 @@ def _value_by_depth(why: Explanation, block_id: str) -> Plot:
         for curve in why.depths
     )  # fmt: skip
     told = "; ".join(f"at {c.level} {_what_depth_says(c, why)}" for c in why.depths)
-    name = why.metric.replace("_", " ")
-    return Plot(block_id, f"{name} by speculation depth", "line", Axis("depth (draft steps)"), Axis(name, why.unit),
-                series, f"{told}.")  # fmt: skip
+    name = metric_title(why.metric)
+    title = f"{name[:1].upper()}{name[1:]} by speculation depth"
+    return Plot(block_id, title, "line", Axis("depth (draft steps)"), Axis(name, why.unit), series,
+                f"{told}.")  # fmt: skip
 
 
 def _what_depth_says(curve: DepthCurve, why: Explanation) -> str:
@@ -211,7 +213,7 @@ def _step(gain: float | None) -> str:
 
 def _depth_table(part: PartMaterial, why: Explanation, block_id: str) -> Table:
     columns = (
-        Column("level", numeric=False), Column("depth"), Column(why.metric.replace("_", " "), why.unit),
+        Column("level", numeric=False), Column("depth"), Column(metric_title(why.metric), why.unit),
         Column("a step brings", "%", help="How much better each step from the depth before made it."),
         Column("accept length", "tok"), Column("config", numeric=False),
     )  # fmt: skip
@@ -227,4 +229,4 @@ def _depth_table(part: PartMaterial, why: Explanation, block_id: str) -> Table:
         for curve in why.depths
         for p in curve.points
     )
-    return Table(block_id, f"By depth: {why.metric}", columns, rows)
+    return Table(block_id, f"By depth: {metric_title(why.metric)}", columns, rows)

@@ -6,16 +6,19 @@ from collections.abc import Iterable
 
 from orchestrator.explanation import Explanation, runner_up
 from orchestrator.explanation_text import explanation_lines
+from orchestrator.metric_title import aim_title
 from orchestrator.ranking import Ranking, Row
 from orchestrator.ranking_reason import probability
 from orchestrator.report_document import Block, Code, Facts, Fold, Headline, Items, Paragraph, Tone
-from orchestrator.report_numbers import plural
+from orchestrator.report_numbers import clipped, plural
 from orchestrator.report_part import PartMaterial, RunMaterial
 from orchestrator.run_notes import DAMAGED, engine_notes
 from orchestrator.supported_digits import percent, shown
 
 # Below this the pick may well be another one.
 SURE = 0.9
+# A note on a card: of a run on sixteen hosts some name hundreds of configs; `ranking.json` has all of it.
+MOST_LETTERS = 360
 
 
 def headlines(part: PartMaterial) -> tuple[Headline, ...]:
@@ -26,7 +29,8 @@ def headlines(part: PartMaterial) -> tuple[Headline, ...]:
 
 def _headline(ranking: Ranking, part: PartMaterial, why: Explanation | None) -> Headline:
     on = f" on {ranking.host_class}" if ranking.host_class else ""
-    label = f"{ranking.objective}: {'highest' if ranking.maximize else 'lowest'} {ranking.aim} ({ranking.workload}){on}"
+    way = "highest" if ranking.maximize else "lowest"
+    label = f"{ranking.objective}: {way} {aim_title(str(ranking.aim))} ({ranking.workload}){on}"
     winner = ranking.winner
     if winner is None:
         return Headline(label, "no pick", ranking.reason, "bad", tuple(_notes(ranking)))
@@ -91,7 +95,7 @@ def _behind(second: Row, winner: Row, ranking: Ranking) -> str:
 
 
 def _notes(ranking: Ranking) -> list[Paragraph]:
-    return [Paragraph(note, "warn") for note in ranking.notes]
+    return [Paragraph(clipped(note, MOST_LETTERS), "warn") for note in ranking.notes]
 
 
 def warnings(run: RunMaterial, *, is_live: bool = False) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,8 @@ TITLES = {
     "e2e_ms": "End-to-end latency",
     "chunk_gap_ms": "Gap between chunks (inter-token latency)",
 }
+# Fewer values of a config show no distribution.
+FEWEST_VALUES = 10
 # Fine at the ends, where the questions are.
 _SHARES = np.unique(np.concatenate([np.linspace(0, 10, 11), np.linspace(10, 90, 41), np.linspace(90, 99, 19),
                                     np.linspace(99, 99.9, 10)])) / 100  # fmt: skip
@@ -48,30 +50,35 @@ def latency_blocks(part: PartMaterial, workload: str, level: LoadLevel, found: L
     if not found:
         return [Paragraph(f"{at}: no valid point has requests that can be read.", "muted")]
     blocks: list[Block] = []
+    thin: dict[str, int] = {}
     for name, title in TITLES.items():
-        series, medians, fewest = [], [], 0
-        for config_id in part.highlighted:
-            values = found.get(config_id, {}).get(name)
-            known = 0 if values is None else int((~np.isnan(values)).sum())
-            if values is not None and known:
-                x, y = quantile_curve(values)
-                series.append(Series(part.name(config_id), x, y))
-                medians.append((float(np.nanmedian(values)), part.name(config_id)))
-                fewest = min(fewest or known, known)
-        if series:
-            blocks.append(_plot(f"{name}-{number}{part.mark}", f"{title} ({at})", series, min(medians), fewest))
+        known = _known(part, found, name)
+        enough = {c: values for c, values in known.items() if len(values) >= FEWEST_VALUES}
+        if enough:
+            blocks.append(_plot(part, f"{name}-{number}{part.mark}", f"{title} ({at})", enough))
+        elif known:
+            thin[title] = max(len(values) for values in known.values())
+    if thin:
+        told = f"{at}: {plural(max(thin.values()), 'value')} of a config at most, a distribution needs {FEWEST_VALUES}"
+        blocks.append(Paragraph(f"{told}: {'; '.join(thin)}.", "muted"))
     return blocks
 
 
-def _plot(
-    block_id: str, title: str, series: Sequence[Series], lowest: tuple[float, str], fewest: int
-) -> Plot:  # fmt: skip
-    """`lowest`: the lowest median, and whose it is."""
-    end = max(50.0, 100 * furthest_share(fewest))
+def _known(part: PartMaterial, found: Latencies, name: str) -> dict[str, Floats]:
+    """What is known of each highlighted config, without gaps."""
+    values = {c: found[c][name] for c in part.highlighted if name in found.get(c, {})}
+    known = {c: of[~np.isnan(of)] for c, of in values.items()}
+    return {c: of for c, of in known.items() if len(of)}
+
+
+def _plot(part: PartMaterial, block_id: str, title: str, known: Mapping[str, Floats]) -> Plot:
+    series = tuple(Series(part.name(c), *quantile_curve(values)) for c, values in known.items())
+    median, name = min((float(np.median(values)), part.name(c)) for c, values in known.items())
+    fewest = min(len(values) for values in known.values())
     told = (
-        f"Lowest median: {lowest[1]} with {shown(lowest[0])} ms. Curves end where the number of values says no more: "
-        f"with {plural(fewest, 'value')}, the fewest here, at {end:.3g} %."
+        f"Lowest median: {name} with {shown(median)} ms. Curves end where the number of values says no more: with "
+        f"{plural(fewest, 'value')}, the fewest here, at {100 * furthest_share(fewest):.3g} %."
     )
     wide = min(float(s.x[0]) for s in series) > 0
     return Plot(block_id, title, "line", Axis("latency", "ms", log=wide), Axis("requests that are no slower", "%"),
-                tuple(series), told)  # fmt: skip
+                series, told)  # fmt: skip

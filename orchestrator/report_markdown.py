@@ -23,6 +23,7 @@ from orchestrator.report_document import (
     Table,
     Tone,
 )
+from orchestrator.report_numbers import clock
 from orchestrator.shown_text import cut, harmless
 
 MOST_ROWS = 40
@@ -49,7 +50,7 @@ def markdown(document: ReportDocument) -> str:
     for section in document.sections:
         parts.append(f"## {text_of(section.title)}")
         parts += _blocks(section.blocks)
-    parts.append(f"Made {text_of(document.made_at)}.")
+    parts.append(f"Made {text_of(clock(document.made_at))}.")
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

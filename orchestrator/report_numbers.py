@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from datetime import UTC, datetime
 
 from orchestrator.report_document import Cell, Tone
 from orchestrator.supported_digits import shown
@@ -46,6 +47,15 @@ def seconds(value: float | None) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s"
     return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def clock(iso: str) -> str:
+    """`2026-11-30 13:48:16 UTC`; what is no time in ISO form stays as it is."""
+    try:
+        at = datetime.fromisoformat(iso)
+    except ValueError:
+        return iso
+    return f"{at.astimezone(UTC) if at.tzinfo else at:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def gib(value: float | None) -> Cell:

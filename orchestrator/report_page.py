@@ -23,6 +23,7 @@ import gzip
 import hashlib
 import json
 import math
+import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -33,6 +34,7 @@ from markupsafe import Markup
 
 from orchestrator.plot_values import plot_values
 from orchestrator.report_document import Cell, Plot, ReportDocument, Section, Table
+from orchestrator.report_numbers import clock
 from orchestrator.report_plots import figure
 from orchestrator.shown_text import anchor, harmless
 
@@ -42,6 +44,9 @@ _SCRIPTS = ("theme.js", "tables.js", "legend.js", "plots.js", "page.js")
 FILTERED_ROWS = 15
 # Longer texts of cells may break anywhere, and get a wider column.
 WORDS_CHARACTERS = 48
+# A phone shows so many letters of a name in a line.
+_LONG_WORD = re.compile(r"(\S{13,})")
+_SEPARATED = re.compile(r"[^_=,/:;|+-]*[_=,/:;|+-]+|[^_=,/:;|+-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +145,7 @@ def _environment() -> Environment:
         finalize=lambda value: harmless(value) if type(value) is str else value,
     )
     made.filters |= {"anchor": anchor, "kind": lambda block: type(block).__name__, "json_of": _json}
+    made.filters |= {"breakable": _breakable, "clock": clock}
     made.globals |= {"figure": figure, "plot_values": plot_values}
     made.globals |= {"sort_value": _sort_value, "classes": _classes, "filtered": _is_filtered}
     return made
@@ -160,6 +166,14 @@ def _classes(cell: Cell, is_numeric: bool) -> str | None:
     if len(cell.text) > WORDS_CHARACTERS:
         names.append("words")
     return " ".join(names) or None
+
+
+def _breakable(text: str) -> Markup:
+    """Escaped; a word of many settings may break after a separator, where it would else break anywhere."""
+    words = _LONG_WORD.split(harmless(text))
+    return Markup("").join(
+        Markup("<wbr>").join(_SEPARATED.findall(word)) if i % 2 else word for i, word in enumerate(words)
+    )
 
 
 def _sort_value(cell: Cell) -> str:

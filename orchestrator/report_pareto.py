@@ -11,7 +11,7 @@ from orchestrator.report_document import Axis, Block, Cell, Column, Paragraph, P
 from orchestrator.report_numbers import NOTHING, cell, plural, rounded
 from orchestrator.report_part import PartMaterial
 from orchestrator.report_values import Bounded, WorkloadValues
-from orchestrator.supported_digits import shown
+from orchestrator.supported_digits import plain
 from orchestrator.trial import LoadLevel
 
 MOST_ROWS = 300
@@ -68,8 +68,8 @@ def _speed_plot(part: PartMaterial, of: WorkloadValues, metric: str, spots: Sequ
     first, last = best[-1], best[0]
     told = (
         f"{plural(len(best), 'point')} of {len(spots)} are best in their kind. The fastest for one user is "
-        f"{part.name(first[0])} at {first[1]} with {shown(first[2].value)} tok/s per user; most throughput has "
-        f"{part.name(last[0])} at {last[1]} with {shown(last[3].value)} {unit}."
+        f"{part.name(first[0])} at {first[1]} with {plain(first[2].value)} tok/s per user; most throughput has "
+        f"{part.name(last[0])} at {last[1]} with {plain(last[3].value)} {unit}."
     )
     if others:
         told += f" {plural(len(others), 'other config')} muted{_undrawn(len(others))}."

@@ -204,6 +204,7 @@ def _axis(axis: Axis, values: Sequence[Number | str | None], *, is_bars: bool) -
         drawn["type"] = "date"
     elif axis.log:
         drawn["type"] = "log"
+        drawn["tickformat"] = "~r"  # else 200 is a small "2" between 100 and 1000
         found = sorted({v for v in values if isinstance(v, int | float) and v > 0})
         if 1 < len(found) <= _MOST_TICKS:
             drawn |= {"tickmode": "array", "tickvals": [rounded(v) for v in found]}

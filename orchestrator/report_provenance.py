@@ -9,7 +9,7 @@ import yaml
 
 from orchestrator import __version__
 from orchestrator.report_document import Block, Cell, Code, Column, Facts, Fold, Items, Paragraph, Table
-from orchestrator.report_numbers import cell, clipped, count, natural, plural
+from orchestrator.report_numbers import cell, clipped, clock, count, natural, plural
 from orchestrator.report_part import PartMaterial, Row, RunMaterial
 from orchestrator.trial import LoadLevel, content_hash
 
@@ -31,10 +31,11 @@ def environment_blocks(run: RunMaterial) -> list[Block]:
         ("model", run.scenario.model.path + (f", draft {d}" if (d := run.scenario.model.draft_path) else "")),
         ("engine", f"{manifest['engine']} {', '.join(versions) or '(version not told)'}"),
         ("seed", str(manifest["seed"])),
-        ("begun", f"{first['started_at']} on {first['hostname']}"),
+        ("begun", f"{clock(first['started_at'])} on {first['hostname']}"),
     ]
     if len(manifest["starts"]) > 1:
-        rows.append(("continued", f"{plural(len(manifest['starts']) - 1, 'time')}, last at {last['started_at']}"))
+        again = plural(len(manifest["starts"]) - 1, "time")
+        rows.append(("continued", f"{again}, last at {clock(last['started_at'])}"))
     known = ", ".join(f"{name} {version}" for name, version in last["versions"].items() if version)
     rows += [
         ("driver", f"{last['platform']}, Python {last['python']}, {last['cpus']} CPUs"),
@@ -116,7 +117,7 @@ def validity_blocks(part: PartMaterial) -> list[Block]:
     states = Counter(point["state"] for point in points)
     summary = f"{plural(len(points), 'point')} with {int(total):,} requests, of which {int(failed):,} failed. "
     summary += f"{len(void)} do not count." if void else "All of them count."
-    summary += f" State: {', '.join(f'{name} {n}' for name, n in states.most_common())}."
+    summary += f" Whether they had settled: {', '.join(f'{n} {name}' for name, n in states.most_common())}."
     blocks: list[Block] = [Paragraph(summary, "warn" if void else "plain")]
     if void:
         blocks.append(_void_table(part))

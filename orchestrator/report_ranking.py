@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from orchestrator.metric_title import aim_title, metric_title
 from orchestrator.not_measured import NotMeasured
 from orchestrator.ranking import Ranking, Row
 from orchestrator.ranking_reason import probability
@@ -43,7 +44,7 @@ def ranking_table(ranking: Ranking, part: PartMaterial) -> Table:
         Column("gap", "%", help="How much worse than the best value, with its 95 % interval."),
         Column(f"P(best){within}", help="Probability that no other config that passes is better."),
         Column("trials"),
-        *(_BESIDE.get(name, Column(name.replace("_", " "))) for name in beside),
+        *(_BESIDE.get(name, Column(metric_title(name))) for name in beside),
         Column("remarks", numeric=False),
     )
     rows, place = [], 0
@@ -55,7 +56,7 @@ def ranking_table(ranking: Ranking, part: PartMaterial) -> Table:
     way = "highest" if ranking.maximize else "lowest"
     return Table(
         block_id=f"ranking-{_slug(ranking.objective)}{part.mark}",
-        caption=f"{ranking.objective}: {way} {ranking.aim} ({ranking.workload}){on}",
+        caption=f"{ranking.objective}: {way} {aim_title(str(ranking.aim))} ({ranking.workload}){on}",
         columns=columns,
         rows=tuple(rows),
         marked=(0,) if ranking.winner else (),

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from orchestrator.report_document import Axis, Block, Cell, Column, Fold, Paragraph, Plot, Series, Table
 from orchestrator.report_numbers import cell, gib, plural, rounded, seconds
 from orchestrator.report_part import PartMaterial
-from orchestrator.supported_digits import shown
+from orchestrator.supported_digits import plain
 from orchestrator.telemetry_series import Bucket, TrialTelemetry
 from orchestrator.telemetry_series import Series as Quantity
 
@@ -87,7 +87,7 @@ def _plot(told: TrialTelemetry, metric: str, own: Sequence[Quantity], block_id: 
         for w in told.points
     ]
     when = "; ".join(f"{w.name} from {seconds(w.began_s)} to {seconds(w.ended_s)}" for w in told.points[:8])
-    summary = f"Highest: {shown(top)} {own[0].unit}".rstrip() + "." + (f" Points: {when}." if when else "")
+    summary = f"Highest: {plain(top)} {own[0].unit}".rstrip() + "." + (f" Points: {when}." if when else "")
     return Plot(block_id, f"{title}: {name}", "line", Axis("since the trial began", "s"), Axis(title, own[0].unit),
                 tuple(series), summary, height_px=300)  # fmt: skip
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 
 _DIGITS = 4
-_MOST_PLAIN = 1e12
 
 
 def shown(value: float, low: float | None = None, high: float | None = None) -> str:
     """At most four digits, and none below the first one of half the interval (the second one where that is a 1)."""
     if low is None or high is None or not high > low or not math.isfinite(high - low) or not value:
-        return _without_exponent(value)
+        return plain(value)
     half = (high - low) / 2
     place = math.floor(math.log10(half))
     if half / 10**place < 1.95:
@@ -22,10 +21,16 @@ def shown(value: float, low: float | None = None, high: float | None = None) -> 
     return f"{round(value, -place):.{max(-place, 0)}f}"
 
 
-def _without_exponent(value: float) -> str:
-    """Four digits; `12350`, not `1.235e+04`: tokens a second and tokens of a cache are such numbers."""
-    text = f"{value:.{_DIGITS}g}"
-    return f"{float(text):.0f}" if "e+" in text and abs(value) < _MOST_PLAIN else text
+def plain(value: float) -> str:
+    """Four digits (`14.00`, `188.0`, `12350`), so that a column reads straight; never `1.235e+04` in place of a speed.
+    Whole numbers stay whole."""
+    size = abs(value)
+    if not math.isfinite(value) or not 1e-4 <= size < 1e15:
+        return f"{value:.{_DIGITS}g}"
+    if value == int(value):
+        return f"{value:.0f}"
+    place = math.floor(math.log10(size)) - _DIGITS + 1
+    return f"{round(value, -place):.{max(-place, 0)}f}"
 
 
 def percent(share: float, low: float | None = None, high: float | None = None) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from orchestrator.journal import RunState
 from orchestrator.live_view import BestView, Counts, LiveView, SlotView, duration_text
 from orchestrator.run_result import RunResult
-from orchestrator.supported_digits import shown
+from orchestrator.supported_digits import plain
 
 # starting: nothing has told what it does yet. silent: somebody did, and has not for a while. ending: its slots are
 # through, it is being ranked.
@@ -106,7 +106,7 @@ def view_of_result(result: RunResult, live: LiveView | None) -> LiveView:
         failed=trials.get("failed", 0),
     )
     best = tuple(
-        BestView(pick.objective, pick.label, f"{shown(pick.value)} {pick.unit} at {pick.at}", pick.value)
+        BestView(pick.objective, pick.label, f"{plain(pick.value)} {pick.unit} at {pick.at}", pick.value)
         for pick in result.picks
     )
     recent = live.recent if live else ()

@@ -48,6 +48,7 @@ CORE = {
     "search", "scenario_search", "search_table", "grid_search", "pooled_fit", "config_places", "point_need", "doubt",
     "bracket", "staircase", "ceiling_line", "ceiling_lines", "ceiling_search", "first_configs", "halving_decision",
     "halving_search", "memory_order", "optuna_search", "race", "search_check", "search_of", "search_space",
+    "metric_title",
     "ranking_remarks", "report_curves", "report_failures", "report_headlines", "report_latency", "report_memory",
     "report_numbers", "report_pareto", "report_part", "report_provenance", "report_ranking", "report_search",
     "report_telemetry", "report_timeline", "report_values",

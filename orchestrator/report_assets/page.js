@@ -59,7 +59,7 @@ function markPlace() {
 const openedToPrint = [];
 function beforePrint() {
   document.documentElement.dataset.theme = "light";
-  for (const fold of document.querySelectorAll("details.fold:not([open])")) {
+  for (const fold of document.querySelectorAll(".card details.fold:not([open])")) {
     fold.open = true;
     openedToPrint.push(fold);
   }

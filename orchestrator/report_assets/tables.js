@@ -55,7 +55,8 @@ function inOrder(rows, column, numeric, sign) {
 
 function keyOf(cell, numeric) {
   if (!cell) return null;
-  const shown = (cell.querySelector("a") ?? cell).firstChild?.textContent.trim() ?? "";
+  const text = [...(cell.querySelector("a") ?? cell).childNodes].filter((node) => node.nodeName !== "SMALL");
+  const shown = text.map((node) => node.textContent).join("").trim();
   const told = cell.dataset.s ?? shown;
   if (!numeric) return ["", "-", "\u2013", "\u2014"].includes(told) ? null : told;
   if (told === "") return null;

@@ -151,18 +151,20 @@ def test_hostile_texts_are_shown_and_do_nothing(open_page: Open) -> None:
     assert seen.page.title() == '<img src=x onerror="window.hit=1">'
 
 
-def test_all_plots_are_drawn_and_all_folds_open_on_paper(open_page: Open) -> None:
+def test_on_paper_all_plots_are_drawn_and_only_folds_of_the_decision_open(open_page: Open) -> None:
     seen = open_page(sample(), color_scheme="dark")
     seen.wait_until("window.Plotly")
     seen.page.evaluate(
-        "addEventListener('beforeprint', () => { window.found = document.querySelectorAll('.fold[open]').length })"
+        "document.querySelector('.card').innerHTML += '<details class=fold><summary>Why</summary>so</details>';"
+        "addEventListener('beforeprint', () => {"
+        " window.found = ['.card .fold[open]', '.part .fold[open]'].map((s) => document.querySelectorAll(s).length) })"
     )
 
     pdf = seen.page.pdf()
 
     assert pdf[:5] == b"%PDF-"
     assert seen.page.locator(".drawing .main-svg").count() == 18
-    assert seen.page.evaluate("window.found") == 1
+    assert seen.page.evaluate("window.found") == [1, 0]
     assert seen.page.locator(".fold[open]").count() == 0
     assert seen.wrong == []
 

@@ -9,7 +9,7 @@ import pytest
 from orchestrator.aim import Aim, PointValue, TrialPoints, trials_of
 from orchestrator.aim_precision import precision, precisions
 from orchestrator.batch_means import WithinRun
-from orchestrator.supported_digits import percent, shown
+from orchestrator.supported_digits import percent, plain, shown
 from orchestrator.trial import LoadLevel
 
 SPEED = "output_throughput_tok_s"
@@ -83,6 +83,15 @@ def test_numbers_have_the_digits_that_their_intervals_support(
     value: float, low: float | None, high: float | None, told: str
 ) -> None:
     assert shown(value, low, high) == told
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [(12345.6, "12350"), (-123456.7, "-123500"), (1e6, "1000000"), (13.9999, "14.00"), (187.96, "188.0"),
+     (512.0, "512"), (12345.0, "12345"), (0.0, "0"), (0.00123456, "0.001235"), (3e-9, "3e-09"), (math.nan, "nan")],
+)  # fmt: skip
+def test_a_number_without_an_interval_has_four_digits_and_no_exponent(value: float, told: str) -> None:
+    assert plain(value) == told
 
 
 def test_percents_have_a_decimal_unless_they_are_vague() -> None:

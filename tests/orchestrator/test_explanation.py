@@ -119,7 +119,7 @@ def test_mtp_is_explained_by_the_gain_for_one_user_and_by_the_halved_batch_of_si
     _, lines = told(wanted, B_SETTINGS, B_VALUES, servers=B_SERVERS)
 
     assert (
-        "speculative_num_steps=1 (runner-up) is 47.0% better at C=1 (16.7 against 11.36 tok/s), but 0.4% worse at C=16"
+        "speculative_num_steps=1 (runner-up) is 47.0% better at C=1 (16.70 against 11.36 tok/s), but 0.4% worse at C=16"
         in (lines[0])
     )
     assert (
@@ -127,7 +127,7 @@ def test_mtp_is_explained_by_the_gain_for_one_user_and_by_the_halved_batch_of_si
         "speculative_num_steps=0 ran 16: drafting and verifying take memory from the KV cache (448,510 tokens against "
         "696,021)."
     ) in lines
-    assert "Depth at C=16: 0: 23 tok/s; 1: 22.9 tok/s (-0.4% a step); speculation gains nothing here." in lines
+    assert "Depth at C=16: 0: 23 tok/s; 1: 22.90 tok/s (-0.4% a step); speculation gains nothing here." in lines
 
 
 def test_the_headroom_and_the_repair_of_a_winner_are_told() -> None:

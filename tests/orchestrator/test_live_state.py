@@ -256,6 +256,18 @@ def test_the_table_fits_whatever_the_terminal_is(width: int, height: int) -> Non
     assert max(map(len, lines)) <= width
 
 
+def test_long_names_push_nothing_else_out_of_a_terminal_of_80_columns() -> None:
+    long = replace(
+        VIEW.slots[0], name="gpu-host-07.cluster.internal/3", doing="graph_draft 12/52", for_s=75.0, tok_s=12345.6,
+        config="speculative_num_steps=3, speculative_eagle_topk=4, mem_fraction_static=0.85",
+    )  # fmt: skip
+
+    assert drawn(replace(VIEW, slots=(long,)), 80, 24)[:2] == [
+        "slot              config                          doing               for  tok/s",
+        "\u2026ster.internal/3  speculative_num_steps=3, spec\u2026  graph_draft 12/52  75 s  12346",
+    ]
+
+
 def test_slots_at_work_are_shown_first_and_the_rest_is_told() -> None:
     lines = drawn(VIEW, 120, 16)
 

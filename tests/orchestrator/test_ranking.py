@@ -160,7 +160,7 @@ def test_three_near_ties_are_each_told_with_what_put_them_behind() -> None:
 
     assert [row.config_id for row in ranking.rows] == ["a", "b", "c"]
     assert ranking.reason == (
-        "page_size=0: 100 tok/s at C=1; a near-tie (within 2.0% of the best) with page_size=1 (99.5 tok/s, "
+        "page_size=0: 100 tok/s at C=1; a near-tie (within 2.0% of the best) with page_size=1 (99.50 tok/s, "
         "0.5% worse), which no tie-breaker decides: the better value is first; with page_size=2 (100.5 tok/s, "
         "0.5% better), decided by the tie-breaker ttft_p95_ms at C=1: 10 ms against 20 ms"
     )

@@ -24,7 +24,7 @@ def test_the_whole_of_a_small_report() -> None:
     ) == (
         "# t\n\n## S\n\n**Ranking**\n\n"
         "| config | speed (tok/s) |\n| --- | ---: |\n| **a\\|b** | 12 |\n| c | ❌ - (died) |\n\n"
-        "Command:\n\n```text\nx `` y\n```\n\n> ⚠️ Mind.\n\nMade 2026-11-30T06:12:00Z.\n"
+        "Command:\n\n```text\nx `` y\n```\n\n> ⚠️ Mind.\n\nMade 2026-11-30 06:12:00 UTC.\n"
     )
 
 

@@ -17,6 +17,7 @@ from orchestrator.distribution import fewest_values
 from orchestrator.report_curves import curve_blocks
 from orchestrator.report_document import Cell, Fold, Paragraph, Plot, Table
 from orchestrator.report_failures import failure_blocks, log_name
+from orchestrator.report_headlines import headlines
 from orchestrator.report_latency import furthest_share, latency_blocks, quantile_curve
 from orchestrator.report_memory import FREE, memory_bar
 from orchestrator.report_numbers import cell, clipped, natural, plural, rounded, seconds
@@ -257,12 +258,34 @@ def test_few_values_have_a_median_and_no_tail() -> None:
 
 
 def test_latencies_without_values_have_no_plot() -> None:
-    found = {"a": {"ttft_ms": np.array([5.0, 6.0, 7.0]), "tpot_ms": np.array([math.nan])}}
+    found = {"a": {"ttft_ms": np.arange(5.0, 15.0), "tpot_ms": np.array([math.nan])}}
 
     (plot,) = plots(latency_blocks(part(), "chat", ONE, found, 0))
 
     assert (plot.block_id, plot.title) == ("ttft_ms-0", "Time to first token (chat at C=1)")
-    assert "with 3 values, the fewest here, at 50 %" in plot.summary
+    assert "with 10 values, the fewest here, at 74.1 %" in plot.summary
+
+
+def test_the_lowest_median_is_that_of_the_values_not_the_middle_of_a_curve() -> None:
+    """Curves have more points in the tail: the middle one is the p58 or so, where `b` is faster than `a`."""
+    a = np.array([10.0] * 52 + [90.0] * 48)
+    b = np.full(100, 50.0)
+
+    (plot,) = plots(latency_blocks(part(), "chat", ONE, {"a": {"ttft_ms": a}, "b": {"ttft_ms": b}}, 0))
+
+    assert plot.summary.startswith("Lowest median: speculative_num_steps=0 with 10 ms.")
+
+
+def test_four_requests_are_no_distribution() -> None:
+    found = {"a": {"ttft_ms": np.array([5.0, 6.0, 7.0, 8.0]), "e2e_ms": np.arange(20.0) + 1}}
+
+    drawn, told = latency_blocks(part(), "chat", ONE, found, 0)
+
+    assert isinstance(drawn, Plot)
+    assert drawn.title == "End-to-end latency (chat at C=1)"
+    assert told == Paragraph(
+        "chat at C=1: 4 values of a config at most, a distribution needs 10: Time to first token.", "muted"
+    )
 
 
 def test_the_lowest_median_is_a_median() -> None:
@@ -331,3 +354,14 @@ def test_a_run_without_telemetry_says_so() -> None:
 
     assert isinstance(told, Paragraph)
     assert told.text == "This run has no telemetry: nothing was sampled while its servers ran."
+
+
+def test_a_note_of_hundreds_of_configs_does_not_fill_the_card() -> None:
+    found = part()
+    ranking = replace(found.ranking.rankings[0], notes=("not all configs can be compared: " + "depth=1, " * 500,))
+
+    first, *_ = headlines(replace(found, ranking=replace(found.ranking, rankings=(ranking,))))
+
+    (note,) = [block.text for block in first.details if isinstance(block, Paragraph)]
+    assert note.startswith("not all configs can be compared: depth=1")
+    assert note.endswith(" ... (4,173 more characters)")

@@ -83,7 +83,7 @@ def test_a_report_is_whole(document: ReportDocument) -> None:
 def test_the_pick_its_reason_and_how_to_start_it_come_first(document: ReportDocument) -> None:
     (headline,) = document.headlines
 
-    assert headline.label == "fast: highest output_throughput_tok_s at C=1 (chat)"
+    assert headline.label == "fast: highest output throughput at C=1 (chat)"
     assert headline.verdict == "speculative_num_steps=1"
     assert headline.text.startswith("speculative_num_steps=1: ")
     facts = block_named(document, "pick-0")
