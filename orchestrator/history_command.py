@@ -34,6 +34,7 @@ from orchestrator.report_numbers import plural
 
 # Read if it is there and no other file is named.
 CHANGES_FILE = Path("scenarios/CHANGES.yaml")
+_MOST_NAMED = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +102,21 @@ def _check_names(request: HistoryRequest, history: History) -> None:
     for pattern in request.metric:
         if metrics and not any(fnmatchcase(metric, pattern) for metric in metrics):
             raise BadInput(f"--metric {pattern}: the history has {', '.join(metrics)}")
+    configs = sorted({(one.measured.label, one.key.config) for night in history.nights for one in night.series})
+    for text in request.config:
+        if configs and not any(_is_config(text, config, label) for label, config in configs):
+            known = "; ".join(f"{label} ({config})" for label, config in configs[:_MOST_NAMED])
+            more = f"; and {len(configs) - _MOST_NAMED} more" if len(configs) > _MOST_NAMED else ""
+            raise BadInput(f"--config {text}: the history has {known}{more}")
+
+
+def _is_config(text: str, config: str, label: str) -> bool:
+    return config.startswith(text) or text in label
 
 
 def _wanted(request: HistoryRequest, line: SeriesLine) -> bool:
     by_metric = not request.metric or any(fnmatchcase(line.key.metric, pattern) for pattern in request.metric)
-    by_config = not request.config or any(
-        line.key.config.startswith(text) or text in line.label for text in request.config
-    )
+    by_config = not request.config or any(_is_config(t, line.key.config, line.label) for t in request.config)
     return by_metric and by_config
 
 

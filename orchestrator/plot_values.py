@@ -33,14 +33,23 @@ def plot_values(plot: Plot, most_rows: int = MOST_ROWS) -> PlotValues:
     total = 0
     for series in plot.series:
         known = [i for i, y in enumerate(series.y) if y is not None]
+        is_limit = _is_limit(plot, series)
+        known = known[:1] if is_limit else known
         total += len(known)
         for i in _spread(known, share):
             row = [series.name, *_place(plot, series, i)]
+            row[1] = "all" if is_limit else row[1]
             row += [_interval(series, i)] if has_interval else []
             row += [series.labels[i] if series.labels else ""] if has_labels else []
             rows.append(tuple(row))
     shown = rows[:most_rows]
     return PlotValues(tuple(heads), tuple(shown), total - len(shown))
+
+
+def _is_limit(plot: Plot, series: Series) -> bool:
+    """One value for all that is on the axis: said once."""
+    all_of_it = bool(plot.x.categories) and len(series.y) == len(plot.x.categories)
+    return series.dashed and not series.labels and all_of_it and len({*series.y}) == 1
 
 
 def _spread(indices: Sequence[int], most: int) -> list[int]:

@@ -16,6 +16,8 @@ from orchestrator.supported_digits import plain
 Status = Literal["starting", "running", "silent", "ending", "ended"]
 # A shared file system may show a file half a minute late.
 SILENT_S = 40.0
+# Nobody beats while a run is ranked, which may take minutes.
+RANKED_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,7 @@ class WatchedRun:
 
 def status_of(view: LiveView, silent_s: float | None) -> Status:
     """Of a run that has no result yet: a driver that was killed leaves its last view behind."""
-    if view.ended:
+    if view.ended and (silent_s is None or silent_s <= RANKED_S):
         return "ending"
     return "silent" if silent_s is not None and silent_s > SILENT_S else "running"
 

@@ -130,6 +130,7 @@ def test_a_marked_night_measures_the_false_alarms(place: Path, tmp_path: Path) -
     [
         (["--metric", "ttft"], "--metric ttft: the history has feasible, output_throughput_tok_s, tpot_mean_ms"),
         (["--scenario", "other"], "--scenario other: the history has pinned"),
+        (["--config", "depth 9"], "--config depth 9: the history has depth 10 (c9c9c9); depth 3 (c1c1c1)"),
         (["--since", "yesterday"], "--since yesterday: write a date such as 2026-11-01"),
         (["--mark", "2027-01-01", "true"], "--mark 2027-01-01: names no night, or several; the newest are 2026102"),
         (["--mark", "2026-10-21", "true", "--series", "abc"], "--series abc: is not in that night"),

@@ -137,3 +137,18 @@ def test_long_series_are_told_at_even_distances_and_the_rest_is_counted() -> Non
 
     assert [row[1] for row in values.rows] == [str(100 * i) for i in range(11)]
     assert values.left_out == 990
+
+
+def test_a_limit_over_a_whole_axis_is_one_row_of_the_table() -> None:
+    pairs = ("1", "2", "3")
+    floor = Series("floor", pairs, (2.0, 2.0, 2.0), dashed=True)
+    part = Series("level", pairs[:2], (2.0, 2.0), dashed=True)
+    plot = Plot("p", "t", "line", Axis("pair", categories=pairs), Axis("d", "%"),
+                (Series("pairs", pairs, (1.0, 1.0, 1.0)), floor, part), "s")  # fmt: skip
+
+    told = plot_values(plot)
+    assert told.rows == (
+        ("pairs", "1", "1"), ("pairs", "2", "1"), ("pairs", "3", "1"), ("floor", "all", "2"),
+        ("level", "1", "2"), ("level", "2", "2"),
+    )  # fmt: skip
+    assert told.left_out == 0

@@ -133,8 +133,14 @@ def test_a_driver_that_was_killed_long_ago_is_seen_at_the_first_look(run_dir: Pa
 def test_between_its_last_trial_and_its_result_a_run_is_being_ranked(run_dir: Path) -> None:
     tell(run_dir, replace(VIEW, ended=True))
 
-    run = watching(run_dir, Clocks()).look()
+    clocks = Clocks()
+    run_watch = watching(run_dir, clocks)
+    run = run_watch.look()
     assert (run.status, run.text) == ("ending", "its slots are through, it is being ranked")
+    clocks.later(600)
+    assert run_watch.look().status == "ending"
+    clocks.later(1)
+    assert run_watch.look().status == "silent"  # it was killed meanwhile
 
 
 def test_the_file_holds_the_documented_form() -> None:
