@@ -103,6 +103,10 @@ def row_deployment(
     """
     own = _measured_starts(rows, row.config_id, ranking.host_class)
     served = _served(run.result, run.scenario, row, own)
+    if "build" in dict(served.settings):
+        raise BadInput(
+            f"{row.config_id}: is a build of a night, which compares two; sweep the one to deploy: specsweep run"
+        )
     told = _provenance(run.manifest, run.scenario, run.result, ranking, row, served, own)
     return deployment_of(run.scenario, served, ranking.objective, told, wish or Wish())
 

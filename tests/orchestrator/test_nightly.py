@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from orchestrator.journal import read_events
@@ -13,8 +14,11 @@ from orchestrator.night_run import NightJudge, in_doubt, night_of, night_tables
 from orchestrator.night_scenario import night_scenario, rules_of
 from orchestrator.night_text import exit_code, headline
 from orchestrator.outcome import Label
+from orchestrator.report_page import page_html
 from orchestrator.run_conductor import PairGuide, missing_work
 from orchestrator.run_directory import RunDirectory
+from orchestrator.run_ranking import rank_run
+from orchestrator.run_report import run_report
 from orchestrator.server_start import LaunchSpec
 from tests.orchestrator.nights import (
     AT,
@@ -178,3 +182,19 @@ def test_without_time_the_night_ends_with_the_pairs_that_it_has(tmp_path: Path) 
     assert result.complete
     night = night_of(tmp_path / "run", scenario, AT, NightJudge(rules_of(scenario)))
     assert 1 <= len(series(night, "e2e_p50_ms", "C=4").measured.pairs) <= 2
+
+
+def test_the_run_of_a_night_has_a_report_and_keeps_no_secret(tmp_path: Path) -> None:
+    secrets = {
+        "reference": {"name": "pinned", "extra_args": ["--reference"], "env": {"A_TOKEN": "secret-of-reference"}}
+    }
+    night_on(tmp_path / "run", [build_slot()], nightly_scenario(secrets))
+
+    document = run_report(tmp_path / "run", rank_run(tmp_path / "run"))
+
+    assert "is a build of a night" in page_html(document)
+    kept = [file for file in (tmp_path / "run").rglob("*") if file.is_file()]
+    parquet = [str(pq.read_table(file).to_pylist()) for file in kept if file.suffix == ".parquet"]
+    assert len(parquet) > 5
+    assert not any("secret-of-reference" in text for text in parquet)
+    assert not any(b"secret-of-reference" in file.read_bytes() for file in kept)
