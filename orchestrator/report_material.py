@@ -20,6 +20,7 @@ from orchestrator.journal import read_events
 from orchestrator.memory_budget import Prediction
 from orchestrator.memory_forecast import NoForecast, scenario_forecast
 from orchestrator.metrics import chunk_gaps, latency_values
+from orchestrator.options import SettingsFault
 from orchestrator.paths import RunPaths
 from orchestrator.point_table import columns_of
 from orchestrator.ranking_row import Ranking
@@ -138,3 +139,5 @@ def _command(run: Decided, ranking: Ranking, row: ranking_row.Row, rows: list[di
         return as_command(row_deployment(run, ranking, row, rows))
     except BadInput as why:
         return f"# {why}\n"
+    except SettingsFault as fault:  # a run of a release that knew other settings
+        return f"# {fault.name}: {fault.message}\n"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from orchestrator.scenario import Scenario, Workload
 from orchestrator.server_account import ServerAccount, account_of
 from orchestrator.speculation_proof import SpeculationAsk
 from orchestrator.sweep_space import expand
-from orchestrator.trial import EngineConfig
+from orchestrator.trial import SECRET_NAME, EngineConfig, without_passwords
 
 # Whose settings say whether they speculate; of an attached server nothing was asked.
 _STARTED = frozenset({"sglang", "emulator", "command"})
@@ -80,7 +80,12 @@ def asked_configs(scenario: Scenario) -> Asked:
         configs: list[EngineConfig] = list(expand(scenario))
     except SettingsFault:  # a run of an earlier release, which refused less
         return {}
-    return {c.config_id: (c.as_dict(), dict(c.env)) for c in configs}
+    return {c.config_id: (c.as_dict(), shown_env(c.env)) for c in configs}
+
+
+def shown_env(env: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Without values of secrets, as a stored scenario has it: what is computed of it is kept in the run."""
+    return {name: "***" if SECRET_NAME.search(name) else without_passwords(value) for name, value in env}
 
 
 def same_servers(configs: Mapping[str, RunConfig]) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from orchestrator.journal import read_events
@@ -191,3 +192,19 @@ def test_the_report_of_a_night_says_how_the_build_that_leads_is_started(tmp_path
 
     assert "--candidate" in page
     assert "--build" not in page
+
+
+def test_the_run_of_a_night_has_a_report_and_keeps_no_secret(tmp_path: Path) -> None:
+    secrets = {
+        "reference": {"name": "pinned", "extra_args": ["--reference"], "env": {"A_TOKEN": "secret-of-reference"}}
+    }
+    night_on(tmp_path / "run", [build_slot()], nightly_scenario(secrets))
+
+    document = run_report(tmp_path / "run", rank_run(tmp_path / "run"))
+
+    assert "pinned" in page_html(document)
+    kept = [file for file in (tmp_path / "run").rglob("*") if file.is_file()]
+    parquet = [str(pq.read_table(file).to_pylist()) for file in kept if file.suffix == ".parquet"]
+    assert len(parquet) > 5
+    assert not any("secret-of-reference" in text for text in parquet)
+    assert not any(b"secret-of-reference" in file.read_bytes() for file in kept)
