@@ -66,7 +66,8 @@ def test_the_highest_rate_of_a_trial_has_no_error_of_slices() -> None:
     [
         (277.3, None, None, "277.3"),
         (12345.6, None, None, "12350"),
-        (448510.0, None, None, "448500"),
+        (448510.0, None, None, "448510"),
+        (448510.4, None, None, "448500"),
         (-12345.6, None, None, "-12350"),
         (0.00001234, None, None, "1.234e-05"),
         (277.3, 273.0, 281.5, "277"),
