@@ -11,6 +11,8 @@ from actors.served_api import listed_models
 _SERVED_TIMEOUT_S = 120.0
 _INFO_TIMEOUT_S = 30.0
 _ABORT_TIMEOUT_S = 3.0
+# Reading a page keeps the slot's loop busy; SGLang's largest, `/metrics`, has some 100 KB.
+LARGEST_PAGE_BYTES = 4 << 20
 # Instead of a status: nobody listens there, or no answer came in time.
 NOBODY, LATE = 0, -1
 # What servers answer for a path that they do not have.
@@ -92,7 +94,12 @@ class Endpoint:
                 aiohttp.ClientSession(timeout=timeout, headers=self._headers) as session,
                 session.request(method, self.url + path, json=body) as response,
             ):
-                return response.status, await response.text(errors="replace")
+                page = bytearray()
+                async for piece in response.content.iter_any():
+                    page += piece
+                    if len(page) > LARGEST_PAGE_BYTES:
+                        return NOBODY, f"more than {LARGEST_PAGE_BYTES >> 20} MiB came"
+                return response.status, page.decode("utf-8", errors="replace")
         except TimeoutError:
             return LATE, f"nothing within {timeout_s:g} s"
         except (aiohttp.ClientError, OSError) as error:
