@@ -23,6 +23,7 @@ from orchestrator.aim import Observation, PointValue
 from orchestrator.batch_means import WithinRun
 from orchestrator.compared_side import Match, Side
 from orchestrator.estimates import Estimates, Kind, estimate
+from orchestrator.false_discoveries import false_discoveries
 from orchestrator.metric_names import METRICS, Metric
 from orchestrator.student import quantile_t
 from orchestrator.trial import LoadLevel
@@ -250,16 +251,6 @@ def judged(rows: Sequence[ComparedRow]) -> list[ComparedRow]:
     q = false_discoveries([p for row in rows if (p := row.p) is not None])
     of_row = dict(zip(tested, q, strict=True))
     return [_judged(row, of_row[i]) if i in of_row else row for i, row in enumerate(rows)]
-
-
-def false_discoveries(p: Sequence[float]) -> list[float]:
-    """q of each p: the least share of false discoveries at which it is one (Benjamini and Hochberg 1995)."""
-    order = sorted(range(len(p)), key=lambda i: p[i], reverse=True)
-    q, least = [0.0] * len(p), 1.0
-    for behind, i in enumerate(order):
-        least = min(least, p[i] * len(p) / (len(p) - behind))
-        q[i] = least
-    return q
 
 
 def _judged(row: ComparedRow, q: float) -> ComparedRow:

@@ -14,6 +14,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from orchestrator.false_discoveries import false_discoveries
 from orchestrator.night import Kind, Measured, Night, Noise, SeriesKey, SeriesNight, Verdict, better_sign
 from orchestrator.night_evidence import share_text, with_evidence
 from orchestrator.night_feasibility import judge_starts
@@ -176,11 +177,9 @@ def _controlled(series: Sequence[SeriesNight], rules: NightRules) -> list[Series
     tested = [i for i, one in enumerate(series) if one.p is not None]
     if not tested:
         return list(series)
-    from scipy.stats import false_discovery_control
-
     result = list(series)
-    for i, q in zip(tested, false_discovery_control([series[i].p or 0.0 for i in tested]), strict=True):
-        result[i] = replace(series[i], q=float(q))
+    for i, q in zip(tested, false_discoveries([series[i].p or 0.0 for i in tested]), strict=True):
+        result[i] = replace(series[i], q=q)
         if series[i].verdict is Verdict.REGRESSED and q >= rules.discoveries:
             why = f"{series[i].reason}, but among so many series that may be chance (q {q:.2g})"
             result[i] = replace(result[i], verdict=Verdict.INCONCLUSIVE, reason=why)
