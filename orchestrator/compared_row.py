@@ -14,7 +14,7 @@ difference is sure and below it. open: the data do not say.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
@@ -129,20 +129,27 @@ def compared_rows(
 ) -> list[ComparedRow]:
     """Rows of points, not yet judged. `pairs`: workload of the first -> of the second."""
     rows: list[ComparedRow] = []
-    places = [
-        (place, (pairs[place[0]], place[1]))
-        for place in dict.fromkeys((v.workload, v.level) for v in first.values)
-        if place[0] in pairs
-    ]
+    own, others = _by_place(first), _by_place(second)
     for metric in metrics:
-        for place, other in places:
+        for place in own:
+            if place[0] not in pairs:
+                continue
             group = _Group(metric, place, METRICS[metric].direction == "max")
-            for side, wanted, values in ((1, place, first.values), (2, other, second.values)):
+            for side, values in ((1, own[place]), (2, others.get((pairs[place[0]], place[1]), ()))):
                 for value in values:
-                    if (value.workload, value.level) == wanted and not value.void_reasons and not value.spared:
-                        group.add(side, value)
+                    group.add(side, value)
             rows += _rows(group, first, second, matches, doubt)
     return rows
+
+
+def _by_place(side: Side) -> dict[Place, list[PointValue]]:
+    """Its values that count, and all its places, in their order."""
+    found: dict[Place, list[PointValue]] = {}
+    for value in side.values:
+        own = found.setdefault((value.workload, value.level), [])
+        if not value.void_reasons and not value.spared:
+            own.append(value)
+    return found
 
 
 def start_rows(first: Side, second: Side, matches: Sequence[Match], doubt: Doubt) -> list[ComparedRow]:
@@ -193,15 +200,20 @@ def _rows(group: _Group, first: Side, second: Side, matches: Sequence[Match], do
     wanted = {f"1:{m.first}" for m in measured} | {f"2:{m.second}" for m in measured}
     seen = [s for s in group.seen if s.config_id in wanted]
     found = estimate(seen, maximize=group.maximize, within=group.within)
-    apart = False
+    hosts: dict[str, set[str]] | None = None
     if any(found.parts[found.index[f"1:{m.first}"]] != found.parts[found.index[f"2:{m.second}"]] for m in measured):
-        apart = True
+        hosts = {}
+        for s in seen:
+            hosts.setdefault(s.config_id, set()).add(s.host)
         nowhere = [replace(s, host="") for s in seen]
         found = estimate(nowhere, maximize=group.maximize, within=group.within)
-    return [_row(group, found, _label(first, second, m), m, doubt, hosts_differ=apart) for m in measured]
+    return [_row(group, found, _label(first, second, m), m, doubt, hosts) for m in measured]
 
 
-def _row(group: _Group, found: Estimates, label: str, match: Match, doubt: Doubt, *, hosts_differ: bool) -> ComparedRow:
+def _row(
+    group: _Group, found: Estimates, label: str, match: Match, doubt: Doubt, hosts: Mapping[str, set[str]] | None
+) -> ComparedRow:
+    """`hosts`: of each config, if the two sides share none."""
     a, b = f"1:{match.first}", f"2:{match.second}"
     i, j = found.index[a], found.index[b]
     difference = float(found.means[j] - found.means[i])
@@ -209,20 +221,14 @@ def _row(group: _Group, found: Estimates, label: str, match: Match, doubt: Doubt
     row = ComparedRow(
         metric=group.metric, config=label, workload=workload, level=str(level), first=found.value(a),
         second=found.value(b), maximize=group.maximize, floor=doubt.floor, kind=found.kind,
-        trials=(int(found.trials[i]), int(found.trials[j])), ratio=math.exp(difference), hosts_differ=hosts_differ,
+        trials=(int(found.trials[i]), int(found.trials[j])), ratio=math.exp(difference), hosts_differ=hosts is not None,
     )  # fmt: skip
     if found.kind == "single":
         return replace(row, reason="one value each, and nothing is known of its spread: repeat the measurement")
-    error = _error(found, i, j, doubt, hosts=_hosts(group, a, b) if hosts_differ else None)
+    error = _error(found, i, j, doubt, hosts=None if hosts is None else (len(hosts[a]), len(hosts[b])))
     half = quantile_t(found.df, 0.5 + CONFIDENCE / 2) * error
     low, high = math.exp(difference - half), math.exp(difference + half)
     return replace(row, low=low, high=high, p=_two_sided(difference, error, found.df))
-
-
-def _hosts(group: _Group, first: str, second: str) -> tuple[int, int]:
-    """Of each config."""
-    of = {c: {s.host for s in group.seen if s.config_id == c} for c in (first, second)}
-    return len(of[first]), len(of[second])
 
 
 def _error(found: Estimates, i: int, j: int, doubt: Doubt, hosts: tuple[int, int] | None) -> float:
