@@ -25,7 +25,7 @@ from orchestrator.compared_side import Match, Side
 from orchestrator.estimates import Estimates, Kind, estimate
 from orchestrator.false_discoveries import false_discoveries
 from orchestrator.metric_names import METRICS, Metric
-from orchestrator.student import quantile_t
+from orchestrator.student import quantile_t, share_t
 from orchestrator.trial import LoadLevel
 
 CONFIDENCE = 0.95
@@ -242,11 +242,9 @@ def _error(found: Estimates, i: int, j: int, doubt: Doubt, hosts: tuple[int, int
 
 
 def _two_sided(difference: float, error: float, df: int) -> float:
-    from scipy.special import stdtr
-
     if error <= 0:
         return 1.0 if difference == 0 else 0.0
-    return float(2 * stdtr(df, -abs(difference) / error))
+    return 2 * share_t(df, -abs(difference) / error)
 
 
 def judged(rows: Sequence[ComparedRow]) -> list[ComparedRow]:

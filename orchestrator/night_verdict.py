@@ -20,7 +20,7 @@ from orchestrator.night_evidence import share_text, with_evidence
 from orchestrator.night_feasibility import judge_starts
 from orchestrator.night_noise import NoiseBook
 from orchestrator.night_rules import NightRules
-from orchestrator.student import quantile_t
+from orchestrator.student import quantile_t, share_t
 
 _CLIP_SD = 3.0
 # A start that measured nothing different at all has no spread; a clock and a counter have.
@@ -126,9 +126,7 @@ class _Test:
 
     def tail(self, sign: float) -> float:
         """Probability of a mean so far or further on the side of `sign` if nothing changed."""
-        from scipy.special import stdtr
-
-        return float(stdtr(self.noise.df, -sign * self.mean / self.error))
+        return share_t(self.noise.df, -sign * self.mean / self.error)
 
 
 def _tested(open_: SeriesNight, ratios: Sequence[float], noise: Noise, rules: NightRules) -> SeriesNight:
