@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from statistics import fmean
 from typing import Any
 
 from orchestrator.aim import PointValue
@@ -25,8 +26,9 @@ def run_side(run: StoredRun, name: str, lines: Iterable[Mapping[str, Any]] | Non
     another client would have told of the same requests.
     """
     values = list(run.values)
-    notes = [f"{name}: {len(run.missing)} measured points are lost: their files are damaged or gone"]
-    notes = notes if run.missing else []
+    notes = []
+    if run.missing:
+        notes.append(f"{name}: {len(run.missing)} measured points are lost: their files are damaged or gone")
     if lines is not None:
         told = [read_bench_serving_line(i, line) for i, line in enumerate(lines, 1)]
         values = [
@@ -105,12 +107,7 @@ def _shapes(values: Iterable[PointValue]) -> dict[str, tuple[float, float]]:
         prompt, output = value.metrics.get("prompt_tokens_mean"), value.metrics.get("output_tokens_mean")
         if prompt and output:
             found.setdefault(value.workload, []).append((prompt, output))
-    return {name: (_mean(s[0] for s in seen), _mean(s[1] for s in seen)) for name, seen in found.items()}
-
-
-def _mean(values: Iterable[float]) -> float:
-    listed = list(values)
-    return sum(listed) / len(listed)
+    return {name: (fmean(s[0] for s in seen), fmean(s[1] for s in seen)) for name, seen in found.items()}
 
 
 def objective_metrics(scenario: Scenario) -> list[str]:
