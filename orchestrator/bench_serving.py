@@ -23,6 +23,7 @@ from orchestrator.peer_point import (
     known,
     level_text,
     load_level,
+    statistics_ms,
     without_streaming,
 )
 from orchestrator.rates import peak_concurrency
@@ -151,9 +152,7 @@ def read_bench_serving_line(line: int, document: Any) -> ImportedPoint:
     if not is_bench_serving(document):
         raise BadInput(f"line {line} is not a result of bench_serving: it has no `completed` and `mean_ttft_ms`")
     found: dict[str, Any] = {ours: document.get(theirs) for theirs, ours in _SAME.items()}
-    for theirs, ours in _THEIR_NAMES.items():
-        for statistic, our_statistic in _THEIR_STATISTICS.items():
-            found[f"{ours}_{our_statistic}_ms"] = document.get(f"{statistic}_{theirs}_ms")
+    found |= statistics_ms(document, _THEIR_NAMES, _THEIR_STATISTICS)
     metrics = known(found)
     for tokens in ("prompt_tokens", "output_tokens"):
         if f"{tokens}_total" in metrics and metrics.get("requests_ok"):

@@ -14,7 +14,7 @@ difference is sure and below it. open: the data do not say.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
@@ -23,8 +23,9 @@ from orchestrator.aim import Observation, PointValue
 from orchestrator.batch_means import WithinRun
 from orchestrator.compared_side import Match, Side
 from orchestrator.estimates import Estimates, Kind, estimate
+from orchestrator.false_discoveries import false_discoveries
 from orchestrator.metric_names import METRICS, Metric
-from orchestrator.student import quantile_t
+from orchestrator.student import quantile_t, share_t
 from orchestrator.trial import LoadLevel
 
 CONFIDENCE = 0.95
@@ -128,20 +129,27 @@ def compared_rows(
 ) -> list[ComparedRow]:
     """Rows of points, not yet judged. `pairs`: workload of the first -> of the second."""
     rows: list[ComparedRow] = []
-    places = [
-        (place, (pairs[place[0]], place[1]))
-        for place in dict.fromkeys((v.workload, v.level) for v in first.values)
-        if place[0] in pairs
-    ]
+    own, others = _by_place(first), _by_place(second)
     for metric in metrics:
-        for place, other in places:
+        for place in own:
+            if place[0] not in pairs:
+                continue
             group = _Group(metric, place, METRICS[metric].direction == "max")
-            for side, wanted, values in ((1, place, first.values), (2, other, second.values)):
+            for side, values in ((1, own[place]), (2, others.get((pairs[place[0]], place[1]), ()))):
                 for value in values:
-                    if (value.workload, value.level) == wanted and not value.void_reasons and not value.spared:
-                        group.add(side, value)
+                    group.add(side, value)
             rows += _rows(group, first, second, matches, doubt)
     return rows
+
+
+def _by_place(side: Side) -> dict[Place, list[PointValue]]:
+    """Its values that count, and all its places, in their order."""
+    found: dict[Place, list[PointValue]] = {}
+    for value in side.values:
+        own = found.setdefault((value.workload, value.level), [])
+        if not value.void_reasons and not value.spared:
+            own.append(value)
+    return found
 
 
 def start_rows(first: Side, second: Side, matches: Sequence[Match], doubt: Doubt) -> list[ComparedRow]:
@@ -192,15 +200,20 @@ def _rows(group: _Group, first: Side, second: Side, matches: Sequence[Match], do
     wanted = {f"1:{m.first}" for m in measured} | {f"2:{m.second}" for m in measured}
     seen = [s for s in group.seen if s.config_id in wanted]
     found = estimate(seen, maximize=group.maximize, within=group.within)
-    apart = False
+    hosts: dict[str, set[str]] | None = None
     if any(found.parts[found.index[f"1:{m.first}"]] != found.parts[found.index[f"2:{m.second}"]] for m in measured):
-        apart = True
+        hosts = {}
+        for s in seen:
+            hosts.setdefault(s.config_id, set()).add(s.host)
         nowhere = [replace(s, host="") for s in seen]
         found = estimate(nowhere, maximize=group.maximize, within=group.within)
-    return [_row(group, found, _label(first, second, m), m, doubt, hosts_differ=apart) for m in measured]
+    return [_row(group, found, _label(first, second, m), m, doubt, hosts) for m in measured]
 
 
-def _row(group: _Group, found: Estimates, label: str, match: Match, doubt: Doubt, *, hosts_differ: bool) -> ComparedRow:
+def _row(
+    group: _Group, found: Estimates, label: str, match: Match, doubt: Doubt, hosts: Mapping[str, set[str]] | None
+) -> ComparedRow:
+    """`hosts`: of each config, if the two sides share none."""
     a, b = f"1:{match.first}", f"2:{match.second}"
     i, j = found.index[a], found.index[b]
     difference = float(found.means[j] - found.means[i])
@@ -208,20 +221,14 @@ def _row(group: _Group, found: Estimates, label: str, match: Match, doubt: Doubt
     row = ComparedRow(
         metric=group.metric, config=label, workload=workload, level=str(level), first=found.value(a),
         second=found.value(b), maximize=group.maximize, floor=doubt.floor, kind=found.kind,
-        trials=(int(found.trials[i]), int(found.trials[j])), ratio=math.exp(difference), hosts_differ=hosts_differ,
+        trials=(int(found.trials[i]), int(found.trials[j])), ratio=math.exp(difference), hosts_differ=hosts is not None,
     )  # fmt: skip
     if found.kind == "single":
         return replace(row, reason="one value each, and nothing is known of its spread: repeat the measurement")
-    error = _error(found, i, j, doubt, hosts=_hosts(group, a, b) if hosts_differ else None)
+    error = _error(found, i, j, doubt, hosts=None if hosts is None else (len(hosts[a]), len(hosts[b])))
     half = quantile_t(found.df, 0.5 + CONFIDENCE / 2) * error
     low, high = math.exp(difference - half), math.exp(difference + half)
     return replace(row, low=low, high=high, p=_two_sided(difference, error, found.df))
-
-
-def _hosts(group: _Group, first: str, second: str) -> tuple[int, int]:
-    """Of each config."""
-    of = {c: {s.host for s in group.seen if s.config_id == c} for c in (first, second)}
-    return len(of[first]), len(of[second])
 
 
 def _error(found: Estimates, i: int, j: int, doubt: Doubt, hosts: tuple[int, int] | None) -> float:
@@ -235,11 +242,9 @@ def _error(found: Estimates, i: int, j: int, doubt: Doubt, hosts: tuple[int, int
 
 
 def _two_sided(difference: float, error: float, df: int) -> float:
-    from scipy.special import stdtr
-
     if error <= 0:
         return 1.0 if difference == 0 else 0.0
-    return float(2 * stdtr(df, -abs(difference) / error))
+    return 2 * share_t(df, -abs(difference) / error)
 
 
 def judged(rows: Sequence[ComparedRow]) -> list[ComparedRow]:
@@ -250,16 +255,6 @@ def judged(rows: Sequence[ComparedRow]) -> list[ComparedRow]:
     q = false_discoveries([p for row in rows if (p := row.p) is not None])
     of_row = dict(zip(tested, q, strict=True))
     return [_judged(row, of_row[i]) if i in of_row else row for i, row in enumerate(rows)]
-
-
-def false_discoveries(p: Sequence[float]) -> list[float]:
-    """q of each p: the least share of false discoveries at which it is one (Benjamini and Hochberg 1995)."""
-    order = sorted(range(len(p)), key=lambda i: p[i], reverse=True)
-    q, least = [0.0] * len(p), 1.0
-    for behind, i in enumerate(order):
-        least = min(least, p[i] * len(p) / (len(p) - behind))
-        q[i] = least
-    return q
 
 
 def _judged(row: ComparedRow, q: float) -> ComparedRow:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from orchestrator.change_points import ChangePoint, ChangeRules, change_points
+from orchestrator.false_discoveries import false_discoveries
 
 # A q above this may be chance.
 DISCOVERIES = 0.05
@@ -57,8 +58,6 @@ def _q_values(found: Mapping[str, Sequence[ChangePoint]], testable: int) -> dict
     tests = [point.p for points in found.values() for point in points]
     if not tests:
         return dict.fromkeys(found, ())
-    from scipy.stats import false_discovery_control
-
     without = testable - sum(1 for points in found.values() if points)
-    qs = iter(false_discovery_control([*tests, *([1.0] * without)]).tolist())
-    return {name: tuple(float(next(qs)) for _ in points) for name, points in found.items()}
+    qs = iter(false_discoveries([*tests, *([1.0] * without)]))
+    return {name: tuple(next(qs) for _ in points) for name, points in found.items()}

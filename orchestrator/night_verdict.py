@@ -14,12 +14,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from orchestrator.false_discoveries import false_discoveries
 from orchestrator.night import Kind, Measured, Night, Noise, SeriesKey, SeriesNight, Verdict, better_sign
 from orchestrator.night_evidence import share_text, with_evidence
 from orchestrator.night_feasibility import judge_starts
 from orchestrator.night_noise import NoiseBook
 from orchestrator.night_rules import NightRules
-from orchestrator.student import quantile_t
+from orchestrator.student import quantile_t, share_t
 
 _CLIP_SD = 3.0
 # A start that measured nothing different at all has no spread; a clock and a counter have.
@@ -125,9 +126,7 @@ class _Test:
 
     def tail(self, sign: float) -> float:
         """Probability of a mean so far or further on the side of `sign` if nothing changed."""
-        from scipy.special import stdtr
-
-        return float(stdtr(self.noise.df, -sign * self.mean / self.error))
+        return share_t(self.noise.df, -sign * self.mean / self.error)
 
 
 def _tested(open_: SeriesNight, ratios: Sequence[float], noise: Noise, rules: NightRules) -> SeriesNight:
@@ -176,11 +175,9 @@ def _controlled(series: Sequence[SeriesNight], rules: NightRules) -> list[Series
     tested = [i for i, one in enumerate(series) if one.p is not None]
     if not tested:
         return list(series)
-    from scipy.stats import false_discovery_control
-
     result = list(series)
-    for i, q in zip(tested, false_discovery_control([series[i].p or 0.0 for i in tested]), strict=True):
-        result[i] = replace(series[i], q=float(q))
+    for i, q in zip(tested, false_discoveries([series[i].p or 0.0 for i in tested]), strict=True):
+        result[i] = replace(series[i], q=q)
         if series[i].verdict is Verdict.REGRESSED and q >= rules.discoveries:
             why = f"{series[i].reason}, but among so many series that may be chance (q {q:.2g})"
             result[i] = replace(result[i], verdict=Verdict.INCONCLUSIVE, reason=why)

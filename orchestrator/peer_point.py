@@ -55,6 +55,21 @@ def load_level(rate: Any, most: Any) -> LoadLevel | None:
     return LoadLevel("concurrency", float(most)) if is_number(most) and most > 0 else None
 
 
+def statistics_ms(
+    document: Mapping[str, Any], times: Mapping[str, str], statistics: Mapping[str, str]
+) -> dict[str, Any]:
+    """Values of keys `mean_ttft_ms`, as bench_serving has them and vLLM's client took them over, in our names.
+
+    `times` and `statistics`: their part of the name -> ours.
+    """
+    return {
+        f"{our_time}_{our_statistic}_ms": value
+        for time, our_time in times.items()
+        for statistic, our_statistic in statistics.items()
+        if (value := document.get(f"{statistic}_{time}_ms")) is not None
+    }
+
+
 def without_streaming(metrics: dict[str, float], notes: list[str]) -> None:
     """Leave out what is 0 since nothing was streamed."""
     if "ttft_mean_ms" in metrics and not metrics["ttft_mean_ms"]:

@@ -12,6 +12,7 @@ from orchestrator.peer_point import (
     known,
     level_text,
     load_level,
+    statistics_ms,
     without_streaming,
 )
 
@@ -46,10 +47,7 @@ def is_vllm(document: Any) -> bool:
 def read_vllm(number: int, document: Mapping[str, Any]) -> ImportedPoint:
     """The point of one result; what it lacks is left out (embeddings have no tokens)."""
     found = {ours: document[theirs] for theirs, ours in _SAME.items() if document.get(theirs) is not None}
-    for theirs, ours in _TIMES.items():
-        for statistic, our_statistic in _STATISTICS.items():
-            if (value := document.get(f"{statistic}_{theirs}_ms")) is not None:
-                found[f"{ours}_{our_statistic}_ms"] = value
+    found |= statistics_ms(document, _TIMES, _STATISTICS)
     if isinstance(rate := document.get("spec_decode_acceptance_rate"), int | float):
         found["accept_rate"] = rate / 100  # theirs is in percent
     metrics = known(found)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from orchestrator.aim import PointValue
 from orchestrator.compared_row import ComparedRow, Doubt, Standing, compared_rows, judged, start_rows
 from orchestrator.compared_side import Match, Side, match_configs, other_shapes, shape_pairs
 from orchestrator.errors import BadInput
@@ -170,6 +171,7 @@ def _served(first: Side, second: Side, matches: Sequence[Match], pairs: dict[str
     measured: at a load that one side alone has tried, failures are no difference.
     """
     found = []
+    values = [_by_config(side) for side in (first, second)]
     for match in matches:
         a, b = first.configs[match.first], second.configs[match.second]
         states = {a.state, b.state} if match.how != "all pairs" else set()
@@ -180,7 +182,7 @@ def _served(first: Side, second: Side, matches: Sequence[Match], pairs: dict[str
             found.append(Served(label, _state(a), _state(b), standing))
         elif "failed" in states and len(states) > 1:
             found.append(Served(label, _state(a), _state(b), Standing.OPEN))
-        shares = _failed_shares(first, second, match, pairs)
+        shares = _failed_shares(values[0].get(match.first, ()), values[1].get(match.second, ()), pairs)
         if abs(shares[1] - shares[0]) > _FAILING:
             texts = [f"{share:.1%} of its requests failed" for share in shares]
             standing = Standing.WORSE if shares[1] > shares[0] else Standing.BETTER
@@ -195,10 +197,17 @@ def _state(config: Any) -> str:
     return f"{config.state} ({config.death})" if config.death and config.state != "served" else str(config.state)
 
 
-def _failed_shares(first: Side, second: Side, match: Match, pairs: dict[str, str]) -> list[float]:
-    """Of each side, over the places that both have."""
-    own = [(v, (pairs.get(v.workload), v.level)) for v in first.values if v.config_id == match.first]
-    other = [(v, (v.workload, v.level)) for v in second.values if v.config_id == match.second]
+def _by_config(side: Side) -> dict[str, list[PointValue]]:
+    found: dict[str, list[PointValue]] = {}
+    for value in side.values:
+        found.setdefault(value.config_id, []).append(value)
+    return found
+
+
+def _failed_shares(first: Iterable[PointValue], second: Iterable[PointValue], pairs: dict[str, str]) -> list[float]:
+    """Of a config of each side, over the places that both have."""
+    own = [(v, (pairs.get(v.workload), v.level)) for v in first]
+    other = [(v, (v.workload, v.level)) for v in second]
     shared = {place for _, place in own} & {place for _, place in other}
     return [_failed_share([v.metrics for v, place in side if place in shared]) for side in (own, other)]
 

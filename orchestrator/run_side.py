@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from statistics import fmean
 from typing import Any
 
 from orchestrator.aim import PointValue
@@ -25,8 +26,9 @@ def run_side(run: StoredRun, name: str, lines: Iterable[Mapping[str, Any]] | Non
     another client would have told of the same requests.
     """
     values = list(run.values)
-    notes = [f"{name}: {len(run.missing)} measured points are lost: their files are damaged or gone"]
-    notes = notes if run.missing else []
+    notes = []
+    if run.missing:
+        notes.append(f"{name}: {len(run.missing)} measured points are lost: their files are damaged or gone")
     if lines is not None:
         told = [read_bench_serving_line(i, line) for i, line in enumerate(lines, 1)]
         values = [
@@ -38,7 +40,14 @@ def run_side(run: StoredRun, name: str, lines: Iterable[Mapping[str, Any]] | Non
     void = sum(1 for value in values if value.void_reasons)
     if void:
         notes.append(f"{name}: {void} of {len(values)} points are void and left out (`specsweep rank` says why)")
-    configs = {c: _config(run, config) for c, config in run.configs.items()}
+    trials: dict[str, list[Mapping[str, Any]]] = {}
+    for trial in run.trials:
+        trials.setdefault(trial["config_id"], []).append(trial)
+    measured = {value.config_id for value in run.values}
+    configs = {
+        c: _config(config, run.labels[c], trials.get(c, ()), was_measured=c in measured)
+        for c, config in run.configs.items()
+    }
     return Side(
         name=name,
         kind=run.scenario.engine.kind,
@@ -53,21 +62,21 @@ def run_side(run: StoredRun, name: str, lines: Iterable[Mapping[str, Any]] | Non
     )
 
 
-def _config(run: StoredRun, config: RunConfig) -> ComparedConfig:
-    last: dict[str, Mapping[str, Any]] = {}
-    for trial in run.trials:
-        if trial["config_id"] == config.config_id:
-            last[trial["trial_id"]] = trial
+def _config(
+    config: RunConfig, label: str, starts: Iterable[Mapping[str, Any]], *, was_measured: bool
+) -> ComparedConfig:
+    """`starts`: rows of its trials in order; the last of each trial counts."""
+    last = {trial["trial_id"]: trial for trial in starts}
     trials = [t for t in last.values() if t["outcome"] in _STATES]
     served = [t for t in trials if t["outcome"] == "measured" or t["points"]]
     broken = [t for t in trials if t not in served]
     state: State = "served" if served else _STATES[broken[-1]["outcome"]] if broken else "not run"
-    if state == "not run" and any(v.config_id == config.config_id for v in run.values):
+    if state == "not run" and was_measured:
         state = "served"  # its driver was killed before the trial ended
     accounts = [account for t in served if (account := account_of(t)) is not None]
     return ComparedConfig(
         config_id=config.config_id,
-        label=run.labels[config.config_id],
+        label=label,
         settings=config.settings,
         state=state,
         death=_death(broken[-1]) if broken else "",
@@ -98,12 +107,7 @@ def _shapes(values: Iterable[PointValue]) -> dict[str, tuple[float, float]]:
         prompt, output = value.metrics.get("prompt_tokens_mean"), value.metrics.get("output_tokens_mean")
         if prompt and output:
             found.setdefault(value.workload, []).append((prompt, output))
-    return {name: (_mean(s[0] for s in seen), _mean(s[1] for s in seen)) for name, seen in found.items()}
-
-
-def _mean(values: Iterable[float]) -> float:
-    listed = list(values)
-    return sum(listed) / len(listed)
+    return {name: (fmean(s[0] for s in seen), fmean(s[1] for s in seen)) for name, seen in found.items()}
 
 
 def objective_metrics(scenario: Scenario) -> list[str]:

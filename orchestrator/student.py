@@ -11,3 +11,10 @@ def quantile_t(df: float, share: float) -> float:
     from scipy.special import stdtrit
 
     return float(stdtrit(df, share))
+
+
+def share_t(df: float, value: float) -> float:
+    """The share of Student's t with `df` degrees of freedom that lies below a value."""
+    from scipy.special import stdtr
+
+    return float(stdtr(df, value))

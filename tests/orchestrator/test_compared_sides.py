@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from orchestrator.aim import PointValue
 from orchestrator.batch_means import WithinRun
 from orchestrator.compare_command import of_one_class
-from orchestrator.compared_row import Doubt, false_discoveries, judged
+from orchestrator.compared_row import Doubt, judged
 from orchestrator.compared_side import ComparedConfig, Side, match_configs, side_of_points
 from orchestrator.comparison_report import common_start, comparison_document
 from orchestrator.errors import BadInput
+from orchestrator.false_discoveries import false_discoveries
 from orchestrator.paths import RunPaths
 from orchestrator.peer_point import ImportedPoint
 from orchestrator.report_markdown import markdown
