@@ -32,7 +32,7 @@ from orchestrator.recovery import Again, Repair
 from orchestrator.server_start import ServerReady, StartProgress
 from orchestrator.telemetry import Sample
 from orchestrator.time_left import SearchBounds, TrialTimes, plan_left_s, search_left
-from orchestrator.trial import Point, Trial
+from orchestrator.trial import Trial
 
 # More trials than these are not looked at each time that somebody asks.
 _MANY = 500
@@ -121,8 +121,8 @@ class LiveState:
     def _saw_point(self, slot: _Slot, happening: Happening, now_s: float) -> None:
         match happening:
             case PointBegan(point):
-                _does(slot, "measuring", point_text(point), now_s)
-                slot.view = replace(slot.view, point=point_text(point), tok_s=None)
+                _does(slot, "measuring", point.text, now_s)
+                slot.view = replace(slot.view, point=point.text, tok_s=None)
                 _count_anew(slot, now_s)
             case PointRepeated() | PointBroke():
                 _count_anew(slot, now_s)
@@ -245,8 +245,3 @@ def _seen(slot: _Slot, now_s: float) -> SlotView:
         kv_usage=server.token_usage,
         free_gib=min(free, default=view.free_gib),
     )
-
-
-def point_text(point: Point) -> str:
-    """`chat C=16`."""
-    return f"{point.spec.workload} {point.spec.level}"

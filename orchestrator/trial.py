@@ -187,6 +187,11 @@ class Point:
     repeat: int
     spec: PointSpec
 
+    @property
+    def text(self) -> str:
+        """`chat C=16`, for people."""
+        return f"{self.spec.workload} {self.spec.level}"
+
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
