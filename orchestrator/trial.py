@@ -229,6 +229,11 @@ class Trial:
     repaired: Repaired | None = None
     host_class: str = ""
 
+    @property
+    def asked_id(self) -> str:
+        """The config that it measures or stands for."""
+        return self.repaired.asked_id if self.repaired else self.config.config_id
+
 
 @dataclass(frozen=True, slots=True)
 class ClientReport:
