@@ -145,11 +145,10 @@ class LiveState:
             self.labels = config_labels(self._settings)
 
     def _trial_ended(self, slot: _Slot, ended: TrialEnded, now_s: float) -> None:
-        outcome, trial = ended.outcome, ended.trial
-        decision = ended.recovery.decision if ended.recovery is not None else None
+        outcome, trial, recovery = ended.outcome, ended.trial, ended.recovery
+        decision = recovery.decision if recovery is not None else None
         # What was stopped is not done: `--resume` does it. What is tried again counts at its last end.
-        again = isinstance(decision, Again)
-        if again:
+        if isinstance(decision, Again):
             self._waiting[trial.trial_id] = trial
             self._count(again=1)
         elif not isinstance(outcome, Cancelled):
@@ -157,8 +156,7 @@ class LiveState:
         self._count(infeasible=int(isinstance(outcome, Infeasible)))
         if isinstance(outcome, Measured) and slot.trial is not None:
             self._times.learn(slot.trial, now_s - slot.began_s)
-        is_another = isinstance(decision, Repair) and ended.recovery is not None and ended.recovery.is_applied
-        if is_another and ended.recovery is not None and not ended.recovery.is_known:
+        if recovery is not None and isinstance(decision, Repair) and recovery.is_applied and not recovery.is_known:
             self._count(all_trials=1, all_points=len(trial.points))
         slot.trial, slot.tokens, slot.samples, slot.view = None, 0, {}, SlotView(slot.view.name)
         _does(slot, "waiting", "waiting", now_s)
