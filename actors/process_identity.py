@@ -89,7 +89,7 @@ def ticks_now() -> int:
 
 def identify(pid: int) -> ProcessIdentity | None:
     """The process that has this number now; None if none runs under it."""
-    fields = _stat(pid)
+    fields = stat_fields(pid)
     if fields is None or fields[_STATE] in _DEAD:
         return None
     return ProcessIdentity(pid, int(fields[_STARTED]), boot_id())
@@ -97,11 +97,12 @@ def identify(pid: int) -> ProcessIdentity | None:
 
 def parent_of(pid: int) -> int | None:
     """The parent's pid, 0 for what the kernel or another namespace started; None if it is gone."""
-    fields = _stat(pid)
+    fields = stat_fields(pid)
     return None if fields is None else int(fields[_PARENT])
 
 
-def _stat(pid: int) -> list[str] | None:
+def stat_fields(pid: int) -> list[str] | None:
+    """Those of /proc/PID/stat behind the name, from 0; None if the process is gone."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:

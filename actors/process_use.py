@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
+from actors.process_identity import stat_fields
 from actors.tree_activity import server_pids
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -49,11 +49,8 @@ class ServerProcesses:
         ticks: dict[tuple[int, str], int] = {}
         pages = 0
         for each in self._pids:
-            try:
-                stat = Path(f"/proc/{each}/stat").read_text(encoding="utf-8", errors="replace")
-            except OSError:
+            if (fields := stat_fields(each)) is None:
                 continue
-            fields = stat.rsplit(")", 1)[1].split()
             ticks[each, fields[_BEGAN]] = sum(map(int, fields[_TIMES]))
             pages += int(fields[_RESIDENT])
         before, looked_s = self._ticks, self._looked_s

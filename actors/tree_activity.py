@@ -16,6 +16,7 @@ from actors.gpu_activity import busiest_gpu_percent
 from actors.guard import TRIAL_MARK
 from actors.guard_process import descendants, process_table
 from actors.life_event import Activity
+from actors.process_identity import stat_fields
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 # Fields of /proc/PID/stat behind the name, from 0: user and system time of a process and of the children it waited for.
@@ -84,9 +85,7 @@ def usages(pids: Iterable[int]) -> dict[int, Usage]:
     """What these processes have used so far; those that are gone, or not ours to look at, are left out."""
     found: dict[int, Usage] = {}
     for pid in pids:
-        try:
-            fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rsplit(")", 1)[1].split()
-        except OSError:
+        if (fields := stat_fields(pid)) is None:
             continue
         cpu_s = sum(map(int, fields[_TIMES])) / _TICKS_PER_S
         found[pid] = Usage(fields[_BEGAN], cpu_s, _moved_bytes(pid))

@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks.rank_speed import say
 from orchestrator.report_document import (
     Axis,
     Cell,
@@ -49,10 +50,6 @@ _ALL_PLOTS = """async () => {
   }
   return performance.now() - began;
 }"""
-
-
-def say(text: str) -> None:
-    print(text, flush=True)  # noqa: T201
 
 
 def document(trials: int) -> ReportDocument:

@@ -23,14 +23,11 @@ from actors.endpoint import Endpoint
 from actors.gpu_sample import SlotGpuLook
 from actors.launch import free_port
 from actors.slot_telemetry import SlotTelemetry, Watched
+from benchmarks.rank_speed import say
 from orchestrator.paths import RunPaths
 from orchestrator.run_telemetry import RunTelemetry
 from orchestrator.telemetry import GpuSample, Sample, ServerSample
 from orchestrator.telemetry_series import telemetry_of
-
-
-def say(text: str) -> None:
-    print(text, flush=True)  # noqa: T201
 
 
 def sample(at_s: float, gpus: int) -> Sample:

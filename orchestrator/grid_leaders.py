@@ -50,17 +50,16 @@ class GridLeaders:
         """Score what has ended since the last time, and tell what leads now."""
         while not self._ended.empty():
             trial = self._ended.get()
-            asked_id = trial.repaired.asked_id if trial.repaired else trial.config.config_id
-            told = scored(self._scores.goals, self._scores.points_of(asked_id, trial))
+            told = scored(self._scores.goals, self._scores.points_of(trial.asked_id, trial))
             if isinstance(told, Scored):
-                self._take_in(trial, asked_id, told)
+                self._take_in(trial, told)
 
-    def _take_in(self, trial: Trial, asked_id: str, told: Scored) -> None:
+    def _take_in(self, trial: Trial, told: Scored) -> None:
         for goal in self._scores.goals:
             own = told.values[goal.name]
             if own.value is not None and own.passes:
                 values = self._values.setdefault((goal.name, trial.host_class), {})
-                values.setdefault(asked_id, []).append(own.value)
+                values.setdefault(trial.asked_id, []).append(own.value)
                 self._tell_leader(goal, trial.host_class, values)
 
     def _tell_leader(self, goal: Goal, host_class: str, values: dict[str, list[float]]) -> None:

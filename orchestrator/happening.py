@@ -78,7 +78,7 @@ class PointRepeated:
     @property
     def note(self) -> str:
         """For the table of trials."""
-        return f"{self.point.spec.workload} {self.point.spec.level}: {self.again.text}"
+        return f"{self.point.text}: {self.again.text}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.live_view import LiveView, SlotView, counts_text, duration_text
+from orchestrator.live_view import LiveView, SlotView, counts_text, slot_cells
 from orchestrator.report_document import Block, Cell, Code, Column, Fold, Paragraph, Section, Table, Tone
 from orchestrator.watch_state import WatchedRun
 
@@ -52,21 +52,22 @@ def _slots(view: LiveView) -> Table:
 
 
 def _row(slot: SlotView) -> tuple[Cell, ...]:
-    queued = f" +{slot.queued:.0f}" if slot.queued else ""
+    text = slot_cells(slot)
+    used = None if slot.kv_usage is None else 100 * slot.kv_usage
     return (
-        Cell(slot.name),
-        Cell(slot.config or "-"),
-        Cell(slot.doing, tone=_TONES.get(slot.state, "plain")),
-        Cell(duration_text(slot.for_s), slot.for_s),
-        _number(slot.tok_s, ".0f"),
-        Cell("-" if slot.running is None else f"{slot.running:.0f}{queued}", slot.running),
-        _number(None if slot.kv_usage is None else 100 * slot.kv_usage, ".0f"),
-        _number(slot.free_gib, ".1f"),
+        Cell(text["slot"]),
+        Cell(text["config"]),
+        Cell(text["doing"], tone=_TONES.get(slot.state, "plain")),
+        Cell(text["for"], slot.for_s),
+        _number(text["tok/s"], slot.tok_s),
+        Cell(text["requests"], slot.running),
+        _number("-" if used is None else f"{used:.0f}", used),
+        _number(text["free GiB"], slot.free_gib),
     )
 
 
-def _number(value: float | None, form: str) -> Cell:
-    return Cell("-", float("nan")) if value is None else Cell(format(value, form), value)
+def _number(text: str, value: float | None) -> Cell:
+    return Cell(text, float("nan") if value is None else value)
 
 
 def _best(view: LiveView) -> Table:

@@ -32,7 +32,7 @@ from orchestrator.recovery import Again, Repair
 from orchestrator.server_start import ServerReady, StartProgress
 from orchestrator.telemetry import Sample
 from orchestrator.time_left import SearchBounds, TrialTimes, plan_left_s, search_left
-from orchestrator.trial import Point, Trial
+from orchestrator.trial import Trial
 
 # More trials than these are not looked at each time that somebody asks.
 _MANY = 500
@@ -121,8 +121,8 @@ class LiveState:
     def _saw_point(self, slot: _Slot, happening: Happening, now_s: float) -> None:
         match happening:
             case PointBegan(point):
-                _does(slot, "measuring", point_text(point), now_s)
-                slot.view = replace(slot.view, point=point_text(point), tok_s=None)
+                _does(slot, "measuring", point.text, now_s)
+                slot.view = replace(slot.view, point=point.text, tok_s=None)
                 _count_anew(slot, now_s)
             case PointRepeated() | PointBroke():
                 _count_anew(slot, now_s)
@@ -145,11 +145,10 @@ class LiveState:
             self.labels = config_labels(self._settings)
 
     def _trial_ended(self, slot: _Slot, ended: TrialEnded, now_s: float) -> None:
-        outcome, trial = ended.outcome, ended.trial
-        decision = ended.recovery.decision if ended.recovery is not None else None
+        outcome, trial, recovery = ended.outcome, ended.trial, ended.recovery
+        decision = recovery.decision if recovery is not None else None
         # What was stopped is not done: `--resume` does it. What is tried again counts at its last end.
-        again = isinstance(decision, Again)
-        if again:
+        if isinstance(decision, Again):
             self._waiting[trial.trial_id] = trial
             self._count(again=1)
         elif not isinstance(outcome, Cancelled):
@@ -157,8 +156,7 @@ class LiveState:
         self._count(infeasible=int(isinstance(outcome, Infeasible)))
         if isinstance(outcome, Measured) and slot.trial is not None:
             self._times.learn(slot.trial, now_s - slot.began_s)
-        is_another = isinstance(decision, Repair) and ended.recovery is not None and ended.recovery.is_applied
-        if is_another and ended.recovery is not None and not ended.recovery.is_known:
+        if recovery is not None and isinstance(decision, Repair) and recovery.is_applied and not recovery.is_known:
             self._count(all_trials=1, all_points=len(trial.points))
         slot.trial, slot.tokens, slot.samples, slot.view = None, 0, {}, SlotView(slot.view.name)
         _does(slot, "waiting", "waiting", now_s)
@@ -245,8 +243,3 @@ def _seen(slot: _Slot, now_s: float) -> SlotView:
         kv_usage=server.token_usage,
         free_gib=min(free, default=view.free_gib),
     )
-
-
-def point_text(point: Point) -> str:
-    """`chat C=16`."""
-    return f"{point.spec.workload} {point.spec.level}"

@@ -10,7 +10,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.live_view import LiveView, SlotState, SlotView, counts_text, duration_text
+from orchestrator.live_view import LiveView, SlotState, SlotView, counts_text, slot_cells
 
 # Slots at work come first where not all of them fit.
 _ORDER: tuple[SlotState, ...] = ("measuring", "ready", "starting", "lost", "unused", "waiting")
@@ -69,18 +69,3 @@ def _widths(rows: Sequence[dict[str, str]], names: Sequence[str], width: int) ->
 def _ending(name: str, most: int) -> str:
     """Slots of one cluster differ at the end of their names."""
     return name if len(name) <= most else f"\u2026{name[len(name) - most + 1 :]}"
-
-
-def slot_cells(slot: SlotView) -> dict[str, str]:
-    """What the columns say of a slot; `-` where nothing is known."""
-    requests = "-" if slot.running is None else f"{slot.running:.0f}"
-    requests += f" +{slot.queued:.0f}" if slot.queued else ""
-    return {
-        "slot": slot.name,
-        "config": slot.config or "-",
-        "doing": slot.doing,
-        "for": duration_text(slot.for_s),
-        "tok/s": "-" if slot.tok_s is None else f"{slot.tok_s:.0f}",
-        "requests": requests,
-        "free GiB": "-" if slot.free_gib is None else f"{slot.free_gib:.1f}",
-    }

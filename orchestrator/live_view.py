@@ -125,6 +125,21 @@ def duration_text(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
+def slot_cells(slot: SlotView) -> dict[str, str]:
+    """What tables say of a slot, by the column of the terminal's; `-` where nothing is known."""
+    requests = "-" if slot.running is None else f"{slot.running:.0f}"
+    requests += f" +{slot.queued:.0f}" if slot.queued else ""
+    return {
+        "slot": slot.name,
+        "config": slot.config or "-",
+        "doing": slot.doing,
+        "for": duration_text(slot.for_s),
+        "tok/s": "-" if slot.tok_s is None else f"{slot.tok_s:.0f}",
+        "requests": requests,
+        "free GiB": "-" if slot.free_gib is None else f"{slot.free_gib:.1f}",
+    }
+
+
 def left_text(left: TimeLeft | None) -> str:
     """`about 12 min left`, `12 min to 2.0 h left`; empty where nothing is known."""
     if left is None:

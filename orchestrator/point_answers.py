@@ -54,5 +54,5 @@ class PointAnswers:
         """A point without a single success is not a measurement of the config."""
         if self._ok or not self._failed:
             return None
-        told = f"none of {self._failed} requests at {point.spec.workload} {point.spec.level} succeeded: {self._first}"
+        told = f"none of {self._failed} requests at {point.text} succeeded: {self._first}"
         return Failed(Diagnosis(Label.CLIENT_ERRORS, Phase.SERVING, " ".join(told.split())))

@@ -22,7 +22,7 @@ from orchestrator.happening import (
 )
 from orchestrator.host_event import HostEvent
 from orchestrator.lineages import Recovery
-from orchestrator.live_state import LiveState, point_text
+from orchestrator.live_state import LiveState
 from orchestrator.outcome import Failed, Infeasible
 from orchestrator.recovery import Again, NoMove, Repair, repair_text
 from orchestrator.resolved_settings import setting_changes
@@ -92,9 +92,9 @@ class ProgressLines:
                 for change in setting_changes(self._asked.get(slot, {}), happening.resolved):
                     yield Line(slot, f"{label}: {change}")
             case PointEnded(point, _, report, _):
-                yield Line(slot, f"{label}: {point_text(point)}: {report.requests} requests", is_routine=True)
+                yield Line(slot, f"{label}: {point.text}: {report.requests} requests", is_routine=True)
             case PointSpared(point, reason):
-                yield Line(slot, f"{label}: not measured at {point_text(point)}: {reason}", is_routine=True)
+                yield Line(slot, f"{label}: not measured at {point.text}: {reason}", is_routine=True)
             case PointRepeated():
                 self._told.setdefault(slot, []).append(happening.note)
                 yield Line(slot, f"{label}: {happening.note}")

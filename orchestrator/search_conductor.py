@@ -113,8 +113,7 @@ class SearchConductor:
 
     def _asked(self, trial: Trial) -> AskedTrial | None:
         """What a trial, which may be that of a stand-in, was asked as."""
-        asked_id = trial.repaired.asked_id if trial.repaired else trial.config.config_id
-        return self._run.asked.find(trial.host_class, asked_id, trial.repeat)
+        return self._run.asked.find(trial.host_class, trial.asked_id, trial.repeat)
 
     def _tell(self, asked: AskedTrial, *, again: bool = False) -> Told | None:
         race, key = self._races[asked.host_class], (asked.config.config_id, asked.repeat)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 # Whatever of these is among `GpuSample.throttle`, the GPU computed slower than it could.
@@ -77,11 +76,6 @@ class Sample:
     def gpu_free_gib(self) -> float | None:
         """Of the fullest GPU; None where none tells."""
         return min((free for gpu in self.gpus if (free := gpu.memory_free_gib) is not None), default=None)
-
-
-def newest(samples: Iterable[Sample]) -> Sample | None:
-    """The last of rank 0, which serves the requests."""
-    return max((sample for sample in samples if sample.rank == 0), key=lambda sample: sample.at_s, default=None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,8 +88,8 @@ class _Drawn:
 class TrialTelemetry:
     """One server start. `gpu_memory_peak_gib`: the most that one of its GPUs had in use; None where none tells.
 
-    `began_at`: UTC, of the first sample if the trial has not ended. `ended_s`: of the last sample, `bucket_s` how long
-    a bucket is, where there are more samples than can be drawn. Of a trial that runs there are no phases yet.
+    `began_at`: UTC, of the first sample if the trial has not ended. `ended_s`: of the last sample. Of a trial
+    that runs there are no phases yet.
     """
 
     trial_id: str
@@ -97,7 +97,6 @@ class TrialTelemetry:
     began_at: str
     ended_s: float
     engine: str
-    bucket_s: float
     phases: tuple[Window, ...]
     points: tuple[Window, ...]
     series: tuple[Series, ...]
@@ -167,7 +166,6 @@ def trial_telemetry(
         began_at=trial["began_at"] if trial else _utc(began_unix_s),
         ended_s=ended_s,
         engine=server["engine"][0],
-        bucket_s=drawn.bucket_s,
         phases=tuple(_phases(trial["phases"], server, ended_s)) if trial else (),
         points=tuple(sorted((_point(row, began_unix_s) for row in loads), key=lambda window: window.began_s)),
         series=(*_series(gpus, OF_GPU, drawn), *_series(server, OF_SERVER, drawn)),

@@ -187,6 +187,11 @@ class Point:
     repeat: int
     spec: PointSpec
 
+    @property
+    def text(self) -> str:
+        """`chat C=16`, for people."""
+        return f"{self.spec.workload} {self.spec.level}"
+
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
@@ -223,6 +228,11 @@ class Trial:
     estimated_s: float
     repaired: Repaired | None = None
     host_class: str = ""
+
+    @property
+    def asked_id(self) -> str:
+        """The config that it measures or stands for."""
+        return self.repaired.asked_id if self.repaired else self.config.config_id
 
 
 @dataclass(frozen=True, slots=True)

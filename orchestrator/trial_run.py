@@ -205,7 +205,7 @@ class TrialRun:
         if report is None:
             return Failed(Diagnosis(Label.HOST_LOST, Phase.SERVING, "the load ended without a report"))
         if report.stopped_by == "hung":
-            told = f"no request made progress at {point.spec.workload} {point.spec.level}; the server still runs"
+            told = f"no request made progress at {point.text}; the server still runs"
             return Failed(Diagnosis(Label.HUNG, Phase.SERVING, told))
         return None
 

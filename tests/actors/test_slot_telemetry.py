@@ -15,7 +15,7 @@ import pytest
 from actors.gpu_sample import SlotGpuLook
 from actors.server_gauges import LOADS, METRICS
 from actors.slot_telemetry import SlotTelemetry, Watched, throttle_notes
-from orchestrator.telemetry import GpuSample, Sample, ServerSample, newest
+from orchestrator.telemetry import GpuSample, Sample, ServerSample
 
 BUSY = json.dumps({"loads": [{"num_running_reqs": 4, "gen_throughput": 99.5}]})
 
@@ -191,13 +191,10 @@ def test_a_gpu_that_was_held_back_for_a_moment_is_no_note() -> None:
     assert throttle_notes([]) == ()
 
 
-def test_the_newest_sample_is_of_the_rank_that_serves() -> None:
-    early, late = (Sample(at, 0.0, None, ServerSample()) for at in (1.0, 2.0))
-    other = Sample(9.0, 0.0, None, ServerSample(), rank=1)
+def test_a_sample_tells_the_memory_of_its_fullest_gpu() -> None:
+    late = Sample(2.0, 0.0, None, ServerSample())
     full = Sample(2.0, 0.0, None, ServerSample(), (GpuSample("0", 70.0, 80.0), GpuSample("1", 75.5, 80.0)))
 
-    assert newest([late, other, early]) is late
-    assert newest([other]) is None
     assert full.gpu_free_gib == 4.5
     assert late.gpu_free_gib is None
 

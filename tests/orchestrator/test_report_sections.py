@@ -316,7 +316,7 @@ def test_failures_name_evidence_advice_and_logs_once_for_each_diagnosis() -> Non
 
 
 def telemetry(*quantities: Quantity) -> TrialTelemetry:
-    return TrialTelemetry("a-r0", 1, "2026-01-01T00:00:00+00:00", 60.0, "sglang", 1.0, (),
+    return TrialTelemetry("a-r0", 1, "2026-01-01T00:00:00+00:00", 60.0, "sglang", (),
                           (Window("chat C=1", 10.0, 20.0),), quantities, 80.5, 95.6)  # fmt: skip
 
 
