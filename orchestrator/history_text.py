@@ -117,14 +117,11 @@ def headline(lines: Sequence[SeriesLine], history: History) -> str:
     told = []
     if dead:
         line, turn = dead[0]
-        told.append(
-            f"{len(dead)} {_plural('config', dead)} no longer served: {line.label or line.key.config} {turn.text}"
-        )
+        told.append(f"{plural(len(dead), 'config')} no longer served: {line.label or line.key.config} {turn.text}")
     if fresh:
         line, change = min(fresh, key=lambda pair: pair[1].change.q)
-        told.append(
-            f"{len(fresh)} new {_plural('worsening', fresh)}, surest {line_name(line)}: {change_text(line, change)}"
-        )
+        count = plural(len(fresh), "new worsening")
+        told.append(f"{count}, surest {line_name(line)}: {change_text(line, change)}")
     newest = history.nights[-1]
     regressed = len(newest.of(Verdict.REGRESSED))
     if newest.gap is not None:
@@ -234,7 +231,3 @@ def _change_json(line: SeriesLine, change: PlacedChange) -> dict[str, Any]:
         "between": list(change.between),
         "marked": None if change.mark is None else change.mark.verdict,
     }
-
-
-def _plural(word: str, items: Sequence[Any]) -> str:
-    return word if len(items) == 1 else f"{word}s"
