@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from actors.container_options import ContainerRefusal, parse_run
+from actors.container_options import ContainerRefusal, RunCommand, parse_run
 from orchestrator.scenario import Scenario
 from orchestrator.scenario_engine import Engine
 from orchestrator.scenario_nightly import Build
@@ -45,10 +45,7 @@ def of_build(scenario: Scenario, build: str) -> Scenario:
 
 def with_image(command: Sequence[str], image: str) -> list[str] | None:
     """A container command with another image; None if it runs no container."""
-    try:
-        run = parse_run(command)
-    except ContainerRefusal:
-        return None
+    run = _container_run(command)
     if run is None:
         return None
     return [*run.start, *(word for option in run.options for word in option.words), image, *run.inner]
@@ -56,11 +53,16 @@ def with_image(command: Sequence[str], image: str) -> list[str] | None:
 
 def image_of(command: Sequence[str]) -> str:
     """The image that a command runs a container of; empty if it runs none."""
-    try:
-        run = parse_run(command)
-    except ContainerRefusal:
-        return ""
+    run = _container_run(command)
     return run.image if run is not None else ""
+
+
+def _container_run(command: Sequence[str]) -> RunCommand | None:
+    """None for what runs no container, and for what is refused, which the launch tells."""
+    try:
+        return parse_run(command)
+    except ContainerRefusal:
+        return None
 
 
 def build_identity(scenario: Scenario, build: str) -> list[Any]:

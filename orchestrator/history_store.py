@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from actors.launch import conceal
 from orchestrator.errors import BadInput, SpecsweepError
-from orchestrator.night import NIGHT_SCHEMA, Night
+from orchestrator.night import NIGHT_SCHEMA, Night, stamp_of
 from orchestrator.night_history import History, Mark
 from orchestrator.night_rows import night_rows, nights_of
 from orchestrator.paths import write_whole
@@ -78,8 +78,7 @@ class HistoryStore:
 
     def mark(self, mark: Mark) -> str:
         """Keep what a person said of a night."""
-        stamp = "".join(c for c in mark.marked_at[:19] if c.isdigit() or c == "T")
-        return self._write(_MARKS, f"{stamp}Z-{mark.night_id}", [mark.as_json()], mark_schema())
+        return self._write(_MARKS, f"{stamp_of(mark.marked_at)}-{mark.night_id}", [mark.as_json()], mark_schema())
 
     def read(self) -> History:
         """All that is there. SpecsweepError if the place cannot be read at all."""

@@ -29,8 +29,12 @@ def value_text(line: SeriesLine) -> str:
         return last.reason if last.verdict is not Verdict.SAME else "served"
     if last.low is None or last.high is None:
         return share_text(last.difference)
-    low, high = (f"{math.expm1(end) * 100:+.1f}" for end in (last.low, last.high))
-    return f"{share_text(last.difference)} ({low} to {high})"
+    return f"{share_text(last.difference)} ({_interval(last.low, last.high)})"
+
+
+def _interval(low: float, high: float) -> str:
+    """`-9.5 to -6.4`, in percent, of log ratios."""
+    return f"{math.expm1(low) * 100:+.1f} to {math.expm1(high) * 100:+.1f}"
 
 
 def change_text(line: SeriesLine, change: PlacedChange) -> str:
@@ -42,10 +46,9 @@ def change_text(line: SeriesLine, change: PlacedChange) -> str:
 def size_text(line: SeriesLine, change: PlacedChange) -> str:
     """The same without the night and what changed in it."""
     point = change.change.point
-    low, high = (f"{math.expm1(end) * 100:+.1f}" for end in (point.low, point.high))
     text = (
-        f"{'worse' if line.is_worse(change) else 'better'}: {share_text(point.difference)} (99%: {low} to {high}), "
-        f"p {point.p:.2g}, q {change.change.q:.2g}"
+        f"{'worse' if line.is_worse(change) else 'better'}: {share_text(point.difference)} "
+        f"(99%: {_interval(point.low, point.high)}), p {point.p:.2g}, q {change.change.q:.2g}"
     )
     if not change.change.sure:
         text += ", may be chance among so many series"
@@ -117,14 +120,11 @@ def headline(lines: Sequence[SeriesLine], history: History) -> str:
     told = []
     if dead:
         line, turn = dead[0]
-        told.append(
-            f"{len(dead)} {_plural('config', dead)} no longer served: {line.label or line.key.config} {turn.text}"
-        )
+        told.append(f"{plural(len(dead), 'config')} no longer served: {line.label or line.key.config} {turn.text}")
     if fresh:
         line, change = min(fresh, key=lambda pair: pair[1].change.q)
-        told.append(
-            f"{len(fresh)} new {_plural('worsening', fresh)}, surest {line_name(line)}: {change_text(line, change)}"
-        )
+        count = plural(len(fresh), "new worsening")
+        told.append(f"{count}, surest {line_name(line)}: {change_text(line, change)}")
     newest = history.nights[-1]
     regressed = len(newest.of(Verdict.REGRESSED))
     if newest.gap is not None:
@@ -234,7 +234,3 @@ def _change_json(line: SeriesLine, change: PlacedChange) -> dict[str, Any]:
         "between": list(change.between),
         "marked": None if change.mark is None else change.mark.verdict,
     }
-
-
-def _plural(word: str, items: Sequence[Any]) -> str:
-    return word if len(items) == 1 else f"{word}s"

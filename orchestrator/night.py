@@ -222,9 +222,8 @@ class Night:
     @property
     def night_id(self) -> str:
         """`20261130T021500Z-<6 hex digits of all that names it>`; sorts by time."""
-        stamp = "".join(c for c in self.at[:19] if c.isdigit() or c == "T")
         mark = hashlib.sha256(json.dumps((self.at, self.scenario, self.run)).encode()).hexdigest()[:6]
-        return f"{stamp}Z-{mark}"
+        return f"{stamp_of(self.at)}-{mark}"
 
     @property
     def verdict(self) -> Verdict | None:
@@ -250,6 +249,11 @@ def night_verdict(series: tuple[SeriesNight, ...]) -> Verdict:
     if Verdict.IMPROVED in verdicts:
         return Verdict.IMPROVED
     return Verdict.SAME if Verdict.SAME in verdicts else Verdict.INCONCLUSIVE
+
+
+def stamp_of(at: str) -> str:
+    """`20261130T021500Z` of a UTC time in ISO form; sorts by time."""
+    return "".join(c for c in at[:19] if c.isdigit() or c == "T") + "Z"
 
 
 def kind_of(metric: str) -> Kind:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-from orchestrator.night import Night, SeriesNight, Verdict
+from orchestrator.night import Night, Verdict
 
 Word = Literal["true", "false", "fixed"]
 
@@ -122,8 +122,3 @@ def _measured_of(night: Night) -> tuple[bool, int]:
     """How much of it there is; names of parts tell nothing of their order."""
     pairs = sum(len(one.measured.pairs) + len(one.measured.starts) for one in night.series)
     return night.gap is None, pairs
-
-
-def series_of(night: Night, series_id: str) -> SeriesNight | None:
-    """A series in a night, if it was measured."""
-    return next((one for one in night.series if one.key.series_id == series_id), None)

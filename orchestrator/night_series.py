@@ -212,11 +212,11 @@ class _Series:
         return [series for series in made if series is not None]
 
     def of_points(self) -> list[Measured]:
-        made = []
+        made, metrics = [], night_metrics(self.scenario)
         for workload in self.scenario.workloads:
             for level in load_levels(workload):
                 place = (workload.name, level)
-                for metric in night_metrics(self.scenario):
+                for metric in metrics:
                     why: dict[str, None] = {}
 
                     def value(member: _Member, place: Any = place, metric: str = metric, why: Any = why) -> Any:

@@ -11,6 +11,7 @@ The cache size hardly varies between starts, so there pairs must agree instead; 
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -157,11 +158,8 @@ def _tested(open_: SeriesNight, ratios: Sequence[float], noise: Noise, rules: Ni
 
 def clipped_mean(ratios: Sequence[float], sd: float) -> float:
     """Mean of the log ratios, each drawn in to 3 sd of their median: one wild pair decides nothing."""
-    ordered = sorted(ratios)
-    n = len(ordered)
-    median = (ordered[(n - 1) // 2] + ordered[n // 2]) / 2
-    reach = _CLIP_SD * sd
-    return math.fsum(min(max(d, median - reach), median + reach) for d in ordered) / n
+    median, reach = statistics.median(ratios), _CLIP_SD * sd
+    return math.fsum(min(max(d, median - reach), median + reach) for d in ratios) / len(ratios)
 
 
 def _finds_at(test: _Test, rules: NightRules) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import traceback
 from pathlib import Path
 from typing import Any
 
@@ -37,21 +36,9 @@ def nightly(junit: Path | None, summary: Path | None, html: Path | None, as_json
 
     Exit codes: 0 same or improved, 1 regressed, 2 bad input, 3 inconclusive, or a gap: it could not be measured.
     """
-    from orchestrator.errors import SpecsweepError
-    from orchestrator.night_text import GAP_EXIT_CODE
     from orchestrator.nightly_command import NightRequest
     from orchestrator.nightly_command import nightly as run_night
     from orchestrator.nightly_output import NightFiles
 
     files = NightFiles(junit, summary, as_json, html)
-    try:
-        code = run_night(NightRequest(files=files, **options), console(stderr=files.own_output))
-    except Exception as error:  # 1 means that the candidate regressed, and nothing else
-        if isinstance(error, SpecsweepError) and error.exit_code != 1:
-            raise
-        if isinstance(error, SpecsweepError):
-            click.echo(f"specsweep: {error}", err=True)
-        else:
-            traceback.print_exc()
-        code = GAP_EXIT_CODE
-    sys.exit(code)
+    sys.exit(run_night(NightRequest(files=files, **options), console(stderr=files.own_output)))

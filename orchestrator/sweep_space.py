@@ -74,9 +74,9 @@ def build_pairs(scenario: Scenario) -> tuple[BuildPair, ...]:
     """The configs of a night, each as the scenario's two builds serve it; SettingsFault for one that cannot be."""
     assert scenario.nightly is not None, "checked with the scenario"
     wanted = scenario.nightly.configs
-    tried = wanted if isinstance(wanted, list) else list(combinations(scenario.sweep))
+    tried = wanted if isinstance(wanted, list) else combinations(scenario.sweep)
     found: dict[str, BuildPair] = {}
-    for settings in tried[:1] if wanted == "first" else tried:
+    for settings in itertools.islice(tried, 1 if wanted == "first" else None):
         base = config_of(scenario, dict(settings))
         reference, candidate = (
             replace(config_of(of_build(scenario, build), dict(settings)), build=build) for build in BUILDS

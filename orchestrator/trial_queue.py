@@ -192,7 +192,7 @@ class TrialQueue:
         for i, (back, broke_on) in enumerate(share.handed_back):
             if back.how is not Kind.ALONE and self._may_take(slot, broke_on):
                 return share.handed_back.pop(i)[0].trial
-        hosts = [self._hosts[s] for s in self._alive if self._classes[s] == self._classes[slot]]
+        hosts = [self._hosts[s] for s in self._alive_in(self._classes[slot])]
         trial = share.take(slot, hosts, self._hosts[slot])
         alone = [i for i, (back, _) in enumerate(share.handed_back) if back.how is Kind.ALONE]
         if trial is None and alone and not self._busy:
@@ -203,14 +203,14 @@ class TrialQueue:
     def slots_of(self, host_class: str) -> int:
         """How many slots work for a class."""
         with self._changed:
-            return self._count_of(host_class)
+            return len(self._alive_in(host_class))
 
-    def _count_of(self, host_class: str) -> int:
-        return sum(self._classes[s] == host_class for s in self._alive)
+    def _alive_in(self, host_class: str) -> set[int]:
+        return {s for s in self._alive if self._classes[s] == host_class}
 
     def _may_take(self, slot: int, broke_on: int) -> bool:
         """A slot on another host if one is left, else another slot, else the same."""
-        alike = {s for s in self._alive if self._classes[s] == self._classes[slot]}
+        alike = self._alive_in(self._classes[slot])
         elsewhere = {s for s in alike if self._hosts[s] != self._hosts[broke_on]}
         return slot in (elsewhere or alike - {broke_on} or alike)
 

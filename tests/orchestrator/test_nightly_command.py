@@ -132,7 +132,7 @@ def test_no_fault_of_ours_ends_with_the_code_of_a_regression(
     def fails(*_: object) -> int:
         raise error
 
-    monkeypatch.setattr(nightly_command, "nightly", fails)
+    monkeypatch.setattr(nightly_command, "_nightly", fails)
 
     result = CliRunner().invoke(main, ["nightly", "any.yaml", "--history", "h"])
 
