@@ -120,9 +120,9 @@ def validity_blocks(part: PartMaterial) -> list[Block]:
     summary += f" Whether they had settled: {', '.join(f'{n} {name}' for name, n in states.most_common())}."
     blocks: list[Block] = [Paragraph(summary, "warn" if void else "plain")]
     if void:
-        blocks.append(_void_table(part))
-    warned = Counter(_kind(text) for point in points for text in point["warnings"] or ())
-    example = {_kind(text): text for point in points for text in point["warnings"] or ()}
+        blocks.append(_void_table(part, void))
+    told = [(_kind(text), text) for point in points for text in point["warnings"] or ()]
+    warned, example = Counter(kind for kind, _ in told), dict(told)
     if warned:
         kinds = tuple(
             f"{plural(n, 'time')}, e.g. {clipped(example[k], 400)}" for k, n in warned.most_common(MOST_KINDS)
@@ -133,11 +133,10 @@ def validity_blocks(part: PartMaterial) -> list[Block]:
 
 def _kind(text: str) -> str:
     """A warning without its numbers: the same warning of other points."""
-    return "".join("0" if c.isdigit() else c for c in text).replace("0", "")
+    return "".join(c for c in text if not c.isdigit())
 
 
-def _void_table(part: PartMaterial) -> Table:
-    void = [point for point in part.points if not point["valid"]]
+def _void_table(part: PartMaterial, void: Sequence[Row]) -> Table:
     columns = (
         Column("config", numeric=False), Column("point", numeric=False), Column("output throughput", "tok/s"),
         Column("why it does not count", numeric=False),
