@@ -9,7 +9,7 @@ import yaml
 
 from orchestrator import __version__
 from orchestrator.report_document import Block, Cell, Code, Column, Facts, Fold, Items, Paragraph, Table
-from orchestrator.report_numbers import cell, clipped, clock, count, natural, plural
+from orchestrator.report_numbers import cell, clipped, clock, count, more_in, natural, plural
 from orchestrator.report_part import PartMaterial, Row, RunMaterial
 from orchestrator.trial import LoadLevel, content_hash
 
@@ -101,8 +101,7 @@ def settings_table(part: PartMaterial) -> Table:
         for config_id, settings in items[:MOST_ROWS]
     )
     columns = (Column("id", numeric=False), Column("config", numeric=False), Column("settings", numeric=False))
-    more = len(items) - MOST_ROWS
-    note = f"{more:,} more are in dataset/trials." if more > 0 else ""
+    note = more_in(len(items) - MOST_ROWS, "dataset/trials")
     return Table(f"settings{part.mark}", "Settings of every config", columns, rows, note=note)
 
 
@@ -150,8 +149,7 @@ def _void_table(part: PartMaterial, void: Sequence[Row]) -> Table:
         )
         for point in void[:MOST_ROWS]
     )
-    more = len(void) - MOST_ROWS
-    note = f"{more:,} more are in dataset/points." if more > 0 else ""
+    note = more_in(len(void) - MOST_ROWS, "dataset/points")
     return Table(f"void{part.mark}", "Points that do not count", columns, rows, note=note)
 
 

@@ -11,7 +11,7 @@ from orchestrator.ranking_cells import gap_texts, half_share, heading, places_te
 from orchestrator.ranking_reason import probability
 from orchestrator.ranking_remarks import remarks, what_helps
 from orchestrator.report_document import Block, Cell, Column, Items, Table, Tone
-from orchestrator.report_numbers import NOTHING, cell, clipped
+from orchestrator.report_numbers import NOTHING, cell, clipped, more_in
 from orchestrator.report_part import PartMaterial
 from orchestrator.run_ranking import RunRanking
 
@@ -128,8 +128,7 @@ def _table(block_id: str, caption: str, configs: Sequence[NotMeasured], part: Pa
         )
         for c in configs[:MOST_ROWS]
     )
-    more = len(configs) - MOST_ROWS
-    return Table(block_id, caption, columns, rows, note=f"{more:,} more are in ranking.json." if more > 0 else "")
+    return Table(block_id, caption, columns, rows, note=more_in(len(configs) - MOST_ROWS, "ranking.json"))
 
 
 def _followed(config: NotMeasured, ranking: RunRanking, labels: dict[str, str]) -> str:

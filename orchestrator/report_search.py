@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from orchestrator.report_document import Block, Cell, Column, Facts, Items, Paragraph, Table
-from orchestrator.report_numbers import clipped, count, plural
+from orchestrator.report_numbers import clipped, count, more_in, plural
 from orchestrator.report_part import Row, RunMaterial
 
 MOST_ROWS = 600
@@ -57,8 +57,7 @@ def _left_table(steps: Sequence[Row], labels: dict[str, str]) -> Table | None:
         for (objective, config_id), reason in list(dropped.items())[:MOST_ROWS]
     )
     columns = (Column("config", numeric=False), Column("objective", numeric=False), Column("why", numeric=False))
-    more = len(dropped) - MOST_ROWS
-    note = f"{more:,} more are in ranking.json (`search`)." if more > 0 else ""
+    note = more_in(len(dropped) - MOST_ROWS, "ranking.json (`search`)")
     return Table("search-left", "What it left behind", columns, rows, note=note)
 
 
@@ -77,6 +76,5 @@ def _asked_table(run: RunMaterial, asked: Sequence[Row], labels: dict[str, str])
             (count(number), Cell(labels.get(config_id, config_id), note=config_id), count(event["repeat"] + 1),
              Cell(clipped(str(event.get("why") or ""), 300)), Cell(str(became)))
         )  # fmt: skip
-    more = len(asked) - MOST_ROWS
-    note = f"{more:,} more are in journal.jsonl." if more > 0 else ""
+    note = more_in(len(asked) - MOST_ROWS, "journal.jsonl")
     return Table("search-asked", "What it asked, in order", columns, tuple(rows), note=note)
