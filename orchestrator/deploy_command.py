@@ -20,6 +20,7 @@ from orchestrator.paths import RunPaths, write_whole
 from orchestrator.ranking import Ranking, Row
 from orchestrator.ranking_cells import value_text
 from orchestrator.ranking_reason import probability
+from orchestrator.report_numbers import plural
 from orchestrator.run_manifest import read_manifest
 from orchestrator.run_ranking import RunRanking, rank_run
 from orchestrator.scenario import Scenario
@@ -149,7 +150,7 @@ def _provenance(
 ) -> tuple[str, ...]:  # fmt: skip
     """Where the settings come from, a fact a line."""
     way = "highest" if ranking.maximize else "lowest"
-    trials = f"{row.trials} trial{'s' if row.trials != 1 else ''}, {_how_sure(ranking, row)}"
+    trials = f"{plural(row.trials, 'trial')}, {_how_sure(ranking, row)}"
     hosts = sorted({r.get("host_class") or "" for r in rows} - {""})
     days = dict.fromkeys(row["began_at"][:10] for row in (*rows[:1], *rows[-1:]))
     dates = " to ".join(days) or "at a time not told"
