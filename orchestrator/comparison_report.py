@@ -22,6 +22,7 @@ from orchestrator.report_document import (
     Table,
     Tone,
 )
+from orchestrator.report_numbers import plural
 from orchestrator.run_comparison import RunComparison
 from orchestrator.supported_digits import shown
 
@@ -64,7 +65,7 @@ def comparison_document(found: RunComparison, made_at: str) -> ReportDocument:
     )
     return ReportDocument(
         title=f"{found.second} against {found.first}",
-        subtitle=f"{found.matches} matched config{'s' if found.matches != 1 else ''}, {len(found.rows)} ratios",
+        subtitle=f"{plural(found.matches, 'matched config')}, {len(found.rows)} ratios",
         headlines=(headline,),
         sections=tuple(section for section in sections if section.blocks),
         made_at=made_at,
@@ -79,7 +80,7 @@ def summary(found: RunComparison) -> str:
     counts = {standing: len(found.of(standing)) for standing in Standing}
     told = [f"{n} {STANDINGS[standing]}" for standing, n in counts.items() if n]
     died = [config for config in found.served if config.standing is Standing.WORSE]
-    ends = f"{len(died)} config{'s' if len(died) > 1 else ''} served worse or not at all; " if died else ""
+    ends = f"{plural(len(died), 'config')} served worse or not at all; " if died else ""
     return f"{ends}{', '.join(told) or 'none'} of {len(found.rows)} ratios."
 
 

@@ -18,7 +18,9 @@ from orchestrator.engine_build import of_build
 from orchestrator.errors import BadInput
 from orchestrator.paths import RunPaths, write_whole
 from orchestrator.ranking import Ranking, Row
+from orchestrator.ranking_cells import value_text
 from orchestrator.ranking_reason import probability
+from orchestrator.report_numbers import plural
 from orchestrator.run_manifest import read_manifest
 from orchestrator.run_ranking import RunRanking, rank_run
 from orchestrator.scenario import Scenario
@@ -147,9 +149,8 @@ def _provenance(
     served: ServedConfig, rows: list[dict[str, Any]],
 ) -> tuple[str, ...]:  # fmt: skip
     """Where the settings come from, a fact a line."""
-    value = "not measured" if row.value is None else f"{shown(row.value, row.low, row.high)} {row.unit}".rstrip()
     way = "highest" if ranking.maximize else "lowest"
-    trials = f"{row.trials} trial{'s' if row.trials != 1 else ''}, {_how_sure(ranking, row)}"
+    trials = f"{plural(row.trials, 'trial')}, {_how_sure(ranking, row)}"
     hosts = sorted({r.get("host_class") or "" for r in rows} - {""})
     days = dict.fromkeys(row["began_at"][:10] for row in (*rows[:1], *rows[-1:]))
     dates = " to ".join(days) or "at a time not told"
@@ -157,7 +158,7 @@ def _provenance(
     lines += [
         f"Written by specsweep {__version__} from run {manifest['run_id']}, config {row.config_id} "
         f"({result.labels.get(row.config_id, row.config_id)})",
-        f"objective {ranking.objective}: {way} {ranking.aim} ({ranking.workload}): {value} ({trials})",
+        f"objective {ranking.objective}: {way} {ranking.aim} ({ranking.workload}): {value_text(row)} ({trials})",
         f"engine: {scenario.engine.kind} {served.version or '(version not told)'}; measured {dates} on "
         f"{', '.join(hosts) or 'hosts of one class'}",
         f"scenario {scenario.name}, hash {content_hash(manifest['scenario'])}; model {scenario.model.path}",

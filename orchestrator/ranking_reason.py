@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 from orchestrator.aim import Aim
 from orchestrator.estimates import Estimates, NotComparable
+from orchestrator.ranking_cells import value_text
 from orchestrator.ranking_row import Row, gap
 from orchestrator.scenario_objective import Objective
-from orchestrator.supported_digits import percent, plain, shown
+from orchestrator.supported_digits import percent, plain
 
 # Configs that are named where many cannot be told apart.
 _NAMED = 3
@@ -35,7 +36,7 @@ def reason(case: Case) -> str:
     if not rows or not rows[0].eligible:
         return f"no winner: no config was measured {aim.where} and passed every limit"
     winner, rest = rows[0], [row for row in rows[1:] if row.eligible]
-    told = f"{case.labels[winner.config_id]}: {_shown(winner, aim)} {aim.where}"
+    told = f"{case.labels[winner.config_id]}: {value_text(winner)} {aim.where}"
     if not rest:
         return f"{told}, the only config measured there that passes every limit"
     if winner.near:
@@ -47,7 +48,7 @@ def reason(case: Case) -> str:
 
 def _ahead(case: Case, winner: Row, runner_up: Row) -> str:
     """The gap to the runner-up, with its interval."""
-    name = f"the runner-up {case.labels[runner_up.config_id]} ({_shown(runner_up, case.aim)})"
+    name = f"the runner-up {case.labels[runner_up.config_id]} ({value_text(runner_up)})"
     if runner_up.gap_to_best is None:
         return f"ahead of {name}"
     try:
@@ -80,7 +81,7 @@ def _near_ties(case: Case, winner: Row, rivals: Sequence[Row]) -> str:
     named = _named_rivals(case, rivals)
     told = []
     for rival in named:
-        name = f"{case.labels[rival.config_id]} ({_shown(rival, case.aim)}, {_difference(rival, winner, case.aim)})"
+        name = f"{case.labels[rival.config_id]} ({value_text(rival)}, {_difference(rival, winner, case.aim)})"
         told.append(f"{name}, {_what_decided(winner, rival, case.breakers, margin)}")
     rest = Counter(_decider(winner, r, case.breakers, margin) for r in rivals if r not in named)
     if rest:
@@ -133,10 +134,6 @@ def _difference(row: Row, winner: Row, aim: Aim) -> str:
     if share == math.inf:
         return "worse"
     return f"{abs(share):.1%} {'better' if share < 0 else 'worse'}"
-
-
-def _shown(row: Row, aim: Aim) -> str:
-    return "not measured" if row.value is None else f"{shown(row.value, row.low, row.high)} {aim.unit}".rstrip()
 
 
 def _with_unit(value: float, aim: Aim) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from orchestrator.not_measured import NotMeasured
 from orchestrator.ranking_row import Row
 from orchestrator.recovery import repair_text
+from orchestrator.report_numbers import plural
 from orchestrator.run_ranking import RunRanking
 
 _TIES = {
@@ -40,7 +41,7 @@ def what_helps(config: NotMeasured) -> str:
     """A repair that was not made, or why none was and what the user may do."""
     suggested = repair_text(config.story.suggestion)
     died = len(config.story.attempts)
-    tried = f"{died} repair{'s' if died > 1 else ''} died as well; " if died else ""
+    tried = f"{plural(died, 'repair')} died as well; " if died else ""
     if suggested:
         return f"{tried}try {suggested}"
     return tried + "; ".join(filter(None, (config.story.reason, *config.advice[:1])))

@@ -11,10 +11,11 @@ from orchestrator.explanation_text import explanation_lines
 from orchestrator.not_measured import NotMeasured
 from orchestrator.pareto_table import front_table
 from orchestrator.ranking import BESIDE, Ranking, Row
+from orchestrator.ranking_cells import gap_texts, half_share, heading, places_text, trials_text
 from orchestrator.ranking_reason import probability
 from orchestrator.ranking_remarks import remarks, what_helps
 from orchestrator.run_ranking import RunRanking
-from orchestrator.supported_digits import percent, plain, shown
+from orchestrator.supported_digits import plain, shown
 
 # Heads the values of a metric without a unit.
 VALUE = "value"
@@ -48,9 +49,7 @@ def _print_part(result: RunRanking, console: Console) -> None:
 
 
 def _objective(ranking: Ranking, result: RunRanking, labels: dict[str, str]) -> RenderableType:
-    way = "highest" if ranking.maximize else "lowest"
-    title = f"{ranking.objective}: {way} {ranking.aim} ({ranking.workload})"
-    title += f" on {ranking.host_class}" if ranking.host_class else ""
+    title = heading(ranking, str(ranking.aim))
     table = Table(title=escape(title), title_justify="left", title_style="bold", box=None, pad_edge=False)
     shown_columns = _columns(ranking)
     for name in shown_columns:
@@ -97,14 +96,12 @@ def _columns(ranking: Ranking) -> list[str]:
 
 
 def _cells(row: Row, place: int, result: RunRanking, labels: dict[str, str]) -> dict[str, str]:
-    """The row's text by column; places as a range where the data leave them open."""
-    places = str(place) if row.eligible else "-"
-    if row.rank_low is not None and row.rank_low != row.rank_high:
-        places = f"{row.rank_low}-{row.rank_high}"
-    half = "-" if row.low is None or row.high is None or not row.value else f"{_half(row):.1%}"
+    """The row's text by column."""
+    share = half_share(row)
+    half = "-" if share is None else f"{share:.1%}"
     best = "-" if row.p_best is None else probability(row.p_best)
     return {
-        "#": places,
+        "#": places_text(row, place),
         "config": _in_lines(labels.get(row.config_id, row.config_id)),
         row.unit or VALUE: "-" if row.value is None else shown(row.value, row.low, row.high),
         "± 95%": half,
@@ -112,27 +109,15 @@ def _cells(row: Row, place: int, result: RunRanking, labels: dict[str, str]) -> 
         "gap": _gap(row),
         "P(best)": best,
         "P(best) in run": best,
-        "trials": f"{row.trials} ({row.hosts} hosts)" if row.hosts > 1 else str(row.trials),
+        "trials": trials_text(row),
         **{_spaced(name): "-" if value is None else plain(value) for name, value in row.beside},
         "remarks": remarks(row, result, labels),
     }
 
 
-def _half(row: Row) -> float:
-    assert row.low is not None
-    assert row.high is not None
-    assert row.value
-    return (row.high - row.low) / 2 / abs(row.value)
-
-
 def _gap(row: Row) -> str:
-    if row.gap_to_best is None:
-        return "-"
-    told = percent(row.gap_to_best, row.gap_low, row.gap_high)
-    if row.gap_low is None or row.gap_high is None or row.gap_low == row.gap_high:
-        return told
-    low, high = (percent(bound, row.gap_low, row.gap_high).rstrip("%") for bound in (row.gap_low, row.gap_high))
-    return f"{told} ({low} to {high})"
+    told, interval = gap_texts(row)
+    return f"{told} ({interval})" if interval else told
 
 
 def _spaced(name: str) -> str:

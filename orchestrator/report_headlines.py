@@ -8,6 +8,7 @@ from orchestrator.explanation import Explanation, runner_up
 from orchestrator.explanation_text import explanation_lines
 from orchestrator.metric_title import aim_title
 from orchestrator.ranking import Ranking, Row
+from orchestrator.ranking_cells import heading, value_text
 from orchestrator.ranking_reason import probability
 from orchestrator.report_document import Block, Code, Facts, Fold, Headline, Items, Paragraph, Tone
 from orchestrator.report_numbers import clipped, plural
@@ -28,9 +29,7 @@ def headlines(part: PartMaterial) -> tuple[Headline, ...]:
 
 
 def _headline(ranking: Ranking, part: PartMaterial, why: Explanation | None) -> Headline:
-    on = f" on {ranking.host_class}" if ranking.host_class else ""
-    way = "highest" if ranking.maximize else "lowest"
-    label = f"{ranking.objective}: {way} {aim_title(str(ranking.aim))} ({ranking.workload}){on}"
+    label = heading(ranking, aim_title(str(ranking.aim)))
     winner = ranking.winner
     if winner is None:
         return Headline(label, "no pick", ranking.reason, "bad", tuple(_notes(ranking)))
@@ -56,8 +55,7 @@ def _tone(winner: Row, part: PartMaterial) -> Tone:
 
 
 def _facts(ranking: Ranking, winner: Row, part: PartMaterial) -> tuple[tuple[str, str], ...]:
-    assert winner.value is not None
-    value = f"{shown(winner.value, winner.low, winner.high)} {winner.unit}".rstrip()
+    value = value_text(winner)
     if winner.low is not None and winner.high is not None:
         low, high = (shown(bound, winner.low, winner.high) for bound in (winner.low, winner.high))
         value += f" (95 %: {low} to {high}{', noise within one run only' if _within(ranking) else ''})"
@@ -85,13 +83,12 @@ def _behind(second: Row, winner: Row, ranking: Ranking) -> str:
     """How far the runner-up is behind the pick, which need not have the best value."""
     if second.value is None or not winner.value:
         return "-"
-    value = f"{shown(second.value, second.low, second.high)} {second.unit}".rstrip()
     share = (winner.value - second.value if ranking.maximize else second.value - winner.value) / abs(winner.value)
     told = "as good" if abs(share) < 0.0005 else f"{abs(share):.1%} {'worse' if share > 0 else 'better'}"
     if winner.gap_to_best == 0 and second.gap_to_best is not None and second.gap_low is not None:
         low, high = (percent(b or 0.0, second.gap_low, second.gap_high) for b in (second.gap_low, second.gap_high))
         told = f"{percent(second.gap_to_best, second.gap_low, second.gap_high)} worse (95 %: {low} to {high})"
-    return f"{value}, {told}"
+    return f"{value_text(second)}, {told}"
 
 
 def _notes(ranking: Ranking) -> list[Paragraph]:
@@ -100,9 +97,7 @@ def _notes(ranking: Ranking) -> list[Paragraph]:
 
 def warnings(run: RunMaterial, *, is_live: bool = False) -> tuple[str, ...]:
     """What stands above everything: no evidence, damage, an end that was none, picks on void points."""
-    notes = run.ranking.notes
-    evidence = set(engine_notes(run.scenario, emulated=True)) | set(engine_notes(run.scenario, emulated=False))
-    told = [note for note in notes if note in evidence or DAMAGED in note]
+    told = _notes_above(run)
     if is_live:
         told.append("The run goes on: what is missing may change the picks.")
     elif not run.complete:
@@ -110,6 +105,12 @@ def warnings(run: RunMaterial, *, is_live: bool = False) -> tuple[str, ...]:
             f"The run is not complete: what is missing may change the picks (specsweep run --resume {run.place})"
         )
     return (*told, *_void(run))
+
+
+def _notes_above(run: RunMaterial) -> list[str]:
+    """What the ranking notes that stands above everything."""
+    evidence = set(engine_notes(run.scenario, emulated=True)) | set(engine_notes(run.scenario, emulated=False))
+    return [note for note in run.ranking.notes if note in evidence or DAMAGED in note]
 
 
 def _void(run: RunMaterial) -> Iterable[str]:
@@ -127,5 +128,5 @@ def _void(run: RunMaterial) -> Iterable[str]:
 
 def notes(run: RunMaterial) -> tuple[str, ...]:
     """All that the ranking notes and neither a warning nor the section about the search says."""
-    above = set(warnings(run))
+    above = set(_notes_above(run))
     return tuple(n for n in run.ranking.notes if n not in above and not n.startswith(("search:", "search, ")))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from orchestrator.memory_budget import Prediction
 from orchestrator.outcome import Phase
 from orchestrator.report_document import Axis, Block, Cell, Column, Paragraph, Plot, Series, Table
-from orchestrator.report_numbers import clipped, count, gib, plural
+from orchestrator.report_numbers import clipped, count, gib, more_in, plural
 from orchestrator.report_part import PartMaterial, Row
 from orchestrator.server_account import account_of
 
@@ -203,8 +203,7 @@ def _table(part: PartMaterial, bars: Sequence[MemoryBar], predictions: Mapping[s
         )
         for bar in bars[:MOST_ROWS]
     )
-    more = len(bars) - MOST_ROWS
-    note = f"{more:,} more are in dataset/trials." if more > 0 else ""
+    note = more_in(len(bars) - MOST_ROWS, "dataset/trials")
     return Table(f"memory-table{part.mark}", "Memory by config", columns, rows, note=note)
 
 

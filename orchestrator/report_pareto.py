@@ -8,7 +8,7 @@ import numpy as np
 
 from orchestrator.pareto import FrontRow, ParetoFront, on_front
 from orchestrator.report_document import Axis, Block, Cell, Column, Paragraph, Plot, Series, Table
-from orchestrator.report_numbers import NOTHING, cell, plural, rounded
+from orchestrator.report_numbers import NOTHING, cell, more_in, plural, rounded
 from orchestrator.report_part import PartMaterial
 from orchestrator.report_values import Bounded, WorkloadValues
 from orchestrator.supported_digits import plain
@@ -164,6 +164,5 @@ def _front_table(front: ParetoFront, part: PartMaterial, block_id: str) -> Table
         for row in front.rows[:MOST_ROWS]
     )
     marked = tuple(i for i, row in enumerate(front.rows[:MOST_ROWS]) if row.place == "on")
-    more = len(front.rows) - MOST_ROWS
-    note = f"{more:,} more are in ranking.json." if more > 0 else ""
+    note = more_in(len(front.rows) - MOST_ROWS, "ranking.json")
     return Table(block_id, f"{front.name}: places", columns, rows, marked, note)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from orchestrator.report_document import Axis, Number, Plot, Series
+from orchestrator.report_numbers import rounded as short
 from orchestrator.shown_text import cut, harmless
 
 COLOURS = 7
@@ -42,13 +43,9 @@ def escaped(text: str, most: int = _LABEL_CHARACTERS) -> str:
 
 
 def rounded(value: Number | None) -> Number | None:
-    """Six digits, and None for what JSON has no word for."""
-    if value is None or not math.isfinite(value):
-        return None
-    if isinstance(value, int) or not value:
-        return value
-    kept = round(value, 5 - math.floor(math.log10(abs(value))))
-    return int(kept) if kept == int(kept) and abs(kept) < 2**53 else kept
+    """Six digits, whole numbers as such, and None for what JSON has no word for."""
+    kept = short(value, 6)
+    return int(kept) if kept is not None and kept == int(kept) and abs(kept) < 2**53 else kept
 
 
 def _places(all_series: Sequence[Series]) -> list[int]:

@@ -9,7 +9,7 @@ import yaml
 
 from orchestrator import __version__
 from orchestrator.report_document import Block, Cell, Code, Column, Facts, Fold, Items, Paragraph, Table
-from orchestrator.report_numbers import cell, clipped, clock, count, natural, plural
+from orchestrator.report_numbers import cell, clipped, clock, count, more_in, natural, plural
 from orchestrator.report_part import PartMaterial, Row, RunMaterial
 from orchestrator.trial import LoadLevel, content_hash
 
@@ -101,8 +101,7 @@ def settings_table(part: PartMaterial) -> Table:
         for config_id, settings in items[:MOST_ROWS]
     )
     columns = (Column("id", numeric=False), Column("config", numeric=False), Column("settings", numeric=False))
-    more = len(items) - MOST_ROWS
-    note = f"{more:,} more are in dataset/trials." if more > 0 else ""
+    note = more_in(len(items) - MOST_ROWS, "dataset/trials")
     return Table(f"settings{part.mark}", "Settings of every config", columns, rows, note=note)
 
 
@@ -120,9 +119,9 @@ def validity_blocks(part: PartMaterial) -> list[Block]:
     summary += f" Whether they had settled: {', '.join(f'{n} {name}' for name, n in states.most_common())}."
     blocks: list[Block] = [Paragraph(summary, "warn" if void else "plain")]
     if void:
-        blocks.append(_void_table(part))
-    warned = Counter(_kind(text) for point in points for text in point["warnings"] or ())
-    example = {_kind(text): text for point in points for text in point["warnings"] or ()}
+        blocks.append(_void_table(part, void))
+    told = [(_kind(text), text) for point in points for text in point["warnings"] or ()]
+    warned, example = Counter(kind for kind, _ in told), dict(told)
     if warned:
         kinds = tuple(
             f"{plural(n, 'time')}, e.g. {clipped(example[k], 400)}" for k, n in warned.most_common(MOST_KINDS)
@@ -133,11 +132,10 @@ def validity_blocks(part: PartMaterial) -> list[Block]:
 
 def _kind(text: str) -> str:
     """A warning without its numbers: the same warning of other points."""
-    return "".join("0" if c.isdigit() else c for c in text).replace("0", "")
+    return "".join(c for c in text if not c.isdigit())
 
 
-def _void_table(part: PartMaterial) -> Table:
-    void = [point for point in part.points if not point["valid"]]
+def _void_table(part: PartMaterial, void: Sequence[Row]) -> Table:
     columns = (
         Column("config", numeric=False), Column("point", numeric=False), Column("output throughput", "tok/s"),
         Column("why it does not count", numeric=False),
@@ -151,8 +149,7 @@ def _void_table(part: PartMaterial) -> Table:
         )
         for point in void[:MOST_ROWS]
     )
-    more = len(void) - MOST_ROWS
-    note = f"{more:,} more are in dataset/points." if more > 0 else ""
+    note = more_in(len(void) - MOST_ROWS, "dataset/points")
     return Table(f"void{part.mark}", "Points that do not count", columns, rows, note=note)
 
 

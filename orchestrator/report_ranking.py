@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from orchestrator.metric_title import aim_title, metric_title
 from orchestrator.not_measured import NotMeasured
 from orchestrator.ranking import Ranking, Row
+from orchestrator.ranking_cells import gap_texts, half_share, heading, places_text, trials_text
 from orchestrator.ranking_reason import probability
 from orchestrator.ranking_remarks import remarks, what_helps
 from orchestrator.report_document import Block, Cell, Column, Items, Table, Tone
-from orchestrator.report_numbers import NOTHING, cell, clipped
+from orchestrator.report_numbers import NOTHING, cell, clipped, more_in
 from orchestrator.report_part import PartMaterial
 from orchestrator.run_ranking import RunRanking
-from orchestrator.supported_digits import percent
 
 # A page is no place for ten thousand rows; `ranking.json` has them all.
 MOST_ROWS = 600
@@ -52,11 +52,9 @@ def ranking_table(ranking: Ranking, part: PartMaterial) -> Table:
         place += row.eligible
         rows.append(_cells(row, place, part))
     more = len(ranking.rows) - MOST_ROWS
-    on = f" on {ranking.host_class}" if ranking.host_class else ""
-    way = "highest" if ranking.maximize else "lowest"
     return Table(
         block_id=f"ranking-{_slug(ranking.objective)}{part.mark}",
-        caption=f"{ranking.objective}: {way} {aim_title(str(ranking.aim))} ({ranking.workload}){on}",
+        caption=heading(ranking, aim_title(str(ranking.aim))),
         columns=columns,
         rows=tuple(rows),
         marked=(0,) if ranking.winner else (),
@@ -70,20 +68,17 @@ def _slug(name: str) -> str:
 
 
 def _cells(row: Row, place: int, part: PartMaterial) -> tuple[Cell, ...]:
-    places = str(place) if row.eligible else "-"
-    if row.rank_low is not None and row.rank_low != row.rank_high:
-        places = f"{row.rank_low}-{row.rank_high}"
     first = row.eligible and place == 1
     told = clipped(remarks(row, part.ranking, part.labels), MOST_LETTERS)
     tone: Tone = "bad" if row.gates_failed else "warn" if row.doubtful or not row.comparable else "plain"
     return (
-        Cell(places, sort=place if row.eligible else None, tone="good" if first else "plain"),
+        Cell(places_text(row, place), sort=place if row.eligible else None, tone="good" if first else "plain"),
         Cell(part.name(row.config_id), note=row.config_id, tone="good" if first else _muted(row)),
         cell(row.value, row.low, row.high, tone="good" if first else _muted(row)),
         _half(row),
         _gap(row),
         NOTHING if row.p_best is None else Cell(probability(row.p_best), sort=round(row.p_best, 4)),
-        Cell(f"{row.trials} ({row.hosts} hosts)" if row.hosts > 1 else str(row.trials), sort=row.trials),
+        Cell(trials_text(row), sort=row.trials),
         *(cell(value) for _, value in row.beside),
         Cell(told, tone=tone) if told else Cell(""),
     )
@@ -94,21 +89,15 @@ def _muted(row: Row) -> Tone:
 
 
 def _half(row: Row) -> Cell:
-    if row.low is None or row.high is None or not row.value:
-        return NOTHING
-    share = (row.high - row.low) / 2 / abs(row.value)
-    return Cell(f"{share:.1%}", sort=round(100 * share, 3))
+    share = half_share(row)
+    return NOTHING if share is None else Cell(f"{share:.1%}", sort=round(100 * share, 3))
 
 
 def _gap(row: Row) -> Cell:
     if row.gap_to_best is None:
         return NOTHING
-    told = percent(row.gap_to_best, row.gap_low, row.gap_high)
-    note = ""
-    if row.gap_low is not None and row.gap_high is not None and row.gap_low != row.gap_high:
-        low, high = (percent(b, row.gap_low, row.gap_high).rstrip("%") for b in (row.gap_low, row.gap_high))
-        note = f"{low} to {high}"
-    return Cell(told, sort=round(100 * row.gap_to_best, 3), note=note)
+    told, interval = gap_texts(row)
+    return Cell(told, sort=round(100 * row.gap_to_best, 3), note=interval)
 
 
 def not_measured_blocks(part: PartMaterial) -> list[Block]:
@@ -139,8 +128,7 @@ def _table(block_id: str, caption: str, configs: Sequence[NotMeasured], part: Pa
         )
         for c in configs[:MOST_ROWS]
     )
-    more = len(configs) - MOST_ROWS
-    return Table(block_id, caption, columns, rows, note=f"{more:,} more are in ranking.json." if more > 0 else "")
+    return Table(block_id, caption, columns, rows, note=more_in(len(configs) - MOST_ROWS, "ranking.json"))
 
 
 def _followed(config: NotMeasured, ranking: RunRanking, labels: dict[str, str]) -> str:

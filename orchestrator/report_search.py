@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from orchestrator.report_document import Block, Cell, Column, Facts, Items, Paragraph, Table
-from orchestrator.report_numbers import clipped, count, plural
-from orchestrator.report_part import RunMaterial
+from orchestrator.report_numbers import clipped, count, more_in, plural
+from orchestrator.report_part import Row, RunMaterial
 
 MOST_ROWS = 600
 MOST_STEPS = 60
@@ -31,7 +32,7 @@ def search_blocks(run: RunMaterial) -> list[Block]:
         more = len(told) - MOST_STEPS
         blocks.append(Paragraph("What it decided, in order:"))
         blocks.append(Items((*told[:MOST_STEPS], *((f"and {more:,} more steps",) if more > 0 else ()))))
-    left = _left_table(run, labels)
+    left = _left_table(steps, labels)
     if left is not None:
         blocks.append(left)
     if spared:
@@ -39,17 +40,16 @@ def search_blocks(run: RunMaterial) -> list[Block]:
         found = tuple(f"{plural(n, 'point')}: {clipped(reason, 300)}" for reason, n in reasons.most_common(20))
         blocks += [Paragraph("Points that were not measured, since the config had lost by then:"), Items(found)]
     if asked:
-        blocks.append(_asked_table(run, labels))
+        blocks.append(_asked_table(run, asked, labels))
     return blocks
 
 
-def _left_table(run: RunMaterial, labels: dict[str, str]) -> Table | None:
+def _left_table(steps: Sequence[Row], labels: dict[str, str]) -> Table | None:
     """Configs that it dropped, by objective: the last reason of each."""
     dropped: dict[tuple[str, str], str] = {}
-    for event in run.events:
-        if event["event"] == "search_step":
-            objective = str(event.get("objective") or "all")
-            dropped |= {(objective, config_id): str(why) for config_id, why in event["dropped"].items()}
+    for step in steps:
+        objective = str(step.get("objective") or "all")
+        dropped |= {(objective, config_id): str(why) for config_id, why in step["dropped"].items()}
     if not dropped:
         return None
     rows = tuple(
@@ -57,19 +57,17 @@ def _left_table(run: RunMaterial, labels: dict[str, str]) -> Table | None:
         for (objective, config_id), reason in list(dropped.items())[:MOST_ROWS]
     )
     columns = (Column("config", numeric=False), Column("objective", numeric=False), Column("why", numeric=False))
-    more = len(dropped) - MOST_ROWS
-    note = f"{more:,} more are in ranking.json (`search`)." if more > 0 else ""
+    note = more_in(len(dropped) - MOST_ROWS, "ranking.json (`search`)")
     return Table("search-left", "What it left behind", columns, rows, note=note)
 
 
-def _asked_table(run: RunMaterial, labels: dict[str, str]) -> Table:
+def _asked_table(run: RunMaterial, asked: Sequence[Row], labels: dict[str, str]) -> Table:
     ends = {event["trial_id"]: event for event in run.events if event["event"] == "trial_ended"}
     columns = (
         Column("#"), Column("config", numeric=False), Column("start"), Column("why", numeric=False),
         Column("became", numeric=False),
     )  # fmt: skip
     rows = []
-    asked = [event for event in run.events if event["event"] == "trial_asked"]
     for number, event in enumerate(asked[:MOST_ROWS], 1):
         config_id = str(event["config_id"])
         end = ends.get(f"{config_id}-r{event['repeat']}")
@@ -78,6 +76,5 @@ def _asked_table(run: RunMaterial, labels: dict[str, str]) -> Table:
             (count(number), Cell(labels.get(config_id, config_id), note=config_id), count(event["repeat"] + 1),
              Cell(clipped(str(event.get("why") or ""), 300)), Cell(str(became)))
         )  # fmt: skip
-    more = len(asked) - MOST_ROWS
-    note = f"{more:,} more are in journal.jsonl." if more > 0 else ""
+    note = more_in(len(asked) - MOST_ROWS, "journal.jsonl")
     return Table("search-asked", "What it asked, in order", columns, tuple(rows), note=note)

@@ -17,8 +17,7 @@ def shown(value: float, low: float | None = None, high: float | None = None) -> 
         place -= 1
     place = max(place, math.floor(math.log10(abs(value))) - _DIGITS + 1)
     # A value below its own uncertainty keeps its first digit.
-    place = min(place, math.floor(math.log10(abs(value))))
-    return f"{round(value, -place):.{max(-place, 0)}f}"
+    return _to_place(value, min(place, math.floor(math.log10(abs(value)))))
 
 
 def plain(value: float) -> str:
@@ -29,7 +28,11 @@ def plain(value: float) -> str:
         return f"{value:.{_DIGITS}g}"
     if value == int(value):
         return f"{value:.0f}"
-    place = math.floor(math.log10(size)) - _DIGITS + 1
+    return _to_place(value, math.floor(math.log10(size)) - _DIGITS + 1)
+
+
+def _to_place(value: float, place: int) -> str:
+    """Rounded to a power of ten: 0 for whole numbers, -1 for one decimal."""
     return f"{round(value, -place):.{max(-place, 0)}f}"
 
 

@@ -54,7 +54,7 @@ CORE = {
     "report_telemetry", "report_timeline", "report_values",
     "two_way", "student", "outliers", "estimates", "contest", "batch_means", "within_run",
     "aim_precision", "comparison", "drift_check", "evidence", "evidence_notes", "near_tie", "ranking_json",
-    "ranking_reason", "ranking_row", "supported_digits", "trial_count", "config_spread",
+    "ranking_cells", "ranking_reason", "ranking_row", "supported_digits", "trial_count", "config_spread",
     "deployment", "deploy_text", "deploy_containers", "served_config",
     "head_to_head", "verify_scenario", "reuse_match",
     "depth_curve", "explanation", "explanation_text", "kernel_share", "level_table", "run_explanation", "server_facts",
