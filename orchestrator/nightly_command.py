@@ -18,7 +18,6 @@ from orchestrator.errors import BadInput, NoSlotLeft, RunInterrupted, SpecsweepE
 from orchestrator.history_command import read_expected
 from orchestrator.history_store import HistoryStore
 from orchestrator.history_text import history_news
-from orchestrator.job_place import lasting, runs_parent
 from orchestrator.night import End, Gap, Night, Verdict
 from orchestrator.night_history import History
 from orchestrator.night_run import NightJudge, empty_night, in_doubt, night_of
@@ -27,9 +26,9 @@ from orchestrator.night_text import GAP_EXIT_CODE, exit_code
 from orchestrator.nightly_output import NightFiles, show_night, write_night
 from orchestrator.paths import RunPaths
 from orchestrator.provenance import utc_now
-from orchestrator.run_command import RunRequest, run, scenario_to_resume
+from orchestrator.run_command import RunRequest, fresh_root, run, scenario_to_resume
 from orchestrator.run_conductor import PairGuide
-from orchestrator.run_manifest import new_run_root, read_manifest
+from orchestrator.run_manifest import read_manifest
 from orchestrator.scenario import Scenario
 from orchestrator.scenario_file import load_scenario
 from orchestrator.scenario_files import check_named_files
@@ -245,9 +244,7 @@ def _store(request: NightRequest) -> HistoryStore | None:
 def _root(request: NightRequest, scenario: Scenario) -> Path:
     if request.resume is not None:
         return request.resume.expanduser()
-    if request.run_dir is not None:
-        return lasting(request.run_dir, "--run-dir")
-    return new_run_root(scenario.name, time.strftime("%Y%m%d-%H%M%S"), runs_parent())
+    return fresh_root(request.run_dir, scenario)
 
 
 def _began_at(root: Path, now: str) -> str:

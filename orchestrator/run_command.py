@@ -203,10 +203,14 @@ def _open_run(request: RunRequest, scenario: Scenario) -> RunDirectory:
         for file in (directory.paths.result, directory.paths.live):  # of an earlier end, which is none any more
             file.unlink(missing_ok=True)
         return directory
-    stamp = time.strftime("%Y%m%d-%H%M%S")
-    given = lasting(request.run_dir, "--run-dir") if request.run_dir else None
-    root = given or new_run_root(scenario.name, stamp, runs_parent())
-    return RunDirectory.create(root, scenario)
+    return RunDirectory.create(fresh_root(request.run_dir, scenario), scenario)
+
+
+def fresh_root(run_dir: Path | None, scenario: Scenario) -> Path:
+    """Where a run that begins goes: `--run-dir`, or runs/<name>-<time>/."""
+    if run_dir is not None:
+        return lasting(run_dir, "--run-dir")
+    return new_run_root(scenario.name, time.strftime("%Y%m%d-%H%M%S"), runs_parent())
 
 
 def _judge(result: SweepResult, directory: RunDirectory) -> None:
