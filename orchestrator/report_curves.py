@@ -10,7 +10,7 @@ from orchestrator.metric_names import METRICS, values_needed
 from orchestrator.metric_title import metric_title
 from orchestrator.report_document import Axis, Block, Cell, Column, Fold, Paragraph, Plot, Series, Table
 from orchestrator.report_numbers import cell, count, plural, rounded
-from orchestrator.report_part import PartMaterial
+from orchestrator.report_part import MOST_MUTED, PartMaterial, undrawn
 from orchestrator.report_values import Bounded, WorkloadValues
 from orchestrator.supported_digits import plain
 from orchestrator.trial import LoadLevel
@@ -24,8 +24,6 @@ CURVES = (
     ("goodput_rps", "Goodput: requests within every limit"),
     ("attainment", "Share of requests within every limit"),
 )
-# Configs that are drawn muted: a curtain of hundreds shows no more than these.
-MOST_MUTED = 60
 # Levels of which the best is told in words.
 MOST_TOLD = 6
 _LEVEL_TITLES = {"concurrency": "requests in flight", "rate": "request rate", "trace": "speed of the trace"}
@@ -119,9 +117,8 @@ def _summary(
             told.append(f"at {level} {part.name(best)} with {value}")
     untold = len(told) - MOST_TOLD
     told = [*told[:MOST_TOLD], *([f"and so on for {untold} more levels"] if untold > 0 else [])]
-    more = rest - MOST_MUTED
-    left = f" {plural(rest, 'other config')} {'is' if rest == 1 else 'are'} muted" if rest else ""
-    left += f", {more:,} of them not drawn." if more > 0 else "." if left else ""
+    are = "is" if rest == 1 else "are"
+    left = f" {plural(rest, 'other config')} {are} muted{undrawn(rest)}." if rest else ""
     return f"Best: {'; '.join(told)}.{left}"
 
 

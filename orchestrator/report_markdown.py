@@ -6,6 +6,7 @@ and main values.
 
 from __future__ import annotations
 
+import html
 import re
 
 from orchestrator.plot_values import plot_values
@@ -100,7 +101,7 @@ def _block(block: Block) -> list[str]:
 
 
 def _html(text: str) -> str:
-    return " ".join(harmless(text).split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return html.escape(" ".join(harmless(text).split()), quote=False)
 
 
 def _fenced(text: str) -> str:

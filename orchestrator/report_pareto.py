@@ -9,14 +9,12 @@ import numpy as np
 from orchestrator.pareto import FrontRow, ParetoFront, on_front
 from orchestrator.report_document import Axis, Block, Cell, Column, Paragraph, Plot, Series, Table
 from orchestrator.report_numbers import NOTHING, cell, more_in, plural, rounded
-from orchestrator.report_part import PartMaterial
+from orchestrator.report_part import MOST_MUTED, PartMaterial, undrawn
 from orchestrator.report_values import Bounded, WorkloadValues
 from orchestrator.supported_digits import plain
 from orchestrator.trial import LoadLevel
 
 MOST_ROWS = 300
-# Configs that are drawn muted: a curtain of hundreds shows no more than these.
-MOST_MUTED = 60
 PER_GPU = "output_throughput_tok_s_per_gpu"
 TOTAL = "output_throughput_tok_s"
 SPEED = "tok_s_per_user_p50"
@@ -72,7 +70,7 @@ def _speed_plot(part: PartMaterial, of: WorkloadValues, metric: str, spots: Sequ
         f"{part.name(last[0])} at {last[1]} with {plain(last[3].value)} {unit}."
     )
     if others:
-        told += f" {plural(len(others), 'other config')} muted{_undrawn(len(others))}."
+        told += f" {plural(len(others), 'other config')} muted{undrawn(len(others))}."
     return Plot(
         block_id,
         f"Throughput against the speed of a user ({of.workload})",
@@ -83,10 +81,6 @@ def _speed_plot(part: PartMaterial, of: WorkloadValues, metric: str, spots: Sequ
         told,
         height_px=460,
     )
-
-
-def _undrawn(others: int) -> str:
-    return f", {others - MOST_MUTED:,} of them not drawn" if others > MOST_MUTED else ""
 
 
 def _series(

@@ -18,6 +18,8 @@ from orchestrator.trial import LoadLevel
 Row = Mapping[str, Any]
 # Configs that are drawn in colour and have plots of their own; the others are drawn muted.
 MOST_HIGHLIGHTED = 12
+# Configs that are drawn muted: a curtain of hundreds shows no more than these.
+MOST_MUTED = 60
 # Configs whose values are worked out at every level.
 MOST_DRAWN = 1000
 # Letters that find room beside a bar.
@@ -36,6 +38,11 @@ def _in_turn(lists: Sequence[Sequence[str]], most: int) -> tuple[str, ...]:
         if len(found) >= most:
             break
     return tuple(found)
+
+
+def undrawn(others: int) -> str:
+    """Goes on after how many are muted; empty where all of them are drawn."""
+    return f", {others - MOST_MUTED:,} of them not drawn" if others > MOST_MUTED else ""
 
 
 def short_names(labels: Mapping[str, str]) -> tuple[dict[str, str], str]:

@@ -7,6 +7,7 @@ own cannot be used from the keyboard.
 
 from __future__ import annotations
 
+import html
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -38,7 +39,7 @@ def figure(plot: Plot) -> dict[str, Any]:
 
 def escaped(text: str, most: int = _LABEL_CHARACTERS) -> str:
     """As plotly shows it: no tags, no entities, no `%{}` of templates, no formulas in `$`."""
-    safe = cut(harmless(text), most).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    safe = html.escape(cut(harmless(text), most), quote=False)
     return safe.replace("%", "&#37;").replace("$", "&#36;").replace("\n", "<br>")
 
 
