@@ -78,7 +78,7 @@ def test_two_hundred_requests_per_second_are_due_and_sent_at_that_rate() -> None
 
 def test_a_rate_that_a_limit_holds_back_is_told_and_the_wait_is_in_the_latency() -> None:
     point = spec(level=LoadLevel("rate", 100.0), requests=16, max_concurrency=4)
-    server = ScriptedEndpoint(lambda n, body: native_answer(1, first_s=0.15))
+    server = ScriptedEndpoint(lambda n, body: native_answer(1, first_s=0.15), together=range(4))
     ((records, report),) = load(server, point)
     assert (server.peak_open, report.peak_concurrency) == (4, 4)
     assert report.gated_requests >= 8
@@ -106,7 +106,8 @@ def test_arrivals_that_cannot_be_are_refused_before_anything_is_sent(arrival: Ar
 
 
 def test_the_peak_is_never_above_the_limit_nor_below_the_mean() -> None:
-    server = ScriptedEndpoint(lambda n, body: native_answer(2, pause_s=0.005))
+    measured_first = range(11, 21)  # after a probe and ten to warm up
+    server = ScriptedEndpoint(lambda n, body: native_answer(2, pause_s=0.005), together=measured_first)
     ((records, report),) = load(server, closed(10, 100, warmup_requests=10))
     assert (server.peak_open, report.peak_concurrency) == (10, 10)
     in_flight = [r.in_flight for r in records]

@@ -137,8 +137,8 @@ def test_idle_connections_that_the_server_closes_cost_no_request(goodbye: Step) 
 def test_250_streams_are_open_at_once() -> None:
     """Row 23: no cap of our own."""
     _, report, server = loaded(
-        lambda n: chunked([2.5, native("x", 1, {"type": "stop"}), DONE]),
-        level=LoadLevel("concurrency", 250), requests=250,
+        lambda n: chunked([native("x", 1, {"type": "stop"}), DONE]),
+        level=LoadLevel("concurrency", 250), requests=250, together=range(250),
     )  # fmt: skip
     assert (server.peak_open, report.peak_concurrency) == (250, 250)
 

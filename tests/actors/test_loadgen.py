@@ -50,7 +50,7 @@ def statuses(records: list[RequestRecord]) -> Counter[RequestStatus]:
 
 
 def test_a_closed_loop_keeps_its_slots_filled_and_never_more() -> None:
-    server = ScriptedEndpoint(lambda n, body: native_answer(2, pause_s=0.02))
+    server = ScriptedEndpoint(lambda n, body: native_answer(2, pause_s=0.02), together=range(10))
     records, report, server = load(server, **closed(10, 100))
     assert statuses(records) == {RequestStatus.OK: 100}
     assert (server.peak_open, report.peak_concurrency, report.requests) == (10, 10, 100)
@@ -62,7 +62,7 @@ def test_a_closed_loop_keeps_its_slots_filled_and_never_more() -> None:
 
 
 def test_250_streams_are_open_at_once() -> None:
-    server = ScriptedEndpoint(lambda n, body: native_answer(1, first_s=1.0))
+    server = ScriptedEndpoint(lambda n, body: native_answer(1), together=range(250))
     _, report, server = load(server, **closed(250, 250))
     assert (server.peak_open, report.peak_concurrency) == (250, 250)
 
@@ -308,7 +308,7 @@ def test_an_open_loop_sends_on_schedule_without_drift() -> None:
 
 
 def test_a_gate_is_reported_and_its_wait_is_in_the_latency() -> None:
-    server = ScriptedEndpoint(lambda n, body: native_answer(1, first_s=0.2))
+    server = ScriptedEndpoint(lambda n, body: native_answer(1, first_s=0.2), together=range(4))
     records, report, server = load(server, level=LoadLevel("rate", 50), requests=20, max_concurrency=4)
     assert (server.peak_open, report.peak_concurrency) == (4, 4)
     assert report.gated_requests >= 10

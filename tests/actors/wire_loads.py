@@ -40,9 +40,11 @@ def one(steps: list[Step], **changes: Any) -> tuple[RequestRecord, list[int]]:
     return record, [at for at, data in server.written[0] if b"data:" in data]
 
 
-def loaded(script: Callable[[int], list[Step]], **changes: Any) -> tuple[list[RequestRecord], ClientReport, RawServer]:
+def loaded(
+    script: Callable[[int], list[Step]], *, together: range = range(0), **changes: Any
+) -> tuple[list[RequestRecord], ClientReport, RawServer]:
     async def go() -> tuple[list[RequestRecord], ClientReport, RawServer]:
-        server = RawServer(script)
+        server = RawServer(script, together=together)
         async with server:
             records, report = await load_endpoint(server.url, spec(**changes))
             return [r for r in records if not r.warmup], report, server

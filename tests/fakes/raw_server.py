@@ -50,7 +50,7 @@ class RawServer:
     Side endpoints are not found, unless the script is to answer `side_calls` too.
 
     It keeps what it saw: `asked`, `connections`, `peak_open` (answers on their way), `writers`, and when it
-    wrote what: `written`.
+    wrote what: `written`. The requests `together` are answered once the last of them has come in.
     """
 
     def __init__(
@@ -60,12 +60,15 @@ class RawServer:
         host: str = "127.0.0.1",
         tls: ssl.SSLContext | None = None,
         side_calls: bool = False,
+        together: range = range(0),
     ) -> None:
         self._all = side_calls
         self._script = script
         self._host = host
         self._tls = tls
         self._open = 0
+        self._together = together
+        self._gathered = asyncio.Event()
         self._talks: set[asyncio.Task[None]] = set()
         self.writers: list[asyncio.StreamWriter] = []
         self.asked: list[Asked] = []
@@ -117,7 +120,11 @@ class RawServer:
         self.asked.append(Asked(head[0], headers, body))
         self._open += 1
         self.peak_open = max(self.peak_open, self._open)
+        if number == self._together.stop - 1:
+            self._gathered.set()
         try:
+            if number in self._together:
+                await self._gathered.wait()
             return await self._take(self._script(number), writer)
         finally:
             self._open -= 1

@@ -66,7 +66,8 @@ def native_answer(chunks: int, *, pause_s: float = 0.0, per_chunk: int = 1, firs
 class ScriptedEndpoint:
     """Answers the n-th generation request with `script(n, body)`. Use as an async context manager.
 
-    It keeps what it saw: `bodies`, `headers`, `peak_open`, `calls` (every path in order).
+    It keeps what it saw: `bodies`, `headers`, `peak_open`, `calls` (every path in order). The requests `together` are
+    answered once the last of them has come in, so that a peak is what the client asked for, on however slow a machine.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class ScriptedEndpoint:
         flush_statuses: tuple[int, ...] = (200,),
         keepalive_s: float = 30.0,
         profile_statuses: tuple[int, int] | None = None,
+        together: range = range(0),
     ) -> None:
         self._script = script
         self._metrics = metrics
@@ -86,6 +88,8 @@ class ScriptedEndpoint:
         self._keepalive_s = keepalive_s
         self._open = 0
         self._forever = asyncio.Event()
+        self._together = together
+        self._gathered = asyncio.Event()
         self.bodies: list[dict[str, Any]] = []
         self.headers: list[Any] = []
         self.calls: list[str] = []
@@ -121,10 +125,15 @@ class ScriptedEndpoint:
         self.calls.append(request.path)
         self.headers.append(request.headers)
         self.bodies.append(body)
-        script = self._script(len(self.bodies) - 1, body)
+        n = len(self.bodies) - 1
+        script = self._script(n, body)
         self._open += 1
         self.peak_open = max(self.peak_open, self._open)
+        if n == self._together.stop - 1:
+            self._gathered.set()
         try:
+            if n in self._together:
+                await self._gathered.wait()
             return await self._answer(request, script)
         finally:
             self._open -= 1

@@ -116,7 +116,8 @@ def test_answers_without_a_token_have_no_first_token_time() -> None:
 
 
 def test_250_requests_are_in_flight_at_once_if_that_is_what_was_asked() -> None:
-    told, server = measure(lambda n, body: native_answer(1, first_s=2.0), "--concurrency", "250", "--requests", "250")
+    many = ("--concurrency", "250", "--requests", "250")
+    told, server = measure(lambda n, body: native_answer(1), *many, together=range(250))
     assert (server.peak_open, told["peak_concurrency"], told["requests_failed"]) == (250, 250, 0)
 
 
@@ -155,7 +156,7 @@ def test_an_open_loop_offers_the_rate_that_was_asked_or_says_what_it_reached() -
 def test_a_gate_that_holds_the_load_back_is_told() -> None:
     told, server = measure(
         lambda n, body: native_answer(1, first_s=0.3), "--request-rate", "50", "--max-concurrency", "4",
-        "--requests", "24",
+        "--requests", "24", together=range(4),
     )  # fmt: skip
     assert (server.peak_open, told["peak_concurrency"]) == (4, 4)
     assert told["achieved_rate_rps"] < 25
@@ -164,7 +165,8 @@ def test_a_gate_that_holds_the_load_back_is_told() -> None:
 
 
 def test_the_peak_is_never_above_the_level_nor_below_the_mean() -> None:
-    told, server = measure(lambda n, body: native_answer(2, pause_s=0.01), "--concurrency", "10", "--requests", "100")
+    ten = ("--concurrency", "10", "--requests", "100")
+    told, server = measure(lambda n, body: native_answer(2, pause_s=0.01), *ten, together=range(10))
     assert server.peak_open == told["peak_concurrency"] == 10
     mean_in_flight = told["request_throughput_rps"] * told["e2e_ms"]["mean"] / 1000
     assert mean_in_flight <= 10.001
