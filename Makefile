@@ -33,7 +33,7 @@ demo-llamacpp: $(RUNTIME)
 # What compares speeds with figures, keeps a schedule, or has the test cluster's addresses for itself.
 ALONE := tests/integration/test_demo.py tests/integration/test_report_b.py tests/integration/test_other_server.py \
   tests/integration/test_killed_parts.py tests/integration/test_hosts_in_parallel.py tests/integration/test_nightly.py \
-  tests/actors/test_loadgen.py
+  tests/actors/load/test_loadgen.py
 # Unit tests with servers wait more than they compute: more of them than there are cores. Whole runs start Ray, which
 # computes; their files stay in order, since the longest are not those with the most tests.
 BESIDE := -m 'not real' $(addprefix --ignore ,$(ALONE)) --dist loadfile
@@ -80,7 +80,7 @@ bench: $(RUNTIME)
 	$(BIN)/python -m benchmarks.night_rules --quick
 
 docs: $(RUNTIME)
-	$(BIN)/python -m orchestrator.reference_pages docs
+	$(BIN)/python -m orchestrator.pages.reference_pages docs
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

@@ -9,10 +9,10 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
-from actors.load_member import Ending, Place
-from actors.loadgen import LoadGenerator
-from actors.run_lease import LeaseHolder, scratch_dir
-from actors.spool import read_spool
+from actors.host.run_lease import LeaseHolder, scratch_dir
+from actors.load.load_member import Ending, Place
+from actors.load.loadgen import LoadGenerator
+from actors.load.spool import read_spool
 from orchestrator.trial import Point, Shard
 
 BEAT_S = 10.0

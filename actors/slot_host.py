@@ -11,18 +11,18 @@ from dataclasses import replace
 from pathlib import Path
 from zlib import crc32
 
-from actors.container import container_runtime
-from actors.gpu_account import ACCOUNT_VARIABLE
-from actors.gpu_energy import SlotPower
-from actors.gpu_ledger import ledger_of
-from actors.gpu_sample import SlotGpuLook
-from actors.launch import free_port, shown_command
-from actors.process_identity import ticks_now
-from actors.run_lease import LeaseHolder, scratch_dir
-from actors.server import NOTHING_SEEN, Server, label_of
-from actors.slot_gpus import SlotGpus
-from actors.slot_telemetry import SlotTelemetry
-from actors.span_network import rendezvous
+from actors.gpus.gpu_account import ACCOUNT_VARIABLE
+from actors.gpus.gpu_energy import SlotPower
+from actors.gpus.gpu_ledger import ledger_of
+from actors.gpus.gpu_sample import SlotGpuLook
+from actors.host.run_lease import LeaseHolder, scratch_dir
+from actors.processes.process_identity import ticks_now
+from actors.samples.slot_telemetry import SlotTelemetry
+from actors.servers.container import container_runtime
+from actors.servers.launch import free_port, shown_command
+from actors.servers.server import NOTHING_SEEN, Server, label_of
+from actors.servers.slot_gpus import SlotGpus
+from actors.servers.span_network import rendezvous
 from orchestrator.errors import ClusterRefusal
 from orchestrator.outcome import Diagnosis, Label, Phase
 from orchestrator.server_start import LaunchSpec, LoadSeen, ServerDied, StartEvent

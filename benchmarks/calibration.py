@@ -18,11 +18,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from orchestrator.aim import PointValue
-from orchestrator.ranking import rank
-from orchestrator.scenario_objective import Objective
+from orchestrator.estimation.two_way import Floats
+from orchestrator.objectives.aim import PointValue
+from orchestrator.objectives.scenario_objective import Objective
+from orchestrator.rankings.ranking import rank
 from orchestrator.trial import LoadLevel
-from orchestrator.two_way import Floats
 
 HOST_SPREAD, START_EFFECT, POINT_NOISE = 0.05, 0.015, 0.02
 SPREADS = (0.003, 0.01, 0.03, 0.10)

@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.aim import PointValue
-from orchestrator.batch_means import WithinRun
-from orchestrator.compared_row import ComparedRow, Doubt, Standing
-from orchestrator.compared_side import ComparedConfig, Side
-from orchestrator.run_comparison import compare_sides
+from orchestrator.exchange.compared_row import ComparedRow, Doubt, Standing
+from orchestrator.exchange.compared_side import ComparedConfig, Side
+from orchestrator.exchange.run_comparison import compare_sides
+from orchestrator.objectives.aim import PointValue
+from orchestrator.points.batch_means import WithinRun
 from orchestrator.trial import LoadLevel
 
 METRICS = ("output_throughput_tok_s", "ttft_p50_ms", "ttft_p95_ms", "tpot_p50_ms", "tpot_p95_ms", "e2e_p50_ms",

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from actors.diagnosis import diagnose
-from actors.follower import split_log
+from actors.servers.follower import split_log
 from orchestrator.outcome import Diagnosis
 
 HEALTHY = frozenset({"ready", "benign", "stop_requested"})

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from orchestrator.log_diagnosis import diagnose_log
+from orchestrator.diagnosing.log_diagnosis import diagnose_log
 
 MIB = 100
 START = (

@@ -23,18 +23,18 @@ import zstandard
 
 from benchmarks.simulated_slot import point_batch
 from benchmarks.simulated_sweep import cpu_seconds, rss_mib, slots_on_hosts, swept_scenario
-from orchestrator import dataset
 from orchestrator.happening import BatchArrived, Happening
 from orchestrator.paths import RunPaths
-from orchestrator.planner import make_plan
-from orchestrator.run_directory import RunDirectory
-from orchestrator.scenario import Scenario
+from orchestrator.planning.planner import make_plan
+from orchestrator.planning.trial_launch import launch_spec
+from orchestrator.run_files import dataset
+from orchestrator.run_files.run_directory import RunDirectory
+from orchestrator.scenarios.scenario import Scenario
 from orchestrator.server_start import LaunchSpec, LoadSeen, ServerDied, ServerReady, StartEvent
-from orchestrator.slot_port import SlotFacts, StopFacts
-from orchestrator.sweep import Sweep
+from orchestrator.slots.slot_port import SlotFacts, StopFacts
+from orchestrator.sweeps.sweep import Sweep
 from orchestrator.telemetry import Sample
 from orchestrator.trial import ClientReport, Point
-from orchestrator.trial_launch import launch_spec
 
 
 @dataclass(frozen=True, slots=True)

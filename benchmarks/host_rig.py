@@ -22,11 +22,11 @@ from pathlib import Path
 
 import psutil
 
-from actors.gpu_ledger import LEDGER_VARIABLE, GpuLedger
+from actors.gpus.gpu_ledger import LEDGER_VARIABLE, GpuLedger
 from benchmarks.kill_rig import RUN_MARK, environment, title
 from benchmarks.rig_host import RigHost
 from benchmarks.rig_network import RigNetwork
-from orchestrator.raylet_settings import ACCESS, DETECTION, ISOLATION, PRIORITY
+from orchestrator.clusters.raylet_settings import ACCESS, DETECTION, ISOLATION, PRIORITY
 
 ROOT = Path(__file__).resolve().parent.parent
 _GCS_PORT, _JOBS_PORT = 6379, 8265

@@ -20,8 +20,8 @@ from pathlib import Path
 
 import psutil
 
-from actors.gpu_ledger import LEDGER_VARIABLE
-from orchestrator.raylet_settings import PRIORITY
+from actors.gpus.gpu_ledger import LEDGER_VARIABLE
+from orchestrator.clusters.raylet_settings import PRIORITY
 
 RUN_MARK, TRIAL_MARK = "SPECSWEEP_RUN_ID", "SPECSWEEP_TRIAL_ID"
 RIG_MARK = "SPECSWEEP_KILL_RIG"

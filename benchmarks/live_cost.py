@@ -17,12 +17,12 @@ from pathlib import Path
 from rich.console import Console
 
 from orchestrator.happening import BatchArrived, PointBegan, TrialBegan
-from orchestrator.live_file import live_bytes
-from orchestrator.live_table import live_table
 from orchestrator.paths import write_whole
-from orchestrator.planner import Plan, make_plan
-from orchestrator.progress import Progress
-from orchestrator.scenario import Scenario
+from orchestrator.planning.planner import Plan, make_plan
+from orchestrator.scenarios.scenario import Scenario
+from orchestrator.watching.live_file import live_bytes
+from orchestrator.watching.live_table import live_table
+from orchestrator.watching.progress import Progress
 from tests.fakes.slot import request_batch
 from tests.orchestrator.scenarios import small_scenario
 

@@ -27,11 +27,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.llamacpp_truth import Cell, judge, label, measure_all, picks_of, say, standard_error
-from orchestrator import dataset
 from orchestrator.paths import RunPaths
-from orchestrator.scenario import Scenario
-from orchestrator.scenario_file import load_scenario
-from orchestrator.sweep_space import expand
+from orchestrator.run_files import dataset
+from orchestrator.scenarios.scenario import Scenario
+from orchestrator.scenarios.scenario_file import load_scenario
+from orchestrator.scenarios.sweep_space import expand
 
 ROOT = Path(__file__).resolve().parent.parent
 SCENARIO = Path("scenarios/llamacpp-search.yaml")

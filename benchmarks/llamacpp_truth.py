@@ -33,13 +33,13 @@ from typing import Any
 
 import aiohttp
 
-from actors.prompt_text import text_of
-from orchestrator.command_template import render
-from orchestrator.run_manifest import read_manifest
-from orchestrator.scenario import Scenario, Workload
-from orchestrator.scenario_file import load_scenario
-from orchestrator.scenario_objective import Objective
-from orchestrator.sweep_space import expand
+from actors.workloads.prompt_text import text_of
+from orchestrator.objectives.scenario_objective import Objective
+from orchestrator.run_files.run_manifest import read_manifest
+from orchestrator.scenarios.command_template import render
+from orchestrator.scenarios.scenario import Scenario, Workload
+from orchestrator.scenarios.scenario_file import load_scenario
+from orchestrator.scenarios.sweep_space import expand
 from orchestrator.trial import EngineConfig
 
 SCENARIO = Path("scenarios/llamacpp-smollm2.yaml")

@@ -11,7 +11,7 @@ import pyarrow.dataset as ds
 
 from benchmarks.host_rig import HostRig
 from benchmarks.rig_host import RigHost
-from orchestrator.journal import read_events
+from orchestrator.run_files.journal import read_events
 
 SCENARIO = """\
 name: losses

@@ -1,4 +1,4 @@
-"""Makes actors/corpus/*.txt.zst from three sources, all unpacked by hand beforehand; see actors/corpus/README.md.
+"""Makes actors/workloads/corpus/*.txt.zst from three sources, all unpacked by hand beforehand; see its README.md.
 
 apt-get download r-cran-janeaustenr sqlite3-doc    # Debian 12: versions 1.0.0-1 and 3.40.1-2+deb12u2
 for deb in *.deb; do dpkg-deb -x $deb unpacked; done
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import zstandard
 
-TARGET = Path(__file__).resolve().parent.parent / "actors" / "corpus"
+TARGET = Path(__file__).resolve().parent.parent / "actors" / "workloads" / "corpus"
 NOVELS = Path("usr/lib/R/site-library/janeaustenr/data/Rdata.rdb")
 MANUAL = Path("usr/share/doc/sqlite3")
 # Lists of links, tables of names, and pages made of other pages.

@@ -36,15 +36,15 @@ from benchmarks.simulated_sweep import (
     slots_on_hosts,
     swept_scenario,
 )
-from orchestrator.journal import finished_work, read_events
 from orchestrator.paths import RunPaths
-from orchestrator.planner import Plan, make_plan
-from orchestrator.run_command import RunRequest
-from orchestrator.run_command import run as run_command
-from orchestrator.run_directory import RunDirectory
-from orchestrator.run_ranking import rank_run
-from orchestrator.scenario import Scenario
-from orchestrator.slot_port import SlotFacts
+from orchestrator.planning.planner import Plan, make_plan
+from orchestrator.rankings.run_ranking import rank_run
+from orchestrator.run_files.journal import finished_work, read_events
+from orchestrator.run_files.run_directory import RunDirectory
+from orchestrator.scenarios.scenario import Scenario
+from orchestrator.slots.slot_port import SlotFacts
+from orchestrator.sweeps.run_command import RunRequest
+from orchestrator.sweeps.run_command import run as run_command
 
 LEVELS = [1, 8, 32]
 AIM = 0.03

@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from actors.emulator.profiles import DEEPSEEK_V4_FLASH
-from orchestrator.config_shape import model_shape
-from orchestrator.emulated_memory import emulated_memory_model
-from orchestrator.estimate import Estimate
-from orchestrator.memory_budget import Prediction, predict
-from orchestrator.memory_forecast import Forecast
-from orchestrator.memory_model import GpuRoom, MemoryModel, ModelFacts, memory_model
+from orchestrator.memory.config_shape import model_shape
+from orchestrator.memory.emulated_memory import emulated_memory_model
+from orchestrator.memory.estimate import Estimate
+from orchestrator.memory.memory_budget import Prediction, predict
+from orchestrator.memory.memory_forecast import Forecast
+from orchestrator.memory.memory_model import GpuRoom, MemoryModel, ModelFacts, memory_model
 from orchestrator.outcome import Phase
 from tests.fakes.emulated_start import emulated_start
 

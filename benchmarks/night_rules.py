@@ -24,8 +24,8 @@ import click
 import numpy as np
 
 from benchmarks.simulated_nights import Quarter, keys
-from orchestrator.history_changes import changes
-from orchestrator.night import Verdict
+from orchestrator.history.history_changes import changes
+from orchestrator.nights.night import Verdict
 
 STEP_AT, LATEST, RECENT = 60, 8, 7
 STEPS = {0: 0.03, 1: 0.05, 2: 0.08}

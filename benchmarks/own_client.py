@@ -21,13 +21,13 @@ import numpy as np
 import orjson
 import uvloop
 
-from actors.loadgen import LoadGenerator
+from actors.load.loadgen import LoadGenerator
 from benchmarks.stream_script import MODEL
 from benchmarks.stream_server import raise_file_limit
-from orchestrator.load_dataset import LoadDataset
-from orchestrator.load_request import Api
-from orchestrator.metrics import summarise
-from orchestrator.point_table import columns_of
+from orchestrator.loads.load_dataset import LoadDataset
+from orchestrator.loads.load_request import Api
+from orchestrator.points.metrics import summarise
+from orchestrator.run_files.point_table import columns_of
 from orchestrator.trial import ClientReport, LoadLevel, Point, PointSpec
 
 

@@ -3,7 +3,7 @@
 Four cases, whose truth is the server's own account: chunks of three tokens as speculation makes them; the same over
 chat, with the role alone 80 ms before the first token; and 30 % failures (refused, cut, an error inside the stream),
 over completions and over chat.
-`--save` keeps what every client said, for tests/orchestrator/test_peer_definitions.py and docs/peers.md.
+`--save` keeps what every client said, for tests/orchestrator/exchange/test_peer_definitions.py and docs/peers.md.
 
     python -m benchmarks.peer_metrics --save tests/data/peers
 """

@@ -27,7 +27,7 @@ from pathlib import Path
 
 import psutil
 
-from actors.gpu_ledger import GpuLedger
+from actors.gpus.gpu_ledger import GpuLedger
 from benchmarks.kill_rig import KillRig, ServerTree, alive, marked, server_trees, told, unguarded
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -26,10 +26,10 @@ from benchmarks.simulated_slot import account_of, point_batch
 from benchmarks.simulated_sweep import swept_scenario
 from orchestrator.outcome import Measured
 from orchestrator.paths import RunPaths
-from orchestrator.planner import make_plan
-from orchestrator.run_directory import RunDirectory
-from orchestrator.run_tables import Place
-from orchestrator.scenario import Scenario
+from orchestrator.planning.planner import make_plan
+from orchestrator.run_files.run_directory import RunDirectory
+from orchestrator.run_files.run_tables import Place
+from orchestrator.scenarios.scenario import Scenario
 from orchestrator.server_start import ServerReady
 from orchestrator.trial import ClientReport, Trial
 
@@ -42,7 +42,7 @@ _RANK = """
 import json, resource, sys, time
 from pathlib import Path
 began = time.perf_counter()
-from orchestrator.run_ranking import rank_run
+from orchestrator.rankings.run_ranking import rank_run
 ranked = rank_run(Path(sys.argv[1]), **json.loads(sys.argv[2]))
 taken = time.perf_counter() - began
 used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]

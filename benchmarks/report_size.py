@@ -19,17 +19,17 @@ from pathlib import Path
 from benchmarks.rank_speed import no_waiting_for_the_disk, say
 from benchmarks.simulated_slot import account_of, point_batch
 from benchmarks.simulated_sweep import swept_scenario
+from orchestrator.objectives.scenario_objective import At
 from orchestrator.outcome import Diagnosis, Infeasible, Label, Measured, Phase, PhaseFact
 from orchestrator.paths import RunPaths
-from orchestrator.planner import make_plan
-from orchestrator.report_markdown import markdown
-from orchestrator.report_page import page_html
-from orchestrator.run_directory import RunDirectory
-from orchestrator.run_ranking import rank_run
-from orchestrator.run_report import run_report
-from orchestrator.run_tables import Place
-from orchestrator.scenario import Scenario
-from orchestrator.scenario_objective import At
+from orchestrator.planning.planner import make_plan
+from orchestrator.rankings.run_ranking import rank_run
+from orchestrator.reports.report_markdown import markdown
+from orchestrator.reports.report_page import page_html
+from orchestrator.reports.run_report import run_report
+from orchestrator.run_files.run_directory import RunDirectory
+from orchestrator.run_files.run_tables import Place
+from orchestrator.scenarios.scenario import Scenario
 from orchestrator.server_start import ServerDied, ServerReady
 from orchestrator.telemetry import GpuSample, Sample, ServerSample
 from orchestrator.trial import ClientReport, Trial

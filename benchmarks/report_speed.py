@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.rank_speed import say
-from orchestrator.report_document import (
+from orchestrator.reports.report_document import (
     Axis,
     Cell,
     Code,
@@ -28,7 +28,7 @@ from orchestrator.report_document import (
     Series,
     Table,
 )
-from orchestrator.report_page import page_html
+from orchestrator.reports.report_page import page_html
 
 AIM_MB, AIM_S = 6.0, 2.0
 LEVELS = (1, 16, 64)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 
-from actors.gpu_ledger import GpuLedger
+from actors.gpus.gpu_ledger import GpuLedger
 from benchmarks.kill_rig import RUN_MARK, alive, environment, title
 
 NET = "10.77.0."

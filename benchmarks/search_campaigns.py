@@ -21,20 +21,20 @@ import click
 
 from benchmarks.joint_space import LEVELS, POINT_S, Truth, space, truth_of
 from benchmarks.simulated_campaign import SPEED, Campaign, Question, World
-from orchestrator.aim import Observation, observations
-from orchestrator.config_label import config_labels
-from orchestrator.config_places import is_ordered, places_of
-from orchestrator.doubt import Doubt
-from orchestrator.estimates import NotComparable, estimate
-from orchestrator.grid_search import GridSearch
-from orchestrator.halving_decision import HalvingRules
-from orchestrator.halving_search import HalvingSearch
-from orchestrator.optuna_search import OptunaRules, OptunaSearch
-from orchestrator.pooled_fit import Spread
-from orchestrator.race import RaceGoal, RaceRules
-from orchestrator.scenario_objective import Objective
-from orchestrator.search import Search
-from orchestrator.search_space import Listed, Space
+from orchestrator.estimation.estimates import NotComparable, estimate
+from orchestrator.objectives.aim import Observation, observations
+from orchestrator.objectives.scenario_objective import Objective
+from orchestrator.scenarios.config_label import config_labels
+from orchestrator.searches.config_places import is_ordered, places_of
+from orchestrator.searches.doubt import Doubt
+from orchestrator.searches.grid_search import GridSearch
+from orchestrator.searches.halving_decision import HalvingRules
+from orchestrator.searches.halving_search import HalvingSearch
+from orchestrator.searches.optuna_search import OptunaRules, OptunaSearch
+from orchestrator.searches.pooled_fit import Spread
+from orchestrator.searches.race import RaceGoal, RaceRules
+from orchestrator.searches.search import Search
+from orchestrator.searches.search_space import Listed, Space
 from orchestrator.trial import EngineConfig
 
 AGENTIC = Question(Objective.model_validate({"name": "agentic", "maximize": SPEED, "at": {"concurrency": 1}}), (1,))

@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from benchmarks.joint_space import POINT_S, Truth
-from orchestrator.aim import PointValue, TrialPoints
-from orchestrator.doubt import Doubt
-from orchestrator.point_need import Goal, Place, goal_of, point_need
-from orchestrator.scenario_objective import Objective
-from orchestrator.search import Ask, Dead, ObjectiveValue, Scored, Search, Told
+from orchestrator.objectives.aim import PointValue, TrialPoints
+from orchestrator.objectives.scenario_objective import Objective
+from orchestrator.searches.doubt import Doubt
+from orchestrator.searches.point_need import Goal, Place, goal_of, point_need
+from orchestrator.searches.search import Ask, Dead, ObjectiveValue, Scored, Search, Told
 from orchestrator.trial import EngineConfig, LoadLevel
 
 HOSTS = 4

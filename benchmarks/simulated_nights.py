@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from orchestrator.night import Build, Measured, Night, Pair, SeriesKey
-from orchestrator.night_rules import NightRules
-from orchestrator.night_verdict import judge_night, undecided
+from orchestrator.nights.night import Build, Measured, Night, Pair, SeriesKey
+from orchestrator.nights.night_rules import NightRules
+from orchestrator.nights.night_verdict import judge_night, undecided
 
 CONFIGS = 5
 SERIES_OF_CONFIG = 10

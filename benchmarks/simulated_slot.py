@@ -17,13 +17,13 @@ import zstandard
 
 from benchmarks.virtual_clock import VirtualClock
 from orchestrator.outcome import Phase, PhaseFact
-from orchestrator.scenario import Scenario
+from orchestrator.planning.trial_estimate import start_estimate_s
+from orchestrator.scenarios.scenario import Scenario
 from orchestrator.schemas import request_schema
 from orchestrator.server_start import LaunchSpec, LoadSeen, ServerDied, ServerReady, StartEvent, StartProgress
-from orchestrator.slot_port import SlotFacts, SlotLost, StopFacts
+from orchestrator.slots.slot_port import SlotFacts, SlotLost, StopFacts
 from orchestrator.telemetry import Sample
 from orchestrator.trial import ClientReport, Point, Trial
-from orchestrator.trial_estimate import start_estimate_s
 
 ACCOUNT = Path(__file__).parents[1] / "tests/data/captures/0.5.23-spec-standalone3/server_info.txt"
 STOP_S = 4.0

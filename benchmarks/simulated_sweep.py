@@ -22,21 +22,21 @@ from rich.console import Console
 from benchmarks.list_schedule import Machine
 from benchmarks.simulated_slot import SimulatedSlot, Traffic, TrialTimes
 from benchmarks.virtual_clock import VirtualClock
-from orchestrator import sweep as sweep_module
-from orchestrator import trial_queue
 from orchestrator.happening import Happening, SlotEnded
-from orchestrator.planner import Plan
-from orchestrator.progress import Progress
-from orchestrator.run_directory import RunDirectory
-from orchestrator.scenario import Scenario
-from orchestrator.scenario_file import scenario_from_tree
+from orchestrator.planning.planner import Plan
+from orchestrator.planning.trial_launch import launch_spec
+from orchestrator.run_files.run_directory import RunDirectory
+from orchestrator.scenarios.scenario import Scenario
+from orchestrator.scenarios.scenario_file import scenario_from_tree
+from orchestrator.scenarios.yaml_tree import YamlTree
 from orchestrator.server_start import LaunchSpec
-from orchestrator.slot_port import SlotFacts
-from orchestrator.start_memory import StartMemory
-from orchestrator.sweep import Sweep, SweepResult, Watcher
+from orchestrator.slots.slot_port import SlotFacts
+from orchestrator.sweeps import sweep as sweep_module
+from orchestrator.sweeps import trial_queue
+from orchestrator.sweeps.start_memory import StartMemory
+from orchestrator.sweeps.sweep import Sweep, SweepResult, Watcher
 from orchestrator.trial import Trial
-from orchestrator.trial_launch import launch_spec
-from orchestrator.yaml_tree import YamlTree
+from orchestrator.watching.progress import Progress
 
 _SAMPLE_EVERY = 500
 _JOINER = "those that join"

@@ -28,22 +28,22 @@ from typing import Any
 import numpy as np
 import zstandard
 
+from actors.load.record_batch import FLUSH_ROWS, FLUSH_S, RecordStream, batch_of
 from actors.load_host import spool_file
-from actors.record_batch import FLUSH_ROWS, FLUSH_S, RecordStream, batch_of
 from benchmarks.simulated_sweep import cpu_seconds, swept_scenario
-from orchestrator import dataset
 from orchestrator.happening import BatchArrived, Happening
-from orchestrator.planner import make_plan
-from orchestrator.ray_connection import Connection, connect
-from orchestrator.ray_slot import RaySlot
+from orchestrator.planning.planner import make_plan
+from orchestrator.planning.trial_launch import launch_spec
 from orchestrator.records import RequestRecord, RequestStatus
-from orchestrator.run_directory import RunDirectory
+from orchestrator.run_files import dataset
+from orchestrator.run_files.run_directory import RunDirectory
 from orchestrator.server_start import LaunchSpec, LoadSeen, ServerDied, ServerReady, StartEvent
-from orchestrator.slot_port import SlotFacts, StopFacts
-from orchestrator.sweep import Sweep
+from orchestrator.slots.ray_connection import Connection, connect
+from orchestrator.slots.ray_slot import RaySlot
+from orchestrator.slots.slot_port import SlotFacts, StopFacts
+from orchestrator.sweeps.sweep import Sweep
 from orchestrator.telemetry import Sample
 from orchestrator.trial import ClientReport, Point, Shard
-from orchestrator.trial_launch import launch_spec
 
 CHUNKS = 8
 # Flat out: so many batches may wait in the actor, so that the figure is of the way and not of a growing heap.

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from orchestrator.dataset import PointStream, read_point
-from orchestrator.metrics import summarise
 from orchestrator.paths import RunPaths
-from orchestrator.point_table import columns_of
+from orchestrator.points.metrics import summarise
+from orchestrator.run_files.dataset import PointStream, read_point
+from orchestrator.run_files.point_table import columns_of
 from orchestrator.schemas import request_schema
 from orchestrator.trial import LoadLevel
 

@@ -19,15 +19,15 @@ import time
 import urllib.request
 from pathlib import Path
 
-from actors.endpoint import Endpoint
-from actors.gpu_sample import SlotGpuLook
-from actors.launch import free_port
-from actors.slot_telemetry import SlotTelemetry, Watched
+from actors.gpus.gpu_sample import SlotGpuLook
+from actors.samples.slot_telemetry import SlotTelemetry, Watched
+from actors.servers.endpoint import Endpoint
+from actors.servers.launch import free_port
 from benchmarks.rank_speed import say
 from orchestrator.paths import RunPaths
-from orchestrator.run_telemetry import RunTelemetry
+from orchestrator.reports.telemetry_series import telemetry_of
+from orchestrator.run_files.run_telemetry import RunTelemetry
 from orchestrator.telemetry import GpuSample, Sample, ServerSample
-from orchestrator.telemetry_series import telemetry_of
 
 
 def sample(at_s: float, gpus: int) -> Sample:

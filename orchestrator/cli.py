@@ -9,16 +9,16 @@ from typing import Any
 import click
 
 from orchestrator import __version__
-from orchestrator.cluster_cli import cluster
-from orchestrator.decision_cli import DECISION_COMMANDS
-from orchestrator.exchange_cli import EXCHANGE_COMMANDS
-from orchestrator.history_cli import history
-from orchestrator.job_cli import JOB_COMMANDS
-from orchestrator.nightly_cli import nightly
-from orchestrator.report_cli import report
+from orchestrator.clusters.cluster_cli import cluster
+from orchestrator.decisions.decision_cli import DECISION_COMMANDS
+from orchestrator.exchange.exchange_cli import EXCHANGE_COMMANDS
+from orchestrator.history.history_cli import history
+from orchestrator.jobs.job_cli import JOB_COMMANDS
+from orchestrator.nightly.nightly_cli import nightly
+from orchestrator.reports.report_cli import report
 from orchestrator.shown_text import harmless
 from orchestrator.terminal import console as _console
-from orchestrator.watch_cli import watch
+from orchestrator.watching.watch_cli import watch
 
 SCENARIO = click.Path(path_type=Path)
 
@@ -58,8 +58,8 @@ def main() -> None:
 @click.option("--sealed", metavar="NAME", hidden=True, help="Instead of SCENARIO: one that `submit` left on the head.")
 def run(scenario: Path | None, **options: Any) -> None:
     """Sweep SCENARIO over the cluster's slots, measure, and rank."""
-    from orchestrator.run_command import RunRequest
-    from orchestrator.run_command import run as run_scenario
+    from orchestrator.sweeps.run_command import RunRequest
+    from orchestrator.sweeps.run_command import run as run_scenario
 
     run_scenario(RunRequest(scenario, **options), _console())
 
@@ -71,7 +71,7 @@ def run(scenario: Path | None, **options: Any) -> None:
 @click.option("--json", "as_json", is_flag=True, help="For machines.")
 def plan(scenario: Path, overrides: tuple[str, ...], slots: int | None, as_json: bool) -> None:
     """Show trials, points, order, slots and estimated server-hours of SCENARIO; nothing is started."""
-    from orchestrator.plan_command import show_plan
+    from orchestrator.planning.plan_command import show_plan
 
     show_plan(scenario, overrides, slots, as_json=as_json, console=_console())
 
@@ -90,7 +90,7 @@ def plan(scenario: Path, overrides: tuple[str, ...], slots: int | None, as_json:
 @click.option("--json", "as_json", is_flag=True, help="For machines.")
 def memory(**options: Any) -> None:
     """Predict the GPU memory of one server start, phase by phase; nothing is started."""
-    from orchestrator.memory_command import MemoryRequest, show_memory
+    from orchestrator.memory.memory_command import MemoryRequest, show_memory
 
     show_memory(MemoryRequest(**options), _console())
 
@@ -102,7 +102,7 @@ def memory(**options: Any) -> None:
 @click.option("--json", "as_json", is_flag=True, help="For machines.")
 def hosts(address: str | None, scenario: Path | None, overrides: tuple[str, ...], as_json: bool) -> None:
     """List the cluster's hosts: GPUs, software, labels, who occupies what, and what is wrong for a benchmark."""
-    from orchestrator.hosts_command import show_hosts
+    from orchestrator.hosts.hosts_command import show_hosts
 
     show_hosts(address, scenario, overrides=overrides, as_json=as_json, console=_console())
 
@@ -118,8 +118,8 @@ def hosts(address: str | None, scenario: Path | None, overrides: tuple[str, ...]
 @click.option("--json", "as_json", is_flag=True, help="For machines.")
 def clean(**options: Any) -> None:
     """End what dead runs left on the hosts, and tell who holds their GPUs; exit code 1 if something remains."""
-    from orchestrator.clean_command import CleanRequest
-    from orchestrator.clean_command import clean as clean_hosts
+    from orchestrator.hosts.clean_command import CleanRequest
+    from orchestrator.hosts.clean_command import clean as clean_hosts
 
     if not clean_hosts(CleanRequest(**options), _console()):
         sys.exit(1)
@@ -163,8 +163,8 @@ def clean(**options: Any) -> None:
 @click.option("--json", "as_json", is_flag=True, help="For machines.")
 def load(**options: Any) -> None:
     """Load one running endpoint (SGLang or OpenAI-compatible) and print the metrics."""
-    from orchestrator.load_command import load_and_print
-    from orchestrator.load_request import LoadRequest
+    from orchestrator.loads.load_command import load_and_print
+    from orchestrator.loads.load_request import LoadRequest
 
     load_and_print(LoadRequest(**options), _console())
 
@@ -176,9 +176,9 @@ def load(**options: Any) -> None:
 @click.option("--json", "as_json", is_flag=True, help="For machines.")
 def rank(run_dir: Path, objective: str | None, anew: bool, as_json: bool) -> None:
     """Rank the configs of RUN from its raw tables, and write its report anew."""
-    from orchestrator.ranking_table import print_rankings
-    from orchestrator.report_command import leave_reports
-    from orchestrator.run_ranking import only_objective, rank_run
+    from orchestrator.rankings.ranking_table import print_rankings
+    from orchestrator.rankings.run_ranking import only_objective, rank_run
+    from orchestrator.reports.report_command import leave_reports
 
     ranked = rank_run(run_dir, anew=anew)
     result = only_objective(ranked, objective)
@@ -200,7 +200,7 @@ def diagnose(logs: tuple[str, ...], exit_code: int | None, as_json: bool) -> Non
 
     Several logs are those of one start: the first cause among them is told. RUN: all failed starts of a run.
     """
-    from orchestrator.diagnose_command import show_diagnosis
+    from orchestrator.diagnosing.diagnose_command import show_diagnosis
 
     show_diagnosis(logs, exit_code, as_json=as_json, console=_console())
 
@@ -222,7 +222,7 @@ def schema() -> None:
     """Print the JSON Schema of a scenario, for editors."""
     import json
 
-    from orchestrator.scenario import json_schema
+    from orchestrator.scenarios.scenario import json_schema
 
     click.echo(json.dumps(json_schema(), indent=2))
 

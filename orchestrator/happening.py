@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.course import NextPoint, PointSpared
-from orchestrator.failed_start import FailedStart
-from orchestrator.host_event import HostEvent
-from orchestrator.lineages import Recovery
-from orchestrator.load_spread import Again
+from orchestrator.hosts.host_event import HostEvent
+from orchestrator.loads.load_spread import Again
 from orchestrator.outcome import Outcome
-from orchestrator.search import Step
+from orchestrator.recoveries.failed_start import FailedStart
+from orchestrator.recoveries.lineages import Recovery
+from orchestrator.searches.course import NextPoint, PointSpared
+from orchestrator.searches.search import Step
 from orchestrator.server_start import ServerDied, ServerReady, StartProgress
 from orchestrator.telemetry import Sample
 from orchestrator.trial import ClientReport, Point, Trial

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from actors.launch import HIDDEN, conceal, redact, scrub, secret_values
-from orchestrator.scenario import Scenario
+from actors.servers.launch import HIDDEN, conceal, redact, scrub, secret_values
+from orchestrator.scenarios.scenario import Scenario
 
 
 def storable(scenario: Scenario) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from orchestrator.options import SettingValue
+from orchestrator.sglang.options import SettingValue
 from orchestrator.traffic import POISSON, Arrival, Draw, Traffic
 
 

@@ -117,13 +117,13 @@ def test_ray_is_known_at_the_edges_only() -> None:
     knowing = {m.relative_to(ROOT).as_posix() for m in MODULES if "ray" in roots(imports(m))}
 
     assert knowing == {
-        "orchestrator/actor_watch.py",
-        "orchestrator/cluster.py",
-        "orchestrator/ray_connection.py",
-        "orchestrator/ray_slot.py",
-        "orchestrator/slot_grant.py",
-        "orchestrator/ray_ensemble.py",
-        "orchestrator/ray_schema.py",
+        "orchestrator/slots/actor_watch.py",
+        "orchestrator/slots/cluster.py",
+        "orchestrator/slots/ray_connection.py",
+        "orchestrator/slots/ray_slot.py",
+        "orchestrator/slots/slot_grant.py",
+        "orchestrator/slots/ray_ensemble.py",
+        "orchestrator/clusters/ray_schema.py",
         "actors/slot_actor.py",
     }
 

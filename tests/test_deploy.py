@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from orchestrator.cluster_ports import FIXED, WORKER_PORTS
-from orchestrator.raylet_settings import OPEN_FILES, PRIORITY, TUNED
-from orchestrator.scenario_file import load_scenario
+from orchestrator.clusters.cluster_ports import FIXED, WORKER_PORTS
+from orchestrator.clusters.raylet_settings import OPEN_FILES, PRIORITY, TUNED
+from orchestrator.scenarios.scenario_file import load_scenario
 
 ROOT = Path(__file__).resolve().parent.parent
 CLUSTER: dict[str, Any] = yaml.safe_load((ROOT / "deploy/raycluster.yaml").read_text(encoding="utf-8"))

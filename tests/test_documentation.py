@@ -14,20 +14,20 @@ import jsonschema
 import pytest
 import yaml
 
-from actors.launch import free_port
+from actors.servers.launch import free_port
 from orchestrator.cli import main
-from orchestrator.cluster_ports import FIXED, SERVER_PORTS, WORKER_PORTS
-from orchestrator.diagnosis_page import diagnosis_page
-from orchestrator.expected_changes import expected_changes
-from orchestrator.lifecycle_page import lifecycle_page
-from orchestrator.metrics_page import metrics_page
+from orchestrator.clusters.cluster_ports import FIXED, SERVER_PORTS, WORKER_PORTS
+from orchestrator.clusters.raylet_settings import TUNED
+from orchestrator.history.expected_changes import expected_changes
 from orchestrator.outcome import Label
-from orchestrator.raylet_settings import TUNED
-from orchestrator.recovery_page import recovery_page
-from orchestrator.reference_pages import faults_page, rules_page, scenario_page
-from orchestrator.scenario import json_schema
-from orchestrator.scenario_file import load_scenario, scenario_from_tree
-from orchestrator.yaml_tree import YamlTree
+from orchestrator.pages.diagnosis_page import diagnosis_page
+from orchestrator.pages.lifecycle_page import lifecycle_page
+from orchestrator.pages.metrics_page import metrics_page
+from orchestrator.pages.recovery_page import recovery_page
+from orchestrator.pages.reference_pages import faults_page, rules_page, scenario_page
+from orchestrator.scenarios.scenario import json_schema
+from orchestrator.scenarios.scenario_file import load_scenario, scenario_from_tree
+from orchestrator.scenarios.yaml_tree import YamlTree
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"])

@@ -8,7 +8,7 @@ import re
 from actors.diagnosis.labels import LABELS
 from actors.diagnosis.rule import Rule, lay_open
 from actors.diagnosis.rulebook import BY_NAME, rule_for
-from actors.log_line import clean
+from actors.servers.log_line import clean
 from orchestrator.outcome import Diagnosis, Label
 
 _SIZE = re.compile(r"Tried to allocate (?P<wanted>[\d.]+) (?P<wanted_unit>[KMG])iB")

@@ -11,9 +11,9 @@ from actors.diagnosis.finding import MEMORY_LABELS, ONLY_PLACE, Finding
 from actors.diagnosis.place import Frames, Place
 from actors.diagnosis.rule import Message, Rule, Weight, lay_open
 from actors.diagnosis.rulebook import SUSPECT, rule_for
-from actors.follower import Segment
-from actors.log_line import LogLine, clean
-from actors.startup import MARKERS, StartupTimeline
+from actors.servers.follower import Segment
+from actors.servers.log_line import LogLine, clean
+from actors.servers.startup import MARKERS, StartupTimeline
 from orchestrator.outcome import Label, Phase
 
 EVIDENCE_LENGTH = 500

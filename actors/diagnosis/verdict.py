@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from actors.diagnosis.finding import Finding
 from actors.diagnosis.reading import EVIDENCE_LENGTH, Reading
 from actors.diagnosis.rule import Weight
-from actors.follower import Segment
+from actors.servers.follower import Segment
 from orchestrator.outcome import Confidence, Diagnosis, Label, Phase
 
 SIGKILLED = frozenset({-9, 137})

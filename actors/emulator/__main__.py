@@ -19,7 +19,7 @@ from actors.emulator.resolution import Settings, resolve
 from actors.emulator.start import Start, StartDies
 from actors.emulator.startup import cache_lines, ready_line, startup_seconds, timings_line
 from actors.emulator.tracebacks import scheduler_traceback
-from actors.gpu_account import account_of
+from actors.gpus.gpu_account import account_of
 
 if TYPE_CHECKING:
     from actors.emulator.faults import Faults

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from orchestrator.options import canonical_name, did_you_mean, known_options
+from orchestrator.sglang.options import canonical_name, did_you_mean, known_options
 
 FloodLine = Literal["plain", "long", "bar", "ansi", "invalid_utf8"]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]

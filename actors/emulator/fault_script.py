@@ -42,8 +42,8 @@ from actors.emulator.start_fault import (
     SlowStart,
 )
 from orchestrator.errors import BadInput
-from orchestrator.model_fault import first_fault
-from orchestrator.yaml_tree import parse_yaml
+from orchestrator.scenarios.model_fault import first_fault
+from orchestrator.scenarios.yaml_tree import parse_yaml
 
 
 def _start_kind(value: Any) -> str | None:

@@ -15,7 +15,7 @@ import yaml
 
 from actors.emulator.noise import HIDDEN_FLAG, NoiseLevels
 from actors.emulator.worse_build import UNCHANGED, BuildChange, factor
-from orchestrator.options import Option, known_options
+from orchestrator.sglang.options import Option, known_options
 
 _SUFFIX = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _SUFFIX |= {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}

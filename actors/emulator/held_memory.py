@@ -9,7 +9,7 @@ from actors.emulator.memory import Death, out_of_memory
 from actors.emulator.processes import ProcessTree
 from actors.emulator.profiles import GpuMemory, Profile
 from actors.emulator.resolution import Settings
-from actors.gpu_ledger import GpuLedger, GpuMemoryFull, ledger_of
+from actors.gpus.gpu_ledger import GpuLedger, GpuMemoryFull, ledger_of
 
 # SGLang refuses to start where a GPU of the group has less than this part of another's free memory.
 BALANCE = 0.9

@@ -30,7 +30,7 @@ from actors.emulator.span import Span
 from actors.emulator.startup import PHASES, startup_seconds
 from actors.emulator.state import ServerState
 from actors.emulator.tracebacks import scheduler_traceback
-from actors.guard import TRIAL_MARK
+from actors.guards.guard import TRIAL_MARK
 
 WARMUP = Ask(tuple(range(10, 18)), Sampling(max_new_tokens=8))
 WARMUP_PORT = 40000

@@ -15,7 +15,7 @@ from actors.emulator.memory import Death, MemoryPlan, plan_memory
 from actors.emulator.profiles import GpuMemory, Profile
 from actors.emulator.resolution import Settings
 from actors.emulator.startup import Event, Hold, Meet, Pause, Raw, Say, joining, timeline
-from actors.gpu_account import write_account
+from actors.gpus.gpu_account import write_account
 
 if TYPE_CHECKING:
     from actors.emulator.span import Span

@@ -7,9 +7,9 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from actors.client import StreamClient
-from actors.flight import Request
-from actors.workload import Prompt
+from actors.wire.client import StreamClient
+from actors.wire.flight import Request
+from actors.workloads.workload import Prompt
 from orchestrator.records import RequestRecord
 from orchestrator.trial import LoadLevel, Point, PointSpec
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from actors.client import StreamClient
-from actors.flight import Request
-from actors.loadgen import load_endpoint
-from actors.workload import Prompt
-from orchestrator.metrics import PointMetrics, summarise
+from actors.load.loadgen import load_endpoint
+from actors.wire.client import StreamClient
+from actors.wire.flight import Request
+from actors.workloads.workload import Prompt
+from orchestrator.points.metrics import PointMetrics, summarise
 from orchestrator.records import RequestRecord
 from orchestrator.trial import ClientReport, LoadLevel
 from tests.actors.load_specs import ask, run, spec

@@ -21,9 +21,9 @@ import psutil
 import pytest
 
 from actors.diagnosis import diagnose
-from actors.follower import split_log
-from actors.launch import server_argv
-from actors.span_network import VARIABLES
+from actors.servers.follower import split_log
+from actors.servers.launch import server_argv
+from actors.servers.span_network import VARIABLES
 from benchmarks.host_rig import HostRig
 from benchmarks.rig_network import why_impossible
 from orchestrator.outcome import Label, Phase

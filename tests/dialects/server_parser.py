@@ -3,7 +3,7 @@
     PYTHONPATH=.sglang-dialects/0.5.15 .sglang-cpu/venv/bin/python -m tests.dialects.server_parser options
     ... server_parser parse < command_lines.json      # [["--model-path", "m", ...], ...]
 
-`options` prints the table that `orchestrator/sglang_options/` holds (PYTHONHASHSEED=0: some choices are sets).
+`options` prints the table that `orchestrator/sglang/sglang_options/` holds (PYTHONHASHSEED=0: some choices are sets).
 `parse` prints {"options": that table, "answers": [...]} with one answer a command line: {"values": {...}} as the parser
 understood it, or {"error": "..."} as it refused it.
 Standard library only, besides what that release imports itself.

@@ -17,13 +17,13 @@ import pytest
 from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis import strategies as st
 
-from actors.launch import server_argv
-from orchestrator.dialect import dialect_of, spell
-from orchestrator.options import OWNED, RELEASES, Option, SettingsFault, known_options, options_of
-from orchestrator.planner import make_plan
-from orchestrator.scenario_file import load_scenario
-from orchestrator.settings import canonical_settings
-from orchestrator.trial_launch import launch_spec
+from actors.servers.launch import server_argv
+from orchestrator.planning.planner import make_plan
+from orchestrator.planning.trial_launch import launch_spec
+from orchestrator.scenarios.scenario_file import load_scenario
+from orchestrator.scenarios.settings import canonical_settings
+from orchestrator.sglang.dialect import dialect_of, spell
+from orchestrator.sglang.options import OWNED, RELEASES, Option, SettingsFault, known_options, options_of
 
 ROOT = Path(__file__).resolve().parents[2]
 UNPACKED = ROOT / ".sglang-dialects"
@@ -95,7 +95,7 @@ def parse(release: str, lines: list[list[str]]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_the_option_table_is_what_the_parser_of_the_release_declares(release: str) -> None:
-    table = (ROOT / f"orchestrator/sglang_options/{release}.tsv").read_text(encoding="utf-8")
+    table = (ROOT / f"orchestrator/sglang/sglang_options/{release}.tsv").read_text(encoding="utf-8")
 
     assert told_by(release).options == table
 

@@ -10,10 +10,10 @@ from actors.emulator.memory import MemoryPlan, plan_memory
 from actors.emulator.profiles import Profile
 from actors.emulator.resolution import resolve
 from actors.emulator.startup import Say, joining, ready_line, timeline
-from actors.startup import StartupTimeline
-from orchestrator.dialect import dialect_of, spell
+from actors.servers.startup import StartupTimeline
 from orchestrator.outcome import Label, PhaseFact
-from orchestrator.start_history import PastStart
+from orchestrator.sglang.dialect import dialect_of, spell
+from orchestrator.starts.start_history import PastStart
 
 _GRAPH = {"target": Label.OOM_GRAPH_TARGET, "draft": Label.OOM_GRAPH_DRAFT}
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from actors.gpu_ledger import GpuLedger
+from actors.gpus.gpu_ledger import GpuLedger
 
 Start = Callable[..., subprocess.Popen[bytes]]
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 from orchestrator.happening import Happening
-from orchestrator.journal import finished_work
 from orchestrator.outcome import Label
-from orchestrator.planner import Plan, make_plan
-from orchestrator.run_directory import RunDirectory
-from orchestrator.search_conductor import SearchConductor
+from orchestrator.planning.planner import Plan, make_plan
+from orchestrator.planning.trial_launch import launch_spec
+from orchestrator.run_files.journal import finished_work
+from orchestrator.run_files.run_directory import RunDirectory
+from orchestrator.scenarios.sweep_space import expand
 from orchestrator.server_start import LaunchSpec
-from orchestrator.slot_port import SlotPort
-from orchestrator.sweep import Sweep
-from orchestrator.sweep_space import expand
-from orchestrator.trial_launch import launch_spec
+from orchestrator.slots.slot_port import SlotPort
+from orchestrator.sweeps.search_conductor import SearchConductor
+from orchestrator.sweeps.sweep import Sweep
 from tests.fakes.playoff import FarBehind, Playoff, deeper_is_faster
 from tests.fakes.slot import FakeSlot
-from tests.orchestrator.scenarios import small_scenario
+from tests.orchestrator.scenario_samples import small_scenario
 
 SCENARIO = small_scenario(sweep={"axes": {"speculative_num_steps": [0, 1, 2, 3, 4, 9]}})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from actors.life_event import (
+from actors.servers.life_event import (
     AccountGiven,
     Activity,
     Event,
@@ -14,13 +14,13 @@ from actors.life_event import (
     ProofGiven,
     ServerRuns,
 )
-from actors.life_state import (
+from actors.servers.life_state import (
     Action,
     Ended,
     Life,
     Rules,
 )
-from actors.lifecycle import step
+from actors.servers.lifecycle import step
 from orchestrator.outcome import Phase
 from orchestrator.server_start import PhaseBudget
 

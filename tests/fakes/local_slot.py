@@ -7,11 +7,11 @@ import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from typing import Any, Self, TypeVar
 
+from actors.host.run_lease import remove_scratch
 from actors.load_host import LoadHost
-from actors.run_lease import remove_scratch
 from actors.slot_host import SlotHost
 from orchestrator.server_start import LaunchSpec, LoadSeen, ServerDied, StartEvent
-from orchestrator.slot_port import SlotFacts, StopFacts
+from orchestrator.slots.slot_port import SlotFacts, StopFacts
 from orchestrator.telemetry import Sample
 from orchestrator.trial import Point
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from orchestrator.aim import TrialPoints
-from orchestrator.point_need import Gate, Goal
-from orchestrator.search import Ask, Dead, Scored, Step, Told
+from orchestrator.objectives.aim import TrialPoints
+from orchestrator.searches.point_need import Gate, Goal
+from orchestrator.searches.search import Ask, Dead, Scored, Step, Told
 from orchestrator.server_start import LaunchSpec
 from orchestrator.trial import EngineConfig, Point
 

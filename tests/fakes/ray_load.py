@@ -10,9 +10,9 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from orchestrator.ray_connection import Connection, connect
-from orchestrator.scenario import Slots
-from orchestrator.slot_port import TrialBroken
+from orchestrator.scenarios.scenario import Slots
+from orchestrator.slots.ray_connection import Connection, connect
+from orchestrator.slots.slot_port import TrialBroken
 from orchestrator.trial import ClientReport, LoadLevel, Point
 from tests.actors.load_specs import spec
 

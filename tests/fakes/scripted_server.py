@@ -13,9 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from actors.guard_process import process_table
-from actors.launch import free_port
-from actors.server import Server
+from actors.guards.guard_process import process_table
+from actors.servers.launch import free_port
+from actors.servers.server import Server
 from orchestrator.outcome import Diagnosis
 from orchestrator.server_start import LaunchSpec, ServerDied, StartEvent
 from orchestrator.trial import freeze_settings

@@ -12,7 +12,7 @@ import zstandard
 from orchestrator.outcome import Diagnosis, Label, Phase, PhaseFact
 from orchestrator.schemas import request_schema
 from orchestrator.server_start import LaunchSpec, LoadSeen, ServerDied, ServerReady, StartEvent, StartProgress
-from orchestrator.slot_port import SlotFacts, SlotLost, StopFacts, TrialBroken
+from orchestrator.slots.slot_port import SlotFacts, SlotLost, StopFacts, TrialBroken
 from orchestrator.telemetry import Sample
 from orchestrator.trial import ClientReport, Point
 

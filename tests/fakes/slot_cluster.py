@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from orchestrator.host_match import HostFacts, SlotPlace
-from orchestrator.slot_port import SlotFacts
-from orchestrator.slot_source import Grant, Made
+from orchestrator.hosts.host_match import HostFacts, SlotPlace
+from orchestrator.slots.slot_port import SlotFacts
+from orchestrator.slots.slot_source import Grant, Made
 from tests.fakes.slot import FakeSlot
 
 

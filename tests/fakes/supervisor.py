@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from actors.gpu_ledger import GpuLedger
+from actors.gpus.gpu_ledger import GpuLedger
 from tests.fakes.gpu_holder import start_holder
 
 SERVER_WORDS = ("sglang.launch_server", "--model-path", "/m", "--port", "30000")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.gpu_ledger import GpuLedger
+from actors.gpus.gpu_ledger import GpuLedger
 from benchmarks.kill_rig import KillRig
 from tests.integration.programs import QUICK, started_rig
 

@@ -15,11 +15,11 @@ from typing import Any
 import pyarrow.dataset as ds
 import pytest
 
-from actors.gpu_ledger import GpuLedger
+from actors.gpus.gpu_ledger import GpuLedger
 from benchmarks.host_rig import HostRig
 from benchmarks.kill_rig import KillRig
 from benchmarks.rig_network import why_impossible
-from orchestrator.journal import read_events
+from orchestrator.run_files.journal import read_events
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from orchestrator.journal import read_events
+from orchestrator.run_files.journal import read_events
 from tests.fakes.docker_host import DockerHost, docker_host
 from tests.integration.programs import QUICK, ROOT, marked_processes, run, start, wait_until
 

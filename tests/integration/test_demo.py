@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow.dataset as ds
 import pytest
 
-from orchestrator.telemetry_series import telemetry_of
+from orchestrator.reports.telemetry_series import telemetry_of
 from tests.integration.programs import marked_processes, run
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(420)]

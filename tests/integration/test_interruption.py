@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from actors.gpu_ledger import LEDGER_VARIABLE, GpuLedger
+from actors.gpus.gpu_ledger import LEDGER_VARIABLE, GpuLedger
 from benchmarks.kill_rig import KillRig
 from tests.integration.programs import assert_whole, events, marked_processes, run, start, wait_until
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.gpu_ledger import GpuLedger
+from actors.gpus.gpu_ledger import GpuLedger
 from benchmarks.kill_rig import KillRig
 from benchmarks.random_kills import ENDING, Killer
 from tests.integration.programs import assert_whole, events, marked_processes, start, started_rig, wait_until

@@ -13,17 +13,17 @@ import pyarrow.dataset as ds
 import pytest
 from rich.console import Console
 
-from orchestrator import dataset
 from orchestrator.paths import RunPaths
-from orchestrator.progress import Progress
-from orchestrator.ranking_table import print_rankings
-from orchestrator.run_conductor import run_conductor
-from orchestrator.run_directory import RunDirectory
-from orchestrator.run_ranking import rank_run
-from orchestrator.scenario_file import load_scenario
-from orchestrator.sweep import Sweep
-from orchestrator.telemetry_series import telemetry_of
-from orchestrator.trial_launch import launch_spec
+from orchestrator.planning.trial_launch import launch_spec
+from orchestrator.rankings.ranking_table import print_rankings
+from orchestrator.rankings.run_ranking import rank_run
+from orchestrator.reports.telemetry_series import telemetry_of
+from orchestrator.run_files import dataset
+from orchestrator.run_files.run_directory import RunDirectory
+from orchestrator.scenarios.scenario_file import load_scenario
+from orchestrator.sweeps.run_conductor import run_conductor
+from orchestrator.sweeps.sweep import Sweep
+from orchestrator.watching.progress import Progress
 from tests.fakes.local_slot import LocalSlot
 
 SCENARIO = Path(__file__).resolve().parents[2] / "scenarios/deepseek-v4-flash-mtp.yaml"

@@ -11,17 +11,17 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from orchestrator import dataset
 from orchestrator.happening import Happening
-from orchestrator.journal import finished_work, read_events
-from orchestrator.progress import Progress
-from orchestrator.run_conductor import missing_work, run_conductor
-from orchestrator.run_directory import RunDirectory
-from orchestrator.run_ranking import rank_run
-from orchestrator.scenario import Scenario
-from orchestrator.scenario_file import load_scenario
-from orchestrator.sweep import Sweep, SweepResult
-from orchestrator.trial_launch import launch_spec
+from orchestrator.planning.trial_launch import launch_spec
+from orchestrator.rankings.run_ranking import rank_run
+from orchestrator.run_files import dataset
+from orchestrator.run_files.journal import finished_work, read_events
+from orchestrator.run_files.run_directory import RunDirectory
+from orchestrator.scenarios.scenario import Scenario
+from orchestrator.scenarios.scenario_file import load_scenario
+from orchestrator.sweeps.run_conductor import missing_work, run_conductor
+from orchestrator.sweeps.sweep import Sweep, SweepResult
+from orchestrator.watching.progress import Progress
 from tests.fakes.local_slot import LocalSlot
 
 pytestmark = pytest.mark.timeout(180)

@@ -9,7 +9,7 @@ import pyarrow.dataset as ds
 import pytest
 import yaml
 
-from orchestrator.log_diagnosis import diagnose_log
+from orchestrator.diagnosing.log_diagnosis import diagnose_log
 from orchestrator.outcome import Label
 from tests.integration.programs import QUICK, started_hosts
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from orchestrator.run_directory import RunDirectory
-from orchestrator.run_ranking import rank_run
-from orchestrator.scenario_file import load_scenario
+from orchestrator.rankings.run_ranking import rank_run
+from orchestrator.run_files.run_directory import RunDirectory
+from orchestrator.scenarios.scenario_file import load_scenario
 from tests.integration.programs import QUICK, marked_processes, run
 from tests.orchestrator.paced_slot import PacedSlot
 from tests.orchestrator.sweeping import sweep_on

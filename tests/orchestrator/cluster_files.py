@@ -6,11 +6,11 @@ import re
 import tomllib
 from pathlib import Path
 
-from orchestrator.cluster_check import check_cluster
-from orchestrator.cluster_file import read_cluster
-from orchestrator.cluster_finding import Finding
-from orchestrator.cluster_template import ClusterPlan, cluster_text
-from orchestrator.yaml_tree import parse_yaml
+from orchestrator.clusters.cluster_check import check_cluster
+from orchestrator.clusters.cluster_file import read_cluster
+from orchestrator.clusters.cluster_finding import Finding
+from orchestrator.clusters.cluster_template import ClusterPlan, cluster_text
+from orchestrator.scenarios.yaml_tree import parse_yaml
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 RAY = "2.60.0"

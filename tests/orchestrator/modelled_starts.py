@@ -9,12 +9,12 @@ from actors.emulator.flags import parse_flags
 from actors.emulator.memory import MemoryPlan, plan_memory
 from actors.emulator.profiles import profile_for
 from actors.emulator.resolution import resolve
-from orchestrator.failed_start import FailedStart, read_failed_start
-from orchestrator.lineages import Lineages, Recovery
 from orchestrator.outcome import Diagnosis, Infeasible, Label, Measured, Phase, PhaseFact
-from orchestrator.planner import make_plan
-from orchestrator.recovery import Repair
-from orchestrator.scenario import Scenario
+from orchestrator.planning.planner import make_plan
+from orchestrator.recoveries.failed_start import FailedStart, read_failed_start
+from orchestrator.recoveries.lineages import Lineages, Recovery
+from orchestrator.recoveries.recovery import Repair
+from orchestrator.scenarios.scenario import Scenario
 from orchestrator.trial import Trial
 
 

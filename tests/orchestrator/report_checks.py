@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
-from orchestrator.report_document import Block, Facts, Fold, Paragraph, Plot, ReportDocument, Series, Table
-from orchestrator.run_report import NOT_MADE
+from orchestrator.reports.report_document import Block, Facts, Fold, Paragraph, Plot, ReportDocument, Series, Table
+from orchestrator.reports.run_report import NOT_MADE
 
 
 def blocks_of(document: ReportDocument) -> Iterator[Block]:

@@ -6,19 +6,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator import dataset
 from orchestrator.happening import Happening
-from orchestrator.journal import finished_work
 from orchestrator.paths import RunPaths
-from orchestrator.planner import Plan, make_plan
-from orchestrator.point_need import Judge
-from orchestrator.run_conductor import run_conductor, run_references
-from orchestrator.run_directory import RunDirectory
-from orchestrator.scenario import Scenario
-from orchestrator.search_conductor import SearchConductor
-from orchestrator.sweep import Sweep, SweepResult, Watcher
-from orchestrator.sweep_space import expand
-from orchestrator.trial_launch import launch_spec
+from orchestrator.planning.planner import Plan, make_plan
+from orchestrator.planning.trial_launch import launch_spec
+from orchestrator.run_files import dataset
+from orchestrator.run_files.journal import finished_work
+from orchestrator.run_files.run_directory import RunDirectory
+from orchestrator.scenarios.scenario import Scenario
+from orchestrator.scenarios.sweep_space import expand
+from orchestrator.searches.point_need import Judge
+from orchestrator.sweeps.run_conductor import run_conductor, run_references
+from orchestrator.sweeps.search_conductor import SearchConductor
+from orchestrator.sweeps.sweep import Sweep, SweepResult, Watcher
 from tests.fakes.killable_sweep import Silent
 from tests.fakes.playoff import Playoff
 from tests.fakes.slot import FakeSlot

@@ -12,22 +12,22 @@ import polars
 import pyarrow.parquet as pq
 import pytest
 
-from orchestrator import dataset
 from orchestrator.happening import Happening, TelemetryArrived, TrialEnded
 from orchestrator.paths import RunPaths
-from orchestrator.planner import make_plan
-from orchestrator.run_directory import RunDirectory
-from orchestrator.run_telemetry import RunTelemetry, read_telemetry, salvage, starts_with_telemetry
-from orchestrator.scenario import Scenario
-from orchestrator.slot_port import SlotFacts, SlotLost, TrialBroken
-from orchestrator.span_slot import SpanSlot
-from orchestrator.sweep import Sweep
+from orchestrator.planning.planner import make_plan
+from orchestrator.planning.trial_launch import launch_spec
+from orchestrator.run_files import dataset
+from orchestrator.run_files.run_directory import RunDirectory
+from orchestrator.run_files.run_telemetry import RunTelemetry, read_telemetry, salvage, starts_with_telemetry
+from orchestrator.scenarios.scenario import Scenario
+from orchestrator.slots.slot_port import SlotFacts, SlotLost, TrialBroken
+from orchestrator.slots.span_slot import SpanSlot
+from orchestrator.sweeps.sweep import Sweep
+from orchestrator.sweeps.telemetry_pull import TelemetryPull
 from orchestrator.telemetry import GpuSample, Sample, ServerSample
-from orchestrator.telemetry_pull import TelemetryPull
 from orchestrator.trial import Point
-from orchestrator.trial_launch import launch_spec
 from tests.fakes.slot import FakeSlot
-from tests.orchestrator.scenarios import small_scenario
+from tests.orchestrator.scenario_samples import small_scenario
 from tests.orchestrator.sweeping import Keeper, sweep_on
 
 GPUS = (
@@ -264,7 +264,7 @@ def test_samples_come_while_a_long_point_is_measured(tmp_path: Path) -> None:
     slot.on_point = wait
     run = RunDirectory.create(tmp_path / "run", ONE)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("orchestrator.telemetry_pull.PULL_S", 0.01)
+        patch.setattr("orchestrator.sweeps.telemetry_pull.PULL_S", 0.01)
         Sweep(make_plan(ONE, 1), [slot], run, lambda t: launch_spec(ONE, "run", t), Told()).run()
     run.close(complete=True)
 
@@ -279,7 +279,7 @@ def test_a_trial_that_ends_while_it_is_read_is_read_whole(tmp_path: Path, monkey
         telemetry.end("t-r0", 1)
         return []
 
-    monkeypatch.setattr("orchestrator.run_telemetry._streamed", ends)
+    monkeypatch.setattr("orchestrator.run_files.run_telemetry._streamed", ends)
 
     assert list(read_telemetry(RunPaths(tmp_path), "telemetry_server", "t-r0", 1)["at_s"]) == [0.25, 1.25]
 

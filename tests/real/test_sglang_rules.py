@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from orchestrator.sglang_rules import RULES
+from orchestrator.sglang.sglang_rules import RULES
 from tests.integration.programs import ROOT
-from tests.orchestrator.test_sglang_rules import ROWS
+from tests.orchestrator.sglang.test_sglang_rules import ROWS
 
 PYTHON = ROOT / ".sglang-cpu/venv/bin/python"
 MODEL = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from actors.diagnosis import diagnose
-from actors.follower import split_log
+from actors.servers.follower import split_log
 from orchestrator.outcome import Diagnosis, Label
 
 READY = "[2026-01-05 10:00:44] The server is fired up and ready to roll!\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from actors.diagnosis import diagnose
-from actors.follower import split_log
+from actors.servers.follower import split_log
 
 # Lines -> label and phase.
 FRAGMENTS = (

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from actors.diagnosis import diagnose
-from actors.follower import LineSplitter, split_log
-from actors.log_line import clean
+from actors.servers.follower import LineSplitter, split_log
+from actors.servers.log_line import clean
 from orchestrator.outcome import Confidence, Diagnosis, Label, Phase
 
 READY = (

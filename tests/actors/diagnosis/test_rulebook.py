@@ -11,8 +11,8 @@ from actors.diagnosis.labels import LABELS
 from actors.diagnosis.life_rules import GOES_ON
 from actors.diagnosis.rule import Rule, Weight, lay_open
 from actors.diagnosis.rulebook import BY_NAME, KINDS, RULES, SUSPECT, rule_for
-from actors.follower import split_log
-from actors.log_line import clean
+from actors.servers.follower import split_log
+from actors.servers.log_line import clean
 from orchestrator.outcome import Label
 from tests.actors.diagnosis.test_wordings import WORDINGS
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from actors.diagnosis import diagnose
-from actors.follower import split_log
+from actors.servers.follower import split_log
 from orchestrator.outcome import Diagnosis, Label, Phase
 
 LOGS = Path(__file__).parents[2] / "data" / "logs"

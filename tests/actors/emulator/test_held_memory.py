@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from actors.diagnosis import diagnose
-from actors.follower import Segment
-from actors.gpu_ledger import LEDGER_VARIABLE, GpuLedger
+from actors.gpus.gpu_ledger import LEDGER_VARIABLE, GpuLedger
+from actors.servers.follower import Segment
 from orchestrator.outcome import Label
 from tests.actors.emulator.running import READY, emulator
 from tests.fakes.gpu_holder import end_holder, start_holder

@@ -11,7 +11,7 @@ import pytest
 
 from actors.diagnosis import diagnose
 from actors.emulator.ranks import LocalRanks, local_ranks
-from actors.follower import split_log
+from actors.servers.follower import split_log
 from orchestrator.outcome import Diagnosis, Label, Phase
 from tests.actors.emulator.running import READY, Emulator
 from tests.actors.emulator.spanning import nodes

@@ -13,8 +13,8 @@ import psutil
 import pytest
 
 from actors.emulator.start_fault import StartLabel
-from actors.launch import free_port
-from actors.server import Server
+from actors.servers.launch import free_port
+from actors.servers.server import Server
 from orchestrator.outcome import Diagnosis, Phase
 from orchestrator.server_start import LaunchSpec, PhaseBudget, ServerDied, ServerReady, StartEvent
 from orchestrator.trial import freeze_settings

@@ -1,0 +1,1 @@
+"""GPUs of this host: what sits where, whose memory it is, what they draw."""

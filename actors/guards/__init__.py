@@ -1,0 +1,1 @@
+"""The orphan guard: no server outlives those who started it."""

@@ -1,0 +1,1 @@
+"""This host as a whole: what it is, which runs live on it, what is left of dead ones."""

@@ -1,0 +1,1 @@
+"""What is sampled of a server and its GPUs while it lives."""

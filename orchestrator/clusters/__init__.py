@@ -1,0 +1,1 @@
+"""Ray clusters as such: how they are joined, and the files that describe them."""

@@ -1,0 +1,1 @@
+"""What trials say together: values, intervals, who is best."""

@@ -1,0 +1,1 @@
+"""Results beside those of one run: two runs compared, results exported, results of other clients read."""

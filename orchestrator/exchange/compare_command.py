@@ -1,0 +1,207 @@
+"""`specsweep compare`: two runs, or a run and a file of another load client."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from orchestrator.errors import BadInput
+from orchestrator.exchange.compared_row import DEFAULT_METRICS, Doubt, Standing
+from orchestrator.exchange.compared_side import Side, side_of_points
+from orchestrator.exchange.comparison_report import (
+    NOTHING_DIFFERS,
+    NOTHING_KNOWN,
+    STANDINGS,
+    WORDS,
+    change,
+    comparison_document,
+    interval,
+    ordered,
+    summary,
+    word,
+)
+from orchestrator.exchange.export_command import bench_serving_lines
+from orchestrator.exchange.peer_file import read_peer_file
+from orchestrator.exchange.run_comparison import RunComparison, compare_sides
+from orchestrator.exchange.run_side import least_near_tie, objective_metrics, run_side
+from orchestrator.paths import write_whole
+from orchestrator.points.metric_names import METRICS
+from orchestrator.provenance import utc_now
+from orchestrator.run_files.stored_run import StoredRun, read_run
+from orchestrator.sglang.options import did_you_mean
+from orchestrator.supported_digits import shown
+
+_OF_STARTS = ("kv_tokens", "start_s")
+# Other clients give other statistics; what one of the sides lacks is left out.
+_OF_PEERS = ("request_throughput_rps", "ttft_mean_ms", "ttft_p99_ms", "tpot_mean_ms", "tpot_p99_ms", "e2e_mean_ms")
+_MOST_ROWS = 30
+_STYLES = {Standing.WORSE: "red", Standing.BETTER: "green", Standing.SAME: "", Standing.OPEN: "dim"}
+
+
+@dataclass(frozen=True, slots=True)
+class CompareRequest:
+    """`first` and `second` are run directories, or files of other clients. `floor` is a share, None for near_tie.
+
+    `host_class`: a part of the name of the class to compare on, where a run has hosts of several.
+    """
+
+    first: Path
+    second: Path
+    metrics: tuple[str, ...] = ()
+    floor: float | None = None
+    as_json: bool = False
+    html: Path | None = None
+    md: Path | None = None
+    host_class: str | None = None
+
+
+def compare(request: CompareRequest, console: Console) -> RunComparison:
+    """Compare, print, and write the reports that are asked for. BadInput for what cannot be compared."""
+    for metric in request.metrics:
+        if metric not in METRICS and metric not in _OF_STARTS:
+            raise BadInput(f"--metric {metric}: there is no such metric of a point or a start{_hint(metric)}")
+    found = compared(request)
+    for file, written in ((request.html, _html), (request.md, _markdown)):
+        if file is not None:
+            report = written(found)
+            try:
+                write_whole(file, report)
+            except OSError as error:
+                raise BadInput(f"{file}: cannot be written: {error.strerror or error}") from None
+    if request.as_json:
+        console.file.write(json.dumps(found.as_json(), indent=1) + "\n")
+    else:
+        _print(found, console)
+    return found
+
+
+def _hint(metric: str) -> str:
+    return did_you_mean(metric, [*METRICS, *_OF_STARTS]) or "; docs/metrics.md has them"
+
+
+def compared(request: CompareRequest) -> RunComparison:
+    """What the two come to; nothing is written."""
+    for path in (request.first, request.second):
+        if not path.exists():
+            raise BadInput(f"{path}: is neither a run directory nor a file of another client; there is no such file")
+    read: list[StoredRun | Path] = [
+        read_run(path) if path.is_dir() else path for path in (request.first, request.second)
+    ]
+    read = of_one_class(read, request.host_class)
+    runs = [run for run in read if isinstance(run, StoredRun)]
+    names = [one.name for one in read]
+    if names[0] == names[1]:
+        names = [str(request.first), str(request.second)]
+    first, second = (_side(run, name, as_client=len(runs) < 2) for run, name in zip(read, names, strict=True))
+    metrics: list[str] = list(request.metrics)
+    if not metrics:
+        metrics = [*_OF_STARTS, *DEFAULT_METRICS, *(m for run in runs for m in objective_metrics(run.scenario))]
+        metrics += _OF_PEERS if len(runs) < 2 else ()
+    near_tie = least_near_tie(run.scenario for run in runs)
+    floor = request.floor if request.floor is not None else near_tie if near_tie is not None else Doubt().floor
+    searches = [run.scenario.search for run in runs]
+    doubt = Doubt(
+        floor,
+        max((search.noise for search in searches), default=Doubt().start_noise),
+        max((search.host_spread for search in searches), default=Doubt().host_spread),
+    )
+    return compare_sides(first, second, list(dict.fromkeys(metrics)), doubt)
+
+
+def of_one_class(read: Sequence[StoredRun | Path], wanted: str | None) -> list[StoredRun | Path]:
+    """Runs on hosts of several classes cut down to the class that is wanted, else to the only one that both have."""
+    of_runs = [run.classes for run in read if isinstance(run, StoredRun) and run.classes]
+    if not of_runs:
+        alone = [run.manifest.get("host_classes") or [] for run in read if isinstance(run, StoredRun)]
+        there = list(dict.fromkeys(c for classes in alone for c in classes))
+        if wanted and there and not any(wanted in c for c in there):
+            raise BadInput(f"--host-class {wanted}: the hosts of these runs are {'; '.join(there)}")
+        return list(read)
+    found = [c for c in dict.fromkeys(c for classes in of_runs for c in classes) if not wanted or wanted in c]
+    if not wanted:
+        one = [run.manifest.get("host_classes") or [] for run in read if isinstance(run, StoredRun) and not run.classes]
+        found = [c for c in found if all(c in classes for classes in (*of_runs, *one))]
+    if len(found) != 1:
+        known = "; ".join(dict.fromkeys(c for classes in of_runs for c in classes))
+        raise BadInput(f"--host-class {wanted or ''}: name one class of hosts, which are never averaged: {known}")
+    return [run.on(found[0]) if isinstance(run, StoredRun) and run.classes else run for run in read]
+
+
+def _side(read: StoredRun | Path, name: str, *, as_client: bool) -> Side:
+    if isinstance(read, Path):
+        return side_of_points(name, read_peer_file(read))
+    return run_side(read, name, bench_serving_lines(read) if as_client else None)
+
+
+def _html(found: RunComparison) -> bytes:
+    from orchestrator.reports.report_page import page_html
+
+    return page_html(comparison_document(found, utc_now())).encode()
+
+
+def _markdown(found: RunComparison) -> bytes:
+    from orchestrator.reports.report_markdown import markdown
+
+    return markdown(comparison_document(found, utc_now())).encode()
+
+
+def _print(found: RunComparison, console: Console) -> None:
+    """Decision, what differs, who serves, the ratios, what only one has, notes."""
+    verdict = WORDS[found.verdict]
+    style = {"worse": "bold red", "better": "bold green"}.get(found.verdict, "bold")
+    console.print(Text(f"{found.second} against {found.first}: {verdict}. {summary(found)}", style=style))
+    for warning in found.warnings:
+        console.print(Text(f"warning: {warning}", style="yellow"))
+    _print_environment(found, console)
+    for config in found.served:
+        line = f"{STANDINGS[config.standing]}: {config.config}: {config.first}; now {config.second}"
+        console.print(Text(line, style=_STYLES[config.standing]))
+    if found.rows:
+        _print_rows(found, console)
+    for line in found.only:
+        console.print(Text(line))
+    for note in found.notes:
+        console.print(Text(f"note: {note}", style="yellow"))
+
+
+def _print_environment(found: RunComparison, console: Console) -> None:
+    console.print()
+    if not found.environment:
+        told = NOTHING_KNOWN if found.of_files else NOTHING_DIFFERS
+        console.print(f"What differs besides the results: {told[:1].lower()}{told[1:]}")
+    deciding = [d for d in found.environment if d.deciding]
+    if deciding:
+        table = Table(box=None, pad_edge=False, title="What differs besides the results", title_justify="left")
+        for name in ("", found.first, found.second):
+            table.add_column(escape(name), overflow="fold")
+        for d in deciding:
+            table.add_row(escape(d.name), escape(d.first), escape(d.second))
+        console.print(table)
+    others = list(dict.fromkeys(d.name.split(".")[0] for d in found.environment if not d.deciding))
+    if others:
+        console.print(Text(f"Also other, but it moves no result: {', '.join(others)}"))
+    console.print()
+
+
+def _print_rows(found: RunComparison, console: Console) -> None:
+    table = Table(box=None, pad_edge=False)
+    for name in ("metric", "config", "at", "first", "second", "change", "95%", "verdict"):
+        table.add_column(name, justify="left" if name in {"metric", "config", "at", "verdict"} else "right")
+    rows = ordered(found.rows)
+    for row in rows[:_MOST_ROWS]:
+        at = f"{row.workload} {row.level}" if row.level else "start"
+        table.add_row(
+            row.metric, escape(row.config), escape(at), shown(row.first), shown(row.second), change(row),
+            interval(row) or "-", Text(word(row), style=_STYLES[row.standing]),
+        )  # fmt: skip
+    console.print(table)
+    if len(rows) > _MOST_ROWS:
+        console.print(f"... and {len(rows) - _MOST_ROWS} more; --json and --html have all")
+    console.print()

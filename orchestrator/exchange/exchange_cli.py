@@ -1,0 +1,55 @@
+"""The commands about results beside those of one run: compare, export, import-points."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from orchestrator.exchange.compare_cli import compare
+from orchestrator.terminal import console
+
+_PATH = click.Path(path_type=Path)
+
+
+@click.command("import-points")
+@click.argument("file", type=_PATH)
+@click.option(
+    "--from", "kind", type=click.Choice(["vllm", "bench_serving", "guidellm", "aiperf"]),
+    help="Which client wrote it; default: told by its content.",
+)  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="For machines.")
+def import_points(file: Path, kind: str | None, as_json: bool) -> None:
+    """Show the results of another load client (FILE) under the names of our metrics.
+
+    Read are SGLang's bench_serving (JSON lines), vLLM's bench serve, GuideLLM and AIPerf (JSON).
+    """
+    from orchestrator.exchange.import_command import import_and_print
+
+    import_and_print(file, kind, as_json=as_json, console=console())
+
+
+@click.command()
+@click.argument("run_dir", metavar="RUN", type=_PATH)
+@click.option(
+    "--as", "form", type=click.Choice(["csv", "jsonl", "parquet", "bench-serving"]), default="csv", show_default=True,
+    help="bench-serving: the lines that SGLang's own tool would have written of the points.",
+)  # fmt: skip
+@click.option(
+    "--what", type=click.Choice(["points", "trials", "requests"]), default="points", show_default=True,
+    help="Points with all metrics, server starts, or every request.",
+)  # fmt: skip
+@click.option("--out", type=_PATH, metavar="FILE", help="Write it there instead of printing it.")
+def export(**options: Any) -> None:
+    """Write what RUN measured for other programs: a table with a column for each metric and setting."""
+    from orchestrator.exchange.export_command import ExportRequest
+    from orchestrator.exchange.export_command import export as export_run
+
+    for remark in export_run(ExportRequest(**options)):
+        click.echo(f"specsweep: {remark}", err=True)
+    if options["out"] is not None:
+        click.echo(f"Written: {options['out']}")
+
+
+EXCHANGE_COMMANDS = (compare, export, import_points)

@@ -1,0 +1,180 @@
+"""`specsweep history`: series over nights, their change points, gaps, and what people say of alarms."""
+
+from __future__ import annotations
+
+import getpass
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from orchestrator.errors import BadInput
+from orchestrator.history.expected_changes import ExpectedChange, expected_changes
+from orchestrator.history.history_lines import SeriesLine, history_lines
+from orchestrator.history.history_store import HistoryStore
+from orchestrator.history.history_text import (
+    events,
+    gap_lines,
+    headline,
+    history_json,
+    line_name,
+    record_text,
+    value_text,
+)
+from orchestrator.history.night_history import History, Mark, Word
+from orchestrator.nights.night_evidence import series_name
+from orchestrator.paths import write_whole
+from orchestrator.provenance import utc_now
+from orchestrator.reports.report_numbers import plural
+
+# Read if it is there and no other file is named.
+CHANGES_FILE = Path("scenarios/CHANGES.yaml")
+_MOST_NAMED = 8
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryRequest:
+    """The command's arguments. `mark`: a night and what is said of it."""
+
+    location: str
+    metric: tuple[str, ...] = ()
+    config: tuple[str, ...] = ()
+    scenario: str | None = None
+    since: str | None = None
+    changes: Path | None = None
+    html: Path | None = None
+    md: Path | None = None
+    mark: tuple[str, Word] | None = None
+    series: str = ""
+    note: str = ""
+    as_json: bool = False
+
+
+def show_history(request: HistoryRequest, console: Console) -> None:
+    """Print, write what was asked for, or mark a night."""
+    store = HistoryStore.at(request.location)
+    if not store.exists():
+        raise BadInput(
+            f"history {store.place}: there is none (no folder `nights`); give the place that "
+            "`specsweep nightly --history` was given, which makes it"
+        )
+    expected = read_expected(request.changes)
+    history = store.read()
+    if request.mark is not None:
+        _mark(request, store, history, console)
+        return
+    _check_names(request, history)
+    if request.since:
+        history = history.since(request.since)
+    if request.scenario:
+        history = history.of_scenario(request.scenario)
+    lines = [line for line in history_lines(history, expected) if _wanted(request, line)]
+    _write(request, store.place, history, lines)
+    if request.as_json:
+        print(json.dumps(history_json(history, lines), indent=1))  # noqa: T201
+        return
+    _print(history, lines, console)
+
+
+def read_expected(file: Path | None) -> tuple[ExpectedChange, ...]:
+    """Expected changes of a file; of scenarios/CHANGES.yaml, if it is there, where none is named."""
+    path = file or CHANGES_FILE
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        if file is None:
+            return ()
+        raise BadInput(f"--changes {file}: no such file") from None
+    except OSError as error:
+        raise BadInput(f"--changes {path}: cannot be read: {error.strerror}") from None
+    return expected_changes(data, str(path))
+
+
+def _check_names(request: HistoryRequest, history: History) -> None:
+    if request.scenario and request.scenario not in history.scenarios:
+        raise BadInput(f"--scenario {request.scenario}: the history has {', '.join(history.scenarios) or 'no nights'}")
+    metrics = sorted({one.key.metric for night in history.nights for one in night.series})
+    for pattern in request.metric:
+        if metrics and not any(fnmatchcase(metric, pattern) for metric in metrics):
+            raise BadInput(f"--metric {pattern}: the history has {', '.join(metrics)}")
+    configs = sorted({(one.measured.label, one.key.config) for night in history.nights for one in night.series})
+    for text in request.config:
+        if configs and not any(_is_config(text, config, label) for label, config in configs):
+            known = "; ".join(f"{label} ({config})" for label, config in configs[:_MOST_NAMED])
+            more = f"; and {len(configs) - _MOST_NAMED} more" if len(configs) > _MOST_NAMED else ""
+            raise BadInput(f"--config {text}: the history has {known}{more}")
+
+
+def _is_config(text: str, config: str, label: str) -> bool:
+    return config.startswith(text) or text in label
+
+
+def _wanted(request: HistoryRequest, line: SeriesLine) -> bool:
+    by_metric = not request.metric or any(fnmatchcase(line.key.metric, pattern) for pattern in request.metric)
+    by_config = not request.config or any(_is_config(t, line.key.config, line.label) for t in request.config)
+    return by_metric and by_config
+
+
+def _mark(request: HistoryRequest, store: HistoryStore, history: History, console: Console) -> None:
+    assert request.mark is not None
+    name, word = request.mark
+    night = history.night(name)
+    if night is None:
+        newest = ", ".join(n.night_id for n in history.nights[-5:]) or "none"
+        raise BadInput(f"--mark {name}: names no night, or several; the newest are {newest}")
+    known = {one.key.series_id for one in night.series}
+    if request.series and request.series not in known:
+        raise BadInput(f"--series {request.series}: is not in that night; it has {', '.join(sorted(known)) or 'none'}")
+    store.mark(Mark(night.night_id, request.series, word, request.note, _user(), utc_now()))
+    console.print(f"Marked {night.night_id} {word}. {record_text(store.read().alarm_record())}", markup=False)
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container without a name for its user
+        return ""
+
+
+def _write(request: HistoryRequest, place: str, history: History, lines: Sequence[SeriesLine]) -> None:
+    if request.html is None and request.md is None:
+        return
+    from orchestrator.history.history_report import history_report
+    from orchestrator.reports.report_markdown import markdown
+    from orchestrator.reports.report_page import page_html
+
+    document = history_report(history, lines, place=place, made_at=utc_now())
+    for file, render in ((request.html, page_html), (request.md, markdown)):
+        if file is not None:
+            try:
+                write_whole(file, render(document).encode())
+            except OSError as error:
+                raise BadInput(f"{file}: cannot be written: {error.strerror}") from None
+
+
+def _print(history: History, lines: Sequence[SeriesLine], console: Console) -> None:
+    table = Table(box=None, pad_edge=False, title_justify="left")
+    for name in ("series", "config", "nights", "newest", "verdict", "changes"):
+        table.add_column(name, justify="right" if name in {"nights", "changes"} else "left", overflow="fold")
+    for line in lines:
+        changed = len(line.changes) + len(line.turns)
+        table.add_row(
+            escape(series_name(line.last)), escape(line.label or line.key.config), str(len(line.values)),
+            escape(value_text(line)), line.last.verdict.value, str(changed) if changed else "",
+        )  # fmt: skip
+    said = [f"{plural(len(history.nights), 'night')}; {headline(lines, history)}."]
+    if lines:
+        console.print(table)
+    said += events(lines)
+    said += [f"{line_name(line)}: {text}" for line in lines for text in line.shifts]
+    if gaps := gap_lines(history):
+        said += ["Nights that could not be measured; none of them is a pass:", *(f"  {text}" for text in gaps)]
+    said.append(record_text(history.alarm_record()))
+    said += [f"Not read: {text}" for text in history.skipped]
+    for text in said:
+        console.print(text, markup=False, soft_wrap=True)

@@ -1,0 +1,1 @@
+"""`specsweep load`, and several load processes as one, as the driver sees them."""

@@ -1,0 +1,1 @@
+"""GPU memory of a server's start, predicted before anything is started."""

@@ -1,0 +1,1 @@
+"""`specsweep nightly`: the run of one night, and what it leaves."""

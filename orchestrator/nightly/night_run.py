@@ -1,0 +1,88 @@
+"""The run of a night, read: its tables, its series so far, which builds and hosts it was measured on."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.history.expected_changes import ExpectedChange, expected_shift
+from orchestrator.nightly.night_scenario import night_build, night_name
+from orchestrator.nightly.night_series import NightTables, night_series
+from orchestrator.nights.night import Night, NightHost, SeriesNight
+from orchestrator.nights.night_rules import NightRules
+from orchestrator.nights.night_verdict import judge_night, undecided
+from orchestrator.paths import RunPaths
+from orchestrator.rankings.trial_facts import with_facts
+from orchestrator.run_files.journal import read_events, replay
+from orchestrator.run_files.run_configs import run_configs
+from orchestrator.run_files.run_hosts import read_hosts
+from orchestrator.run_files.run_rows import RunRows
+from orchestrator.scenarios.engine_build import CANDIDATE, REFERENCE
+from orchestrator.scenarios.scenario import Scenario
+from orchestrator.scenarios.sweep_space import build_pairs
+
+
+def night_tables(root: Path, scenario: Scenario) -> NightTables:
+    """All that the run has measured by now; it may still go on."""
+    paths = RunPaths(root)
+    state = replay(read_events(paths.journal, without="server_ready"))
+    with RunRows(paths) as read:
+        asked, trials, loads = read.asked_configs(scenario), read.trials(), read.loads()
+        points = read.points(scenario, run_configs(scenario, trials, asked), loads, state.done_points)
+    values = with_facts(scenario, trials, [point.value for point in points])
+    return NightTables(trials, loads, values)
+
+
+def empty_night(scenario: Scenario, at: str) -> Night:
+    """Of a run that never began."""
+    reference, candidate = (night_build(scenario, build, None) for build in (REFERENCE, CANDIDATE))
+    return Night(at, night_name(scenario), "", reference, candidate)
+
+
+@dataclass(frozen=True, slots=True)
+class NightJudge:
+    """What nights are judged by: rules, nights of the history (oldest first), and changes that people expect."""
+
+    rules: NightRules
+    earlier: tuple[Night, ...] = ()
+    changes: tuple[ExpectedChange, ...] = ()
+
+    def judged(self, scenario: Scenario, tables: NightTables, at: str) -> tuple[SeriesNight, ...]:
+        """Every series of a night that began then."""
+        measured = night_series(scenario, tables)
+        name = night_name(scenario)
+        shifts = {m.key: expected_shift(self.changes, m.key, m.label, name, at) for m in measured}
+        expected = {key: shift for key, shift in shifts.items() if shift}
+        return judge_night(measured, self.earlier, self.rules, expected)
+
+
+def in_doubt(scenario: Scenario, judge: NightJudge, at: str, root: Path) -> Collection[str]:
+    """Ids of configs (without a build) of which a series may be decided by more pairs."""
+    series = judge.judged(scenario, night_tables(root, scenario), at)
+    return frozenset(one.key.config for one in undecided(series, judge.rules))
+
+
+def night_of(root: Path, scenario: Scenario, at: str, judge: NightJudge) -> Night:
+    """The night as it was measured and judged, no gap yet. `at`: when it began, UTC in ISO form."""
+    tables = night_tables(root, scenario)
+    versions: dict[str, str] = {}
+    builds = {config.config_id: config.build for pair in build_pairs(scenario) for config in pair.members}
+    for row in tables.trials:
+        if row["engine_version"] and row["config_id"] in builds:
+            versions.setdefault(builds[row["config_id"]], row["engine_version"])
+    known = read_hosts(root)
+    used = {str(row["host"]): str(row.get("host_class") or "") for row in tables.trials}
+    hosts = (
+        NightHost(name, host_class, tuple((k, v) for k, v in known.get(name, {}).items() if k != "host_class"))
+        for name, host_class in sorted(used.items())
+    )
+    return Night(
+        at=at,
+        scenario=night_name(scenario),
+        run=root.resolve().name,
+        reference=night_build(scenario, REFERENCE, versions.get(REFERENCE)),
+        candidate=night_build(scenario, CANDIDATE, versions.get(CANDIDATE)),
+        hosts=tuple(hosts),
+        series=judge.judged(scenario, tables, at),
+    )

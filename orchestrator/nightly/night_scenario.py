@@ -1,0 +1,94 @@
+"""From the scenario to what is run in a night: its two builds in pairs, deaths left as they are. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from orchestrator.errors import BadInput
+from orchestrator.nights.night import Build
+from orchestrator.nights.night_rules import NightRules
+from orchestrator.redaction import storable
+from orchestrator.scenarios.engine_build import BUILDS, build_of, engine_of, image_of
+from orchestrator.scenarios.scenario import Measure, Recovery, Scenario, Timeouts
+from orchestrator.scenarios.scenario_search import SearchKeys
+
+_SUFFIX = "-night"
+_MOST_CHARACTERS = 64
+_NONE = "none"
+
+
+def night_scenario(scenario: Scenario, *, self_test: bool = False, wait_s: float | None = None) -> Scenario:
+    """An ordinary scenario whose search makes pairs. `self_test`: the candidate is the reference. BadInput where the
+    scenario compares nothing.
+    """
+    if scenario.nightly is None:
+        raise BadInput(f"{scenario.name}: has no `nightly`, which says what is compared (docs/nightly.md)")
+    nightly, measure = scenario.nightly, scenario.measure
+    if self_test:
+        same = nightly.reference.model_copy(update={"name": "the reference again"})
+        nightly = nightly.model_copy(update={"candidate": same})
+    elif is_self_test(scenario):
+        raise BadInput(
+            f"{scenario.name}: nightly.candidate is nightly.reference; give another (--candidate-image, --set), or "
+            "--self-test to see that no difference is found"
+        )
+    timeouts: Timeouts = scenario.timeouts
+    if wait_s is not None:
+        timeouts = timeouts.model_copy(update={"cluster_s": wait_s})
+    measured: Measure = measure.model_copy(update={"repeats": 1, "reference": "off", "profile": None})
+    return scenario.model_copy(
+        update={
+            "name": scenario.name[: _MOST_CHARACTERS - len(_SUFFIX)] + _SUFFIX,
+            "nightly": nightly,
+            "search": SearchKeys.model_validate({"method": "pairs"}),
+            # A death is what is looked for: it is neither repaired nor foretold.
+            "recovery": Recovery.model_validate({"mode": "off"}),
+            "sweep": scenario.sweep.model_copy(update={"skip_hopeless": False}),
+            "measure": measured,
+            "timeouts": timeouts,
+            "pareto": [],
+        }
+    )
+
+
+def is_self_test(scenario: Scenario) -> bool:
+    """Whether both builds are one."""
+    assert scenario.nightly is not None, "checked with the scenario"
+    reference, candidate = (engine_of(scenario, build).model_dump() for build in BUILDS)
+    return bool(reference == candidate)
+
+
+def night_name(scenario: Scenario) -> str:
+    """What the history calls the scenario that a night was made of."""
+    return scenario.name.removesuffix(_SUFFIX)
+
+
+def rules_of(scenario: Scenario) -> NightRules:
+    """What counts as a regression."""
+    assert scenario.nightly is not None, "checked with the scenario"
+    keys = scenario.nightly
+    return NightRules(floors=keys.floors, confidence=keys.confidence, most_pairs=keys.most_pairs)
+
+
+def night_build(scenario: Scenario, build: str, version: str | None) -> Build:
+    """A build as the history keeps it. `version`: of SGLang, as its servers told it."""
+    shown = Scenario.model_validate(storable(scenario))  # no secrets: facts are kept and printed
+    told, engine = build_of(shown, build), engine_of(shown, build)
+    assert told is not None, "checked with the scenario"
+    image = image_of(engine.command)
+    # What is not there is told as well: a flag that is added tomorrow is another build.
+    facts = {
+        "sglang": version or engine.version or "",
+        "image": image,
+        "command": " ".join("IMAGE" if word == image else word for word in engine.command) or _NONE,
+        "arguments": " ".join(engine.extra_args) or _NONE,
+        "settings": _words(told.settings),
+        "environment": _words(engine.env),
+    }
+    name = told.name or image or (f"SGLang {facts['sglang']}" if facts["sglang"] else build)
+    return Build(name, tuple((key, value) for key, value in facts.items() if value))
+
+
+def _words(told: Mapping[str, Any]) -> str:
+    return " ".join(f"{name}={value}" for name, value in sorted(told.items())) or _NONE

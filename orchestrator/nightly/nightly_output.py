@@ -1,0 +1,157 @@
+"""What a night leaves besides the history: files for people and for CI, and what the terminal shows."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from orchestrator.history.night_rows import SERIES_COLUMNS, night_rows
+from orchestrator.nightly.junit import junit_xml
+from orchestrator.nightly.nightly_report import nightly_report
+from orchestrator.nights.night import Night, Verdict
+from orchestrator.nights.night_rules import NightRules
+from orchestrator.nights.night_text import (
+    difference_text,
+    exit_code,
+    headline,
+    in_order,
+    pairs_text,
+    series_title,
+    sizes_text,
+)
+from orchestrator.paths import write_whole
+from orchestrator.reports.report_document import ReportDocument
+
+_SUMMARY_OF_GITHUB = "GITHUB_STEP_SUMMARY"
+_STYLES = {Verdict.REGRESSED: "red", Verdict.IMPROVED: "green", Verdict.INCONCLUSIVE: "yellow", Verdict.SAME: ""}
+_STANDARD_OUTPUT = Path("-")
+
+
+@dataclass(frozen=True, slots=True)
+class NightFiles:
+    """What is asked for besides `night.json` in the run. `json` may be `-`; `summary`: else that of GitHub's job."""
+
+    junit: Path | None = None
+    summary: Path | None = None
+    json: Path | None = None
+    html: Path | None = None
+
+    @property
+    def own_output(self) -> bool:
+        """Whether the standard output is for JSON."""
+        return self.json == _STANDARD_OUTPUT
+
+
+def write_night(
+    night: Night, rules: NightRules, root: Path, files: NightFiles, seconds: float, notes: Sequence[str] = ()
+) -> list[str]:
+    """Every file that was asked for; why some could not be written."""
+    faults: list[str] = []
+    made = _Texts(night, rules, seconds, notes)
+    if root.is_dir():
+        _write(root / "night.json", made.json, faults)
+    if files.own_output:
+        print(made.json().decode(), end="")  # noqa: T201
+    elif files.json is not None:
+        _write(files.json, made.json, faults)
+    if files.junit is not None:
+        _write(files.junit, lambda: junit_xml(night, seconds), faults)
+    if files.html is not None:
+        _write(files.html, made.page, faults)
+    if files.summary is not None:
+        _write(files.summary, made.markdown, faults)
+    elif told := os.environ.get(_SUMMARY_OF_GITHUB):
+        _write(Path(told), made.markdown, faults, _append, _SUMMARY_OF_GITHUB)
+    return faults
+
+
+class _Texts:
+    """What the files hold; made when it is asked for."""
+
+    def __init__(self, night: Night, rules: NightRules, seconds: float, notes: Sequence[str]) -> None:
+        self._night, self._rules, self._seconds, self._notes = night, rules, seconds, notes
+
+    def json(self) -> bytes:
+        return json.dumps(night_json(self._night, self._seconds, self._notes), indent=1).encode() + b"\n"
+
+    def page(self) -> bytes:
+        from orchestrator.reports.report_page import page_html
+
+        return page_html(self._document).encode(errors="replace")
+
+    def markdown(self) -> bytes:
+        from orchestrator.reports.report_markdown import markdown
+
+        return markdown(self._document).encode(errors="replace")
+
+    @cached_property
+    def _document(self) -> ReportDocument:
+        return nightly_report(self._night, self._rules, self._notes)
+
+
+def night_json(night: Night, seconds: float, notes: Sequence[str]) -> dict[str, Any]:
+    """For machines: the night, and its series as the history has them."""
+    rows = night_rows(night)
+    shared = {name: value for name, value in rows[0].items() if name not in SERIES_COLUMNS}
+    return {
+        "verdict": None if night.verdict is None else night.verdict.value,
+        "exit_code": exit_code(night),
+        "headline": headline(night),
+        **shared,
+        "seconds": round(seconds, 1),
+        "series": [{name: row[name] for name in SERIES_COLUMNS} for row in rows if row["series_id"]],
+        "notes": list(notes),
+    }
+
+
+def _write(
+    path: Path, made: Callable[[], bytes], faults: list[str], put: Callable[[Path, bytes], None] | None = None,
+    name: str = "",
+) -> None:  # fmt: skip
+    """Whatever is wrong with one file: the others are written, and the night keeps its verdict."""
+    file = f"{name} {path}".strip()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        (put or write_whole)(path, made())
+    except OSError as error:
+        faults.append(f"{file} cannot be written: {error.strerror or error}")
+    except Exception as error:  # noqa: BLE001
+        faults.append(f"{file} was not written: {type(error).__name__}: {error}")
+
+
+def _append(path: Path, data: bytes) -> None:
+    with path.open("ab") as file:
+        file.write(data)
+
+
+def show_night(night: Night, rules: NightRules, console: Console, notes: Sequence[str] = ()) -> None:
+    """One line first, then what is behind it; `notes` on the history last."""
+    style = "yellow" if night.verdict is None else _STYLES[night.verdict]
+    console.print()
+    console.print(headline(night), style=f"bold {style}".strip(), markup=False, soft_wrap=True, highlight=False)
+    if night.gap is None:
+        _show_series(night, rules, console)
+    for note in notes:
+        console.print(note, style="yellow", markup=False, soft_wrap=True, highlight=False)
+
+
+def _show_series(night: Night, rules: NightRules, console: Console) -> None:
+    table = Table(box=None, pad_edge=False)
+    for name in ("verdict", "series", "config", "difference", "pairs", "why"):
+        table.add_column(name, overflow="fold")
+    for one in in_order(night.series):
+        words = (one.verdict.value, series_title(one), one.measured.label, difference_text(one), pairs_text(one),
+                 one.reason)  # fmt: skip
+        table.add_row(*map(escape, words), style=_STYLES[one.verdict])
+    console.print(table)
+    if sizes := sizes_text(night, rules):
+        console.print(sizes, markup=False, soft_wrap=True, highlight=False)

@@ -1,0 +1,1 @@
+"""Two builds in pairs: verdicts, noise, evidence. Values and rules only."""

@@ -1,0 +1,91 @@
+"""How much the difference of a pair varies when nothing has changed. Pure.
+
+From the residuals of pairs around the mean of their night, pooled: sd^2 = sum of squares / (pairs - nights). First from
+the last nights of the series itself; while those are few, from all series of the same metric, but then not below what
+the series itself shows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from orchestrator.nights.night import Measured, Night, Noise, SeriesKey
+
+# So many degrees of freedom make a series' own history enough; 6 nights of 3 pairs.
+ENOUGH_DF = 12
+# Tonight may be noisier than the history; beyond this probability it is, and its own noise counts.
+_NOISIER_P = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class Squares:
+    """Sum of squared residuals, and their degrees of freedom."""
+
+    total: float = 0.0
+    df: int = 0
+
+    def __add__(self, other: Squares) -> Squares:
+        return Squares(self.total + other.total, self.df + other.df)
+
+    @property
+    def sd(self) -> float:
+        return math.sqrt(self.total / self.df) if self.df else 0.0
+
+
+def squares(differences: Sequence[float]) -> Squares:
+    """Around their own mean."""
+    if len(differences) < 2:
+        return Squares()
+    mean = math.fsum(differences) / len(differences)
+    return Squares(math.fsum((d - mean) ** 2 for d in differences), len(differences) - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class NoiseBook:
+    """Squares of the series in earlier nights and in tonight's; and of metrics, in both."""
+
+    history: Mapping[SeriesKey, Squares]
+    tonight: Mapping[SeriesKey, Squares]
+    metric: Mapping[str, Squares]
+
+    @classmethod
+    def of(cls, measured: Iterable[Measured], earlier: Sequence[Night], nights: int) -> NoiseBook:
+        """`earlier`: oldest first. Of each series the last `nights` nights with pairs count."""
+        history: dict[SeriesKey, list[Squares]] = {}
+        for night in reversed(earlier):
+            for one in () if night.gap is not None else night.series:
+                found = history.setdefault(one.key, [])
+                if len(found) < nights and (own := squares(one.measured.log_ratios)).df:
+                    found.append(own)
+        summed = {key: sum(found, Squares()) for key, found in history.items()}
+        tonight = {one.key: squares(one.log_ratios) for one in measured}
+        metric: dict[str, Squares] = {}
+        for book in (summed, tonight):
+            for key, own in book.items():
+                metric[key.metric] = metric.get(key.metric, Squares()) + own
+        return cls(summed, tonight, metric)
+
+    def noise(self, measured: Measured) -> Noise | None:
+        """None where no pair has another one beside it in its night."""
+        history, tonight = (book.get(measured.key, Squares()) for book in (self.history, self.tonight))
+        if _noisier(tonight, history):
+            return Noise(tonight.sd, tonight.df, "series")
+        own, of_metric = history + tonight, self.metric.get(measured.key.metric, Squares())
+        if own.df >= ENOUGH_DF or of_metric.df <= own.df:
+            if not own.df:
+                return None
+            return Noise(own.sd, own.df, "history" if history.df else "series")
+        return Noise(max(own.sd, of_metric.sd), of_metric.df, "metric")
+
+
+def _noisier(tonight: Squares, history: Squares) -> bool:
+    """By an F test, one-sided."""
+    if not tonight.df or history.df < ENOUGH_DF or tonight.sd <= history.sd:
+        return False
+    if history.total <= 0:
+        return True
+    from scipy.special import fdtrc
+
+    return float(fdtrc(tonight.df, history.df, (tonight.sd / history.sd) ** 2)) < _NOISIER_P

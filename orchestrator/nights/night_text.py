@@ -1,0 +1,106 @@
+"""A night in words: the one line for the morning, and a row for each series. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from orchestrator.nights.night import FEASIBLE, Kind, Night, SeriesNight, Verdict
+from orchestrator.nights.night_evidence import series_name, share_text
+from orchestrator.nights.night_rules import NightRules
+
+# Which verdicts are told first.
+ORDER = (Verdict.REGRESSED, Verdict.INCONCLUSIVE, Verdict.IMPROVED, Verdict.SAME)
+EXIT_CODES = {Verdict.SAME: 0, Verdict.IMPROVED: 0, Verdict.REGRESSED: 1, Verdict.INCONCLUSIVE: 3}
+GAP_EXIT_CODE = 3
+_LOG_LINE = 120
+
+
+def exit_code(night: Night) -> int:
+    """0 same or improved, 1 regressed, 3 inconclusive or a gap."""
+    return GAP_EXIT_CODE if night.verdict is None else EXIT_CODES[night.verdict]
+
+
+def headline(night: Night) -> str:
+    """`regressed: output_throughput_tok_s at chat C=8 of steps=3: -7.9 % (-9.0 to -6.8 %, 3 pairs); and 2 more`."""
+    if night.gap is not None:
+        return f"gap: {night.gap.reason}"
+    assert night.verdict is not None
+    told = strongest(night.series, night.verdict)
+    if night.verdict is Verdict.SAME or not told:
+        return f"{night.verdict.value}: {_same(night)}"
+    more = f"; and {len(told) - 1} more series" if len(told) > 1 else ""
+    return f"{night.verdict.value}: {series_line(told[0])}{more}"
+
+
+def _same(night: Night) -> str:
+    same, noisy = len(night.of(Verdict.SAME)), sum(one.too_noisy for one in night.of(Verdict.INCONCLUSIVE))
+    open_ = f"; {noisy} too noisy to tell" if noisy else ""
+    return f"{same} of {len(night.series)} series as in the reference{open_}"
+
+
+def strongest(series: Sequence[SeriesNight], verdict: Verdict) -> list[SeriesNight]:
+    """Those of a verdict, the surest first: deaths, then KV tokens, then by p and size."""
+    own = [one for one in series if one.verdict is verdict]
+    if verdict is Verdict.INCONCLUSIVE:
+        own = [one for one in own if not one.too_noisy] or own
+
+    return sorted(own, key=_weight)
+
+
+def _weight(one: SeriesNight) -> tuple[bool, bool, float, float]:
+    p = one.p if one.p is not None else 1.0
+    p = 1 - p if one.verdict is Verdict.IMPROVED else p
+    return one.kind is not Kind.FEASIBLE, one.kind is not Kind.KV_TOKENS, p, -abs(one.difference or 0.0)
+
+
+def series_line(one: SeriesNight) -> str:
+    """What happened to one series, in a line."""
+    name = f"{series_title(one)} of {one.measured.label}"
+    if one.kind is Kind.FEASIBLE or one.difference is None:
+        shown = f" ({_cut(one.evidence[0])})" if one.kind is Kind.FEASIBLE and one.evidence else ""
+        return f"{name}: {one.reason}{shown}"
+    return f"{name}: {difference_text(one)}, {pairs_text(one)}: {one.reason}"
+
+
+def _cut(line: str) -> str:
+    """A log line as far as one line has room for it; the whole of it is in the report."""
+    return line if len(line) <= _LOG_LINE else f"{line[:_LOG_LINE]}..."
+
+
+def series_title(one: SeriesNight) -> str:
+    """`start` for whether it serves, `requests at chat C=16` for whether these fail, else the metric and where."""
+    if one.key.metric == FEASIBLE:
+        return f"requests at {one.key.place}" if one.key.place else "start"
+    return series_name(one)
+
+
+def difference_text(one: SeriesNight) -> str:
+    """`-7.9 % (-9.0 % to -6.8 %)`; empty without a difference."""
+    if one.difference is None:
+        return ""
+    if one.low is None or one.high is None:
+        return share_text(one.difference)
+    return f"{share_text(one.difference)} ({share_text(one.low)} to {share_text(one.high)})"
+
+
+def pairs_text(one: SeriesNight) -> str:
+    """`3 pairs`."""
+    count = len(one.measured.starts if one.kind is Kind.FEASIBLE else one.measured.pairs)
+    return f"{count} pair{'' if count == 1 else 's'}"
+
+
+def in_order(series: Sequence[SeriesNight]) -> list[SeriesNight]:
+    """By verdict, what decides first; within one the surest first."""
+    return sorted(series, key=lambda one: (ORDER.index(one.verdict), *_weight(one)))
+
+
+def sizes_text(night: Night, rules: NightRules) -> str:
+    """What so many pairs can tell: the smallest worsening by kind of series."""
+    found: dict[str, list[float]] = {}
+    for one in night.series:
+        if one.finds is not None and not one.too_noisy:
+            found.setdefault(one.key.metric, []).append(max(one.finds, one.floor))
+    if not found:
+        return ""
+    told = ", ".join(f"{metric} {max(sizes):.1%}" for metric, sizes in found.items())
+    return f"Smallest worsening that was to be found tonight (alarm level p < {rules.alarm_p:.1e}): {told}"

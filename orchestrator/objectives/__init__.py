@@ -1,0 +1,1 @@
+"""What is best: what an objective looks at, expressions, cost."""

@@ -1,0 +1,190 @@
+"""`specsweep plan`: what a run would do, without starting anything."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from orchestrator.memory.memory_forecast import NoForecast, scenario_forecast
+from orchestrator.memory.memory_view import print_table
+from orchestrator.planning.plan_warnings import plan_warnings
+from orchestrator.planning.planner import Plan, make_plan
+from orchestrator.planning.scenario_files import check_named_files
+from orchestrator.planning.search_plan import search_plan
+from orchestrator.planning.trial_count import plan_precision
+from orchestrator.planning.trial_estimate import start_estimate_s
+from orchestrator.rankings.objective_text import objective_texts, objectives_json
+from orchestrator.scenarios.config_label import config_labels
+from orchestrator.scenarios.scenario import Scenario
+from orchestrator.scenarios.scenario_file import load_scenario
+from orchestrator.sglang.auto_choices import AutoChoice, auto_choices
+from orchestrator.sglang.gpu_arch import arch_of_products
+from orchestrator.sglang.sglang_adjustments import adjustments
+from orchestrator.sglang.sglang_rules import RULED_ENGINES
+
+SHOWN_TRIALS = 40
+SHOWN_CONFIGS = 40
+
+
+def show_plan(path: Path, overrides: tuple[str, ...], slots: int | None, *, as_json: bool, console: Console) -> None:
+    """Print the plan of a scenario file."""
+    scenario = load_scenario(path, overrides)
+    check_named_files(scenario, path)
+    plan = make_plan(scenario, slots or planned_slots(scenario))
+    if as_json:
+        console.file.write(json.dumps(plan_json(scenario, plan), indent=1) + "\n")
+    else:
+        _print(scenario, plan, console)
+        _print_memory(scenario, plan, console)
+
+
+def planned_slots(scenario: Scenario) -> int:
+    """The slots that the scenario names or that emulated GPUs give; 1 where only the cluster knows."""
+    slots = scenario.slots
+    if slots.count:
+        return slots.count
+    if slots.emulated_gpus and slots.gpus:
+        return max(1, slots.emulated_gpus // slots.gpus)
+    return slots.per_host or 1
+
+
+def plan_json(scenario: Scenario, plan: Plan) -> dict[str, Any]:
+    """The plan for machines."""
+    return {
+        "scenario": scenario.name,
+        "configs": [{"config_id": c.config_id, "settings": c.as_dict()} for c in plan.configs],
+        "trials": len(plan.trials),
+        "points": plan.points,
+        "left_on_auto": [{**asdict(choice), "configs": n} for choice, n in left_on_auto(scenario, plan).items()],
+        "objectives": objectives_json(scenario),
+        "adjustments": [{"note": note, "configs": n} for note, n in adjusted(scenario, plan).items()],
+        "search": None if (search := search_plan(scenario, plan.configs)) is None else search.as_json(),
+        "precision": plan_precision(scenario, len(plan.configs), len(plan.slots)).as_json(),
+        "warnings": plan_warnings(scenario),
+        "memory": memory_json(scenario, plan),
+        "estimated_server_hours": round(plan.server_hours, 4),
+        "estimated_makespan_s": round(plan.makespan_s, 1),
+        "slots": [
+            [
+                {
+                    "trial_id": t.trial_id,
+                    "config_id": t.config.config_id,
+                    "points": [{"workload": p.spec.workload, "at": str(p.spec.level)} for p in t.points],
+                    "estimated_s": round(t.estimated_s, 1),
+                }
+                for t in slot
+            ]
+            for slot in plan.slots
+        ],
+    }
+
+
+def memory_json(scenario: Scenario, plan: Plan) -> dict[str, Any]:
+    """Every config's predicted memory by config id, or why there is none."""
+    try:
+        forecast = scenario_forecast(scenario)
+    except NoForecast as why:
+        return {"why_not": str(why)}
+    return {c.config_id: forecast.of(c.as_dict()).as_json() for c in plan.configs}
+
+
+def _print_memory(scenario: Scenario, plan: Plan, console: Console) -> None:
+    try:
+        forecast = scenario_forecast(scenario)
+    except NoForecast as why:
+        console.print(escape(f"Memory: {why}"))
+        return
+    labels = config_labels({c.config_id: c.as_dict() for c in plan.configs})
+    shown = plan.configs[:SHOWN_CONFIGS]
+    console.print(f"Memory of one GPU in GiB, predicted (from {forecast.starts} earlier starts):")
+    print_table(((labels[c.config_id], forecast.of(c.as_dict())) for c in shown), console)
+    if len(plan.configs) > len(shown):
+        console.print(f"... and {len(plan.configs) - len(shown)} more configs (--json lists all)")
+
+
+def left_on_auto(scenario: Scenario, plan: Plan) -> Counter[AutoChoice]:
+    """What is left to SGLang and differs between the two Blackwells, each with the number of configs concerned."""
+    if scenario.engine.kind not in RULED_ENGINES:
+        return Counter()
+    return Counter(choice for config in plan.configs for choice in auto_choices(config.as_dict()))
+
+
+def adjusted(scenario: Scenario, plan: Plan) -> Counter[str]:
+    """What SGLang will change by itself, each with the number of configs concerned."""
+    if scenario.engine.kind not in RULED_ENGINES:
+        return Counter()
+    arch = arch_of_products(scenario.slots.accelerators)
+    settings = [config.as_dict() for config in plan.configs]
+    return Counter(note for given in settings if given.get("device") != "cpu" for note in adjustments(given, arch))
+
+
+def _print_choices(scenario: Scenario, plan: Plan, console: Console) -> None:
+    choices, notes = left_on_auto(scenario, plan), adjusted(scenario, plan)
+    if choices:
+        console.print("Left on auto, differs between SM100 (B200) and SM120 (RTX PRO 6000):")
+    for choice, n in choices.items():
+        both = f"{choice.setting}: SM100 {choice.sm100} | SM120 {choice.sm120}"
+        console.print(escape(f"  {both} ({choice.why}) [{n} of {len(plan.configs)} configs]"))
+    if notes:
+        console.print("Changed by SGLang itself:")
+    for note, n in notes.items():
+        console.print(escape(f"  {note} [{n} of {len(plan.configs)} configs]"))
+
+
+def _trials_table(scenario: Scenario, plan: Plan, *, in_order: bool) -> Table:
+    """The first trials of a plan; a search decides by results where and when a config is started."""
+    labels = config_labels({c.config_id: c.as_dict() for c in plan.configs})
+    table = Table(box=None, pad_edge=False)
+    for name in (*(("slot", "order") if in_order else ()), "config", "points", "start s", "whole s"):
+        table.add_column(name, overflow="fold")
+    rows = [(i, n, t) for i, slot in enumerate(plan.slots) for n, t in enumerate(slot, 1)]
+    if not in_order:
+        place = {c.config_id: i for i, c in enumerate(plan.configs)}
+        rows.sort(key=lambda row: place[row[2].config.config_id])
+    for i, n, trial in rows[:SHOWN_TRIALS]:
+        start = start_estimate_s(scenario, trial.config)
+        cells = (labels[trial.config.config_id], str(len(trial.points)), f"{start:.0f}", f"{trial.estimated_s:.0f}")
+        table.add_row(*((str(i), str(n)) if in_order else ()), *map(escape, cells))
+    return table
+
+
+def _print(scenario: Scenario, plan: Plan, console: Console) -> None:
+    search = search_plan(scenario, plan.configs)
+    described = scenario.description.strip().splitlines()[:1]
+    console.print(": ".join([scenario.name, *described]))
+    console.print(_trials_table(scenario, plan, in_order=search is None))
+    if len(plan.trials) > SHOWN_TRIALS:
+        more = "trials" if search is None else "configs"
+        console.print(f"... and {len(plan.trials) - SHOWN_TRIALS} more {more} (--json lists all)")
+    counts = f"{len(plan.trials)} trials (server starts), {plan.points} points on "
+    console.print(
+        f"{len(plan.configs)} configs, {counts if search is None else ''}"
+        f"{len(plan.slots)} slot(s) of {scenario.slots.size}; seed {scenario.seed}"
+    )
+    each = plan.server_hours / max(1, len(plan.trials))
+    lines = search.lines(each) if search else plan_precision(scenario, len(plan.configs), len(plan.slots)).lines()
+    for line in lines:
+        console.print(escape(line))
+    if not isinstance(scenario.measure.reference, str):
+        reference = ", ".join(f"{name}={value}" for name, value in scenario.measure.reference.items())
+        console.print(
+            escape(f"Reference: {reference}, started on every host before its other trials, and besides them")
+        )
+    for text in objective_texts(scenario):
+        console.print(escape(text))
+    _print_choices(scenario, plan, console)
+    for warning in plan_warnings(scenario):
+        console.print(escape(f"Warning: {warning}"), style="yellow")
+    if search is not None:  # the table has each config once, which is not what is done
+        return
+    console.print(
+        f"Estimated: {plan.server_hours:.2f} server-hours, done in {plan.makespan_s / 60:.1f} min "
+        "(rough: start-up times are guesses until a run has measured them)"
+    )

@@ -1,0 +1,1 @@
+"""Metrics of one point, from its requests, and whether they may be used."""

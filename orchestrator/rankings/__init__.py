@@ -1,0 +1,1 @@
+"""From measured points to an order of configs, fronts and reasons."""

@@ -1,0 +1,71 @@
+"""`specsweep report`: the report of a run as a page or as Markdown; and the two that each run leaves behind."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from orchestrator.errors import BadInput
+from orchestrator.paths import RunPaths, write_whole
+from orchestrator.rankings.run_ranking import RunRanking, rank_run
+from orchestrator.reports.report_document import ReportDocument
+from orchestrator.reports.report_markdown import markdown
+from orchestrator.reports.report_page import page_html
+from orchestrator.reports.run_report import run_report
+
+
+@dataclass(frozen=True)
+class ReportRequest:
+    """The arguments of `report`, parsed. `out`: a file, or `-` for standard output; None: in the run directory."""
+
+    run_dir: Path
+    out: str | None = None
+    as_markdown: bool = False
+
+
+def report(request: ReportRequest, console: Console) -> None:
+    """Write or print it; BadInput for what is no run, or a file that cannot be written."""
+    document = run_report(request.run_dir, rank_run(request.run_dir))
+    text = markdown(document) if request.as_markdown else page_html(document)
+    if request.out == "-":
+        sys.stdout.write(text)
+        return
+    paths = RunPaths(request.run_dir)
+    file = Path(request.out) if request.out else paths.report_markdown if request.as_markdown else paths.report
+    try:
+        write_whole(file, _encoded(text))
+    except OSError as error:
+        raise BadInput(f"--out {file}: cannot be written: {error.strerror or error}") from None
+    console.print(f"Written: {file}", soft_wrap=True, markup=False, highlight=False)
+
+
+def leave_reports(root: Path, ranking: RunRanking, console: Console | None) -> None:
+    """Write both forms into a run directory and say so in a line (without a console: in silence).
+
+    Whatever goes wrong is told and nothing more: a run that was measured ends as it would have without a report.
+    """
+    try:
+        file = _leave(root, run_report(root, ranking))
+        told = f"Report: {file}"
+    except Exception as error:  # noqa: BLE001
+        told = (
+            f"The report was not written: {type(error).__name__}: {error}\n"
+            f"The run has all that it needs; try again: specsweep report {root}"
+        )
+    if console is not None:
+        console.print(told, soft_wrap=True, markup=False, highlight=False)
+
+
+def _leave(root: Path, document: ReportDocument) -> Path:
+    paths = RunPaths(root)
+    write_whole(paths.report, _encoded(page_html(document)))
+    write_whole(paths.report_markdown, _encoded(markdown(document)))
+    return paths.report
+
+
+def _encoded(text: str) -> bytes:
+    """Names may hold halves of characters, which no file can."""
+    return text.encode("utf-8", errors="replace")

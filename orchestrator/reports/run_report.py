@@ -1,0 +1,148 @@
+"""The report of a run: what its directory tells, as a document. Pages and Markdown are made from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from orchestrator.provenance import utc_now
+from orchestrator.rankings.run_ranking import RunRanking
+from orchestrator.reports.report_curves import curve_blocks, depth_blocks
+from orchestrator.reports.report_document import Block, Paragraph, ReportDocument, Section
+from orchestrator.reports.report_failures import failure_blocks
+from orchestrator.reports.report_headlines import headlines, notes, warnings
+from orchestrator.reports.report_latency import latency_blocks
+from orchestrator.reports.report_material import read_latencies, read_material, read_predictions
+from orchestrator.reports.report_memory import memory_blocks
+from orchestrator.reports.report_numbers import plural
+from orchestrator.reports.report_pareto import front_blocks, speed_blocks
+from orchestrator.reports.report_part import PartMaterial, RunMaterial
+from orchestrator.reports.report_provenance import (
+    command_blocks,
+    environment_blocks,
+    note_blocks,
+    settings_table,
+    validity_blocks,
+)
+from orchestrator.reports.report_ranking import not_started, ranking_blocks
+from orchestrator.reports.report_search import search_blocks
+from orchestrator.reports.report_telemetry import MOST_POINTS, telemetry_blocks, telemetry_trials
+from orchestrator.reports.report_timeline import slot_blocks, start_blocks
+from orchestrator.reports.telemetry_series import telemetry_of
+
+# Load levels of objectives whose latencies are drawn.
+MOST_PLACES = 4
+# Begins the sentence of a section that could not be made.
+NOT_MADE = "This section could not be made"
+
+
+def run_report(root: Path, ranking: RunRanking, *, is_live: bool = False, place: Path | None = None) -> ReportDocument:
+    """The report of a run that `rank_run` has just ranked. BadInput for what is no run.
+
+    `is_live`: the run goes on. `place`: where readers find it, if `root` is a copy.
+    """
+    run = read_material(root, ranking, place)
+    found = [Section(name, title, tuple(_made(build, run))) for name, title, build in _SECTIONS]
+    return ReportDocument(
+        title=run.scenario.name,
+        subtitle=_subtitle(run),
+        headlines=tuple(headline for part in run.parts for headline in headlines(part)),
+        sections=tuple(section for section in found if section.blocks),
+        made_at=utc_now(),
+        warnings=warnings(run, is_live=is_live),
+        is_live=is_live,
+    )
+
+
+def _subtitle(run: RunMaterial) -> str:
+    trials = sum(len(part.trials) for part in run.parts)
+    points = sum(len(part.points) for part in run.parts)
+    classes = [c for c in run.manifest.get("host_classes", ()) if c]
+    on = f" on {'; '.join(classes)}" if classes else ""
+    told = f"{plural(len(run.ranking.configs), 'config')}, {plural(trials, 'start')}, {plural(points, 'point')}"
+    return f"{run.scenario.model.path}{on}. {told}. Begun {run.manifest['starts'][0]['started_at'][:16]} UTC."
+
+
+def _made(build: Callable[[RunMaterial], Sequence[Block]], run: RunMaterial) -> Sequence[Block]:
+    """One odd row of a run must not cost its reader all the other sections."""
+    try:
+        return build(run)
+    except Exception as error:  # noqa: BLE001
+        return (Paragraph(f"{NOT_MADE}: {type(error).__name__}: {error}", "bad"),)
+
+
+def _by_part(build: Callable[[PartMaterial], Sequence[Block]], run: RunMaterial) -> list[Block]:
+    """The blocks of every class of hosts, with its name above where there are several."""
+    blocks: list[Block] = []
+    for part in run.parts:
+        own = build(part)
+        if own and len(run.parts) > 1:
+            blocks.append(Paragraph(f"On hosts of the class {part.ranking.host_class}:"))
+        blocks += own
+    return blocks
+
+
+def _ranking(run: RunMaterial) -> list[Block]:
+    blocks = _by_part(ranking_blocks, run)
+    left = [items for part in run.parts if (items := not_started(part)) is not None]
+    return [*blocks, *left[:1], *note_blocks(notes(run))]
+
+
+def _speed(run: RunMaterial) -> list[Block]:
+    return _by_part(lambda part: [*speed_blocks(part, part.workloads), *front_blocks(part), *_left_out(part)], run)
+
+
+def _left_out(part: PartMaterial) -> list[Block]:
+    """Said where plots do not have all configs."""
+    measured = len({row.config_id for r in part.ranking.rankings for row in r.rows if row.value is not None})
+    if measured <= len(part.drawn):
+        return []
+    return [Paragraph(f"Plots have the first {len(part.drawn):,} of {measured:,} measured configs.", "muted")]
+
+
+def _load(run: RunMaterial) -> list[Block]:
+    return _by_part(lambda part: curve_blocks(part, part.workloads), run)
+
+
+def _memory(run: RunMaterial) -> list[Block]:
+    return _by_part(lambda part: memory_blocks(part, *read_predictions(run, part)), run)
+
+
+def _latency(run: RunMaterial) -> list[Block]:
+    def of(part: PartMaterial) -> list[Block]:
+        found: list[Block] = []
+        for number, (workload, level) in enumerate(part.places[:MOST_PLACES]):
+            found += latency_blocks(part, workload, level, read_latencies(run.root, part, workload, level), number)
+        return found
+
+    return _by_part(of, run)
+
+
+def _telemetry(run: RunMaterial) -> list[Block]:
+    def of(part: PartMaterial) -> list[Block]:
+        found = telemetry_of(run.root, telemetry_trials(part), MOST_POINTS, loads=part.loads)
+        return telemetry_blocks(part, found)
+
+    return _by_part(of, run)
+
+
+def _environment(run: RunMaterial) -> list[Block]:
+    return [*environment_blocks(run), *_by_part(lambda part: [settings_table(part)], run)]
+
+
+_SECTIONS: tuple[tuple[str, str, Callable[[RunMaterial], Sequence[Block]]], ...] = (
+    ("ranking", "Ranking", _ranking),
+    ("speed", "Throughput against speed", _speed),
+    ("load", "Over load", _load),
+    ("depth", "By speculation depth", lambda run: _by_part(depth_blocks, run)),
+    ("memory", "Memory", _memory),
+    ("latency", "Latency of single requests", _latency),
+    ("failures", "Failures", lambda run: _by_part(failure_blocks, run)),
+    ("slots", "Slots over time", lambda run: _by_part(slot_blocks, run)),
+    ("starts", "Server starts", lambda run: _by_part(start_blocks, run)),
+    ("telemetry", "GPUs and servers over time", _telemetry),
+    ("search", "Search", search_blocks),
+    ("points", "Which points count", lambda run: _by_part(validity_blocks, run)),
+    ("environment", "Environment and provenance", _environment),
+    ("commands", "Commands", lambda run: _by_part(command_blocks, run)),
+)

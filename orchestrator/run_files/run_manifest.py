@@ -1,0 +1,63 @@
+"""`manifest.json` of a run directory: what was asked, by whom, on which classes of hosts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from orchestrator import SCHEMA_VERSION
+from orchestrator.errors import BadInput
+from orchestrator.paths import RunPaths, write_whole
+from orchestrator.redaction import storable
+from orchestrator.scenarios.scenario import Scenario
+
+
+def write_manifest(
+    paths: RunPaths, run_id: str, scenario: Scenario, starts: list[dict[str, Any]], classes: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Write the file anew, in one piece: a run that lost its classes on the way would be measured on others as if they
+    were the same.
+    """
+    manifest: dict[str, Any] = {
+        "schema": SCHEMA_VERSION,
+        "run_id": run_id,
+        "engine": scenario.engine.kind,
+        "seed": scenario.seed,
+        "scenario": storable(scenario),
+        "starts": starts,
+        **({"host_classes": list(classes)} if classes else {}),
+    }
+    write_whole(paths.manifest, manifest_bytes(manifest))
+    return manifest
+
+
+def manifest_bytes(manifest: dict[str, Any]) -> bytes:
+    """As the file has it."""
+    return json.dumps(manifest, indent=1).encode() + b"\n"
+
+
+def read_manifest(root: Path) -> dict[str, Any]:
+    """The manifest of a run directory; BadInput if it is none, or of another schema."""
+    file = RunPaths(root).manifest
+    try:
+        manifest = json.loads(file.read_bytes())
+    except FileNotFoundError:
+        raise BadInput(f"{root}: is not a run directory (no {file.name}); runs are in runs/<name>-<time>/") from None
+    except (ValueError, NotADirectoryError):
+        raise BadInput(f"{root}: its {file.name} cannot be read") from None
+    if manifest.get("schema") != SCHEMA_VERSION:
+        raise BadInput(f"{root}: has schema {manifest.get('schema')}, this specsweep reads {SCHEMA_VERSION}")
+    loaded: dict[str, Any] = manifest
+    return loaded
+
+
+def new_run_root(name: str, stamp: str, parent: Path = Path("runs")) -> Path:
+    """`runs/<name>-<time>`, with a number behind it if that is taken."""
+    root = parent / f"{name}-{stamp}"
+    number = 2
+    while root.exists():
+        root = parent / f"{name}-{stamp}-{number}"
+        number += 1
+    return root

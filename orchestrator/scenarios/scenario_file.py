@@ -1,0 +1,87 @@
+"""Scenario file -> validated Scenario, or one ScenarioError with file, line, key and what would be right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from orchestrator.errors import BadInput, ScenarioError
+from orchestrator.scenarios.model_fault import first_fault
+from orchestrator.scenarios.scenario import Scenario
+from orchestrator.scenarios.scenario_check import check_scenario
+from orchestrator.scenarios.yaml_tree import YamlTree, dotted, parse_yaml
+
+
+def load_scenario(path: Path, overrides: tuple[str, ...] = ()) -> Scenario:
+    """Read and check a scenario file, with `--set KEY=VALUE` overrides applied before the check.
+
+    Raises ScenarioError (one fault, the first by line) or BadInput; nothing has been started then.
+    """
+    return scenario_from_tree(_with_overrides(read_tree(path), overrides))
+
+
+def read_tree(path: Path) -> YamlTree:
+    """The YAML tree of a file; BadInput if there is no such file."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise BadInput(f"{path}: no such scenario file") from None
+    except IsADirectoryError:
+        raise BadInput(f"{path}: is a folder; give a scenario file (*.yaml)") from None
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read: {error.strerror}") from None
+    return parse_yaml(data, str(path))
+
+
+def scenario_from_tree(tree: YamlTree) -> Scenario:
+    """Validate a tree; the first fault by line becomes a ScenarioError."""
+    try:
+        scenario = Scenario.model_validate(tree.value)
+    except ValidationError as error:
+        raise first_fault(tree, error, Scenario) from None
+    fault = check_scenario(scenario)
+    if fault:
+        path, message = fault
+        raise ScenarioError(tree.file, tree.line_of(path), dotted(path), message)
+    return scenario
+
+
+def _with_overrides(tree: YamlTree, overrides: tuple[str, ...]) -> YamlTree:
+    for override in overrides:
+        key, separator, text = override.partition("=")
+        if not separator or not key:
+            raise BadInput(f"--set {override}: write KEY=VALUE, e.g. --set measure.repeats=3")
+        try:
+            value = yaml.safe_load(text)
+        except yaml.YAMLError:
+            raise BadInput(f"--set {override}: the value is not valid YAML") from None
+        _assign(tree, override, key.split("."), value)
+    return tree
+
+
+def _assign(tree: YamlTree, override: str, parts: list[str], value: Any) -> None:
+    """Put a value at a dotted path; keys that do not exist yet are made, and checked with the whole scenario."""
+    place = tree.value
+    for i, part in enumerate(parts[:-1]):
+        if isinstance(place, list):
+            place = place[_index(override, parts[: i + 1], place)]
+        elif isinstance(place, dict):
+            place = place.setdefault(part, {})
+        else:
+            raise BadInput(f"--set {override}: '{'.'.join(parts[:i])}' is a value, not a mapping")
+    if isinstance(place, list):
+        place[_index(override, parts, place)] = value
+    elif isinstance(place, dict):
+        place[parts[-1]] = value
+    else:
+        raise BadInput(f"--set {override}: '{'.'.join(parts[:-1])}' is a value, not a mapping")
+
+
+def _index(override: str, parts: list[str], place: list[Any]) -> int:
+    if parts[-1].isdigit() and int(parts[-1]) < len(place):
+        return int(parts[-1])
+    above = ".".join(parts[:-1])
+    raise BadInput(f"--set {override}: '{above}' is a list; give an index from 0 to {len(place) - 1}")

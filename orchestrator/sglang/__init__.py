@@ -1,0 +1,1 @@
+"""What SGLang accepts, refuses, adjusts and reports, release by release."""

@@ -1,0 +1,1 @@
+"""What earlier starts of servers took, and what the next may take."""

@@ -1,0 +1,97 @@
+"""The end of a run, told: `result.json` in its directory, in a file of the user's choice, in the log of a job."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+from rich.console import Console
+
+from orchestrator.hosts.host_event import HostChange
+from orchestrator.job_place import in_job, job_id
+from orchestrator.paths import write_whole
+from orchestrator.provenance import utc_now
+from orchestrator.rankings.run_ranking import RunRanking
+from orchestrator.run_files.journal import finished_work
+from orchestrator.run_files.run_directory import RunDirectory
+from orchestrator.run_files.run_result import RunResult, ending_of, picks_of, trial_counts
+from orchestrator.scenarios.scenario import Scenario
+from orchestrator.stop_signals import stop_ignored
+from orchestrator.sweeps.sweep import SweepResult
+
+
+class RunAccount:
+    """Learns of a run as far as it comes, and writes its result however it ends.
+
+    `wanted` is a file of the user's, written besides the one in the run directory.
+    """
+
+    def __init__(self, wanted: Path | None, console: Console) -> None:
+        self.scenario: Scenario | None = None
+        self.directory: RunDirectory | None = None
+        self.swept: SweepResult | None = None
+        self.ranking: RunRanking | None = None
+        self._wanted, self._console = wanted, console
+        self._started_at, self._started = utc_now(), time.monotonic()
+
+    @contextlib.contextmanager
+    def told_at_the_end(self) -> Iterator[None]:
+        """Around the run: its result is written last, whatever comes out of it; a signal does not keep it from that."""
+        try:
+            yield
+        except BaseException as error:
+            self._tell(error)
+            raise
+        self._tell(None)
+
+    def _tell(self, error: BaseException | None) -> None:
+        with stop_ignored():
+            result = self.result(error)
+            kept = self.directory is not None and not self.directory.is_discarded
+            files = [self.directory.paths.result] if self.directory is not None and kept else []
+            for file in (*files, *([self._wanted] if self._wanted else ())):
+                self._write(file, result)
+            if in_job():
+                self._console.file.write(result.line() + "\n")
+                self._console.file.flush()
+
+    def _write(self, file: Path, result: RunResult) -> None:
+        try:
+            write_whole(file, orjson.dumps(result.as_json(), option=orjson.OPT_INDENT_2) + b"\n")
+        except OSError as fault:
+            # The run has ended as it has; a full disk must not make another end of it.
+            print(f"specsweep: {file}: the result cannot be written: {fault.strerror or fault}", file=sys.stderr)  # noqa: T201
+
+    def result(self, error: BaseException | None) -> RunResult:
+        """The run as far as it came, with the ending that this exception means."""
+        told: dict[str, Any] = {
+            "ending": ending_of(error), "job_id": job_id(), "started_at": self._started_at, "ended_at": utc_now(),
+            "elapsed_s": round(time.monotonic() - self._started, 3),
+        }  # fmt: skip
+        if self.scenario is not None:
+            told |= {"scenario": self.scenario.name, "engine": self.scenario.engine.kind}
+        if self.scenario is not None and self.directory is not None and not self.directory.is_discarded:
+            told |= self._measured(self.scenario, self.directory, resumable=error is not None)
+        if self.ranking is not None:
+            told["picks"] = picks_of(self.ranking.rankings, self.ranking.labels)
+        return RunResult(**told)
+
+    def _measured(self, scenario: Scenario, directory: RunDirectory, *, resumable: bool) -> dict[str, Any]:
+        state, root = directory.state, directory.paths.root
+        outcomes = {trial: str(end["outcome"]) for trial, end in state.outcomes.items()}
+        done, trials = finished_work(state), directory.plan(scenario, ()).trials
+        missing = sum(p.point_id not in done for t in trials if t.trial_id not in done for p in t.points)
+        put_aside = (e["host"] for e in state.of_hosts if e["event"] == HostChange.QUARANTINED)
+        return {
+            "run_id": directory.run_id,
+            "run_dir": str(root),
+            "trials": trial_counts((t.trial_id for t in trials), outcomes),
+            "points": {"measured": len(state.done_points), "missing": missing, "spared": len(state.of_search.spared)},
+            "hosts_quarantined": tuple(dict.fromkeys(put_aside)),
+            "resume": f"specsweep run --resume {root}" if resumable else None,
+        }

@@ -1,0 +1,228 @@
+"""`specsweep run`: from a scenario to a ranking, with an orderly end however it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from orchestrator.errors import BadInput, ClusterRefusal, NoSlotLeft, RunInterrupted, SpecsweepError, TrialsFailed
+from orchestrator.job_place import in_job, lasting, runs_parent
+from orchestrator.jobs.job_log import RUN_DIRECTORY_LINE
+from orchestrator.jobs.sealed_scenario import open_sealed
+from orchestrator.planning.scenario_files import check_named_files
+from orchestrator.rankings.ranking_table import print_rankings
+from orchestrator.rankings.run_ranking import rank_run
+from orchestrator.redaction import holds_secrets, storable
+from orchestrator.reports.report_command import leave_reports
+from orchestrator.run_files.journal import finished_work
+from orchestrator.run_files.reuse_command import offer_reuse, runs_to_reuse, take_over_all
+from orchestrator.run_files.run_directory import RunDirectory
+from orchestrator.run_files.run_manifest import new_run_root, read_manifest
+from orchestrator.scenarios.scenario import Scenario
+from orchestrator.scenarios.scenario_file import load_scenario
+from orchestrator.scenarios.sweep_space import expand
+from orchestrator.sglang.options import SettingsFault
+from orchestrator.sweeps.run_account import RunAccount
+from orchestrator.sweeps.run_conductor import PairGuide, missing_work
+from orchestrator.sweeps.run_sweep import ClusterUse, EarlyInterrupt, sweep_on_cluster
+from orchestrator.sweeps.sweep import SweepResult
+
+# Ctrl-C, SIGTERM as ours, and SIGTERM as Ray handles it while it starts.
+STOPPED = (KeyboardInterrupt, SystemExit)
+# A file system that is full, over quota, gone read-only or broken, or takes no file as long as ours.
+_NO_STORAGE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EFBIG}
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """The arguments of `run`, parsed. `offers`: earlier measurements of the same are told. `given`: the scenario itself
+    instead of its file; `guide`: of the pairs of a night, whose ranking is of no use and not shown; `leave`: what a
+    night does before the process ends for want of the head.
+    """
+
+    scenario: Path | None
+    address: str | None
+    overrides: tuple[str, ...] = ()
+    run_dir: Path | None = None
+    resume: Path | None = None
+    evict: bool = False
+    yes: bool = False
+    result: Path | None = None
+    sealed: str | None = None
+    reuse: tuple[Path, ...] = ()
+    offers: bool = True
+    given: Scenario | None = None
+    guide: PairGuide | None = None
+    leave: Callable[[str], int] | None = None
+
+
+def run(request: RunRequest, console: Console) -> Path:
+    """Sweep, rank, print. Returns the run directory; raises SpecsweepError with the exit code for any bad end."""
+    account = RunAccount(lasting(request.result, "--result") if request.result else None, console)
+    early = EarlyInterrupt()
+    with early.listening(), account.told_at_the_end():
+        return _run(request, console, account, early)
+
+
+def _run(request: RunRequest, console: Console, account: RunAccount, early: EarlyInterrupt) -> Path:
+    scenario = account.scenario = _scenario_of(request)
+    if scenario.search.method == "pairs" and request.guide is None:
+        raise BadInput(_no_run(request.resume))
+    check_named_files(scenario, request.scenario)
+    taken = runs_to_reuse(scenario, request.reuse)
+    directory = account.directory = _open_run(request, scenario)
+    if in_job():
+        console.print(RUN_DIRECTORY_LINE + str(directory.paths.root), soft_wrap=True, markup=False, highlight=False)
+    with _storage_told(directory):
+        if taken:
+            take_over_all(directory, taken, console)
+        elif request.resume is None and request.offers:
+            offer_reuse(scenario, directory, console)
+        return _work(request, scenario, directory, console, account, early)
+
+
+def _work(
+    request: RunRequest, scenario: Scenario, directory: RunDirectory, console: Console, account: RunAccount,
+    early: EarlyInterrupt,
+) -> Path:  # fmt: skip
+    done = finished_work(directory.state)
+    try:
+        if missing_work(scenario, directory, request.guide):
+            use = ClusterUse(request.address, request.evict, request.yes, request.guide, request.leave)
+            account.swept = sweep_on_cluster(scenario, directory, done, use, console, early)
+        else:
+            console.print(f"Nothing is missing in {directory.paths.root}")
+            account.swept = SweepResult()
+    except (ClusterRefusal, *STOPPED) as error:
+        _end_early(directory, error)
+        raise
+    finally:
+        directory.close(complete=account.swept is not None and account.swept.complete)
+    account.ranking = rank_run(directory.paths.root)
+    if request.guide is None:
+        print_rankings(account.ranking, console)
+    console.print(f"\nRun: {directory.paths.root}", soft_wrap=True)
+    leave_reports(directory.paths.root, account.ranking, console)
+    _judge(account.swept, directory)
+    return directory.paths.root
+
+
+@contextlib.contextmanager
+def _storage_told(directory: RunDirectory) -> Iterator[None]:
+    """SpecsweepError where the run directory takes no more; by then the servers are stopped."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _NO_STORAGE:
+            raise
+        root = directory.paths.root
+        raise SpecsweepError(
+            f"{root}: cannot be written any more: {os.strerror(error.errno)}. The servers are stopped, and every point "
+            f"that was finished is kept.\nRepair that (`df -h {root}`), then continue: specsweep run --resume {root}"
+        ) from error
+
+
+def _end_early(directory: RunDirectory, error: BaseException) -> None:
+    """Stopped or refused: a run in which nothing was started leaves no directory, any other says how to resume."""
+    if not directory.state.attempts:
+        directory.discard()
+        if isinstance(error, STOPPED):
+            raise RunInterrupted("Stopped before anything was started; nothing is left of the run.") from error
+    elif isinstance(error, STOPPED):
+        raise RunInterrupted(_how_to_resume(directory)) from error
+
+
+def _how_to_resume(directory: RunDirectory) -> str:
+    root = directory.paths.root
+    return f"The run is not complete; everything measured so far is kept.\nContinue it: specsweep run --resume {root}"
+
+
+def _no_run(resumed: Path | None) -> str:
+    """Pairs that nobody judges would be measured, and the night's gap would stay in the history."""
+    if resumed is not None:
+        return f"--resume {resumed}: is a night; continue it: specsweep nightly --resume {resumed} --history DIR"
+    return "search.method: pairs are what `specsweep nightly` measures; leave it out, and use that command"
+
+
+def _scenario_of(request: RunRequest) -> Scenario:
+    if request.scenario is None and request.resume is None and request.sealed is None and request.given is None:
+        raise BadInput("give a scenario file, or --resume RUN")
+    if request.scenario is None and request.overrides:
+        raise BadInput("--set changes a scenario file; a resumed run is continued as it was")
+    if request.resume is not None and request.reuse:
+        raise BadInput("--reuse begins a run; a resumed run is continued as it was")
+    given = load_scenario(request.scenario, request.overrides) if request.scenario else request.given
+    if request.sealed is not None:
+        given = open_sealed(request.sealed)
+    if request.resume is None:
+        assert given is not None
+        return given
+    return scenario_to_resume(request.resume.expanduser(), given)
+
+
+def scenario_to_resume(root: Path, given: Scenario | None) -> Scenario:
+    """The stored scenario; the given one if it is the same but for secrets, which are not stored."""
+    told = read_manifest(root)["scenario"]
+    stored = Scenario.model_validate(told)
+    if given is None:
+        _refuse_what_rules_refuse_by_now(root, stored)
+        if holds_secrets(told):
+            raise BadInput(
+                f"--resume {root}: its scenario has secrets, which are not stored; give the scenario as well"
+            )
+        return stored
+    shown = Scenario.model_validate(storable(given))
+    if shown != stored:
+        changed = [name for name in Scenario.model_fields if getattr(shown, name) != getattr(stored, name)]
+        raise BadInput(
+            f"--resume {root}: that run asked another question (differs in: {', '.join(changed)}); "
+            "leave the scenario out to continue it as it was, or start a new run"
+        )
+    return given
+
+
+def _refuse_what_rules_refuse_by_now(root: Path, stored: Scenario) -> None:
+    """A run of an earlier release may have configs that this one does not start any more."""
+    try:
+        for _ in expand(stored):
+            pass
+    except SettingsFault as fault:
+        raise BadInput(f"--resume {root}: {fault.name}: {fault.message} (refused by now)") from None
+
+
+def _open_run(request: RunRequest, scenario: Scenario) -> RunDirectory:
+    if request.resume is not None:
+        directory = RunDirectory.reopen(request.resume.expanduser(), scenario)
+        for file in (directory.paths.result, directory.paths.live):  # of an earlier end, which is none any more
+            file.unlink(missing_ok=True)
+        return directory
+    return RunDirectory.create(fresh_root(request.run_dir, scenario), scenario)
+
+
+def fresh_root(run_dir: Path | None, scenario: Scenario) -> Path:
+    """Where a run that begins goes: `--run-dir`, or runs/<name>-<time>/."""
+    if run_dir is not None:
+        return lasting(run_dir, "--run-dir")
+    return new_run_root(scenario.name, time.strftime("%Y%m%d-%H%M%S"), runs_parent())
+
+
+def _judge(result: SweepResult, directory: RunDirectory) -> None:
+    """Raise for a run that is not whole, with what to do."""
+    root = directory.paths.root
+    if result.cancelled:
+        raise RunInterrupted(_how_to_resume(directory))
+    if not result.complete:
+        raise NoSlotLeft(f"No slot is left to go on with.\n{_how_to_resume(directory)}")
+    failed = [t for t, outcome in result.outcomes.items() if outcome.kind == "failed"]
+    if failed:
+        raise TrialsFailed(
+            f"{len(failed)} trial(s) failed; their logs are in {root}/logs/.\n"
+            f"Try them again: specsweep run --resume {root}"
+        )

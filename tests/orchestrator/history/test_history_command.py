@@ -1,0 +1,189 @@
+"""`specsweep history`: what it prints, writes, refuses, and what people say of alarms."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from orchestrator.cli import main
+from orchestrator.history.history_store import HistoryStore
+from orchestrator.nights.night import (
+    Build,
+    End,
+    Gap,
+    Measured,
+    Night,
+    NightHost,
+    Pair,
+    SeriesKey,
+    SeriesNight,
+    StartPair,
+    Verdict,
+)
+
+SPEED = SeriesKey("output_throughput_tok_s", "c1c1c1", "chat", "C=16", "8x H100")
+TPOT = replace(SPEED, metric="tpot_mean_ms")
+LIVES = SeriesKey("feasible", "c9c9c9", "", "", "8x H100")
+HOSTILE = "<script>alert(1)</script>"
+STEP_AT, NIGHTS, GAP_AT = 20, 26, 10
+
+
+def night(i: int) -> Night:
+    """The 20th night brings a build that is 8 % slower and cannot start one config."""
+    rng = np.random.default_rng(i)
+    slower = 0.08 * (i >= STEP_AT)
+    d = float(rng.normal(0, 0.006)) - slower
+    pairs = (Pair("gpu-1", True, 100.0, 100.0),)
+    verdict = Verdict.REGRESSED if slower else Verdict.SAME
+    dies = End.DIED if slower else End.SERVED
+    series = (
+        SeriesNight(Measured(SPEED, f"depth 3 {HOSTILE}", pairs), verdict, "x", 0.02, d, d - 0.01, d + 0.01),
+        SeriesNight(Measured(TPOT, "depth 3", pairs), Verdict.SAME, "x", 0.02, float(rng.normal(0, 0.006))),
+        SeriesNight(
+            Measured(LIVES, "depth 10", starts=(StartPair("gpu-1", True, End.SERVED, dies, "kv_budget"),)), verdict, "d"
+        ),
+    )
+    gap = Gap(f"the cluster was busy {HOSTILE}") if i == GAP_AT else None
+    return Night(
+        f"2026-10-{i + 1:02d}T02:00:00+00:00", "pinned", f"runs/{i}", Build("v0.5.8"),
+        Build("nightly", (("commit", "bbb" if i >= STEP_AT else "aaa"),)),
+        (NightHost("gpu-1", "8x H100", (("driver", "570"),)),), () if gap else series, gap,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("history")
+    store = HistoryStore.at(str(folder))
+    for i in range(NIGHTS):
+        store.append(night(i))
+    return folder
+
+
+def history(place: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(main, ["history", str(place), *arguments])
+
+
+def test_the_table_and_the_events_name_the_step_the_death_and_the_gap(place: Path) -> None:
+    said = history(place).output
+
+    assert "26 nights; 1 config no longer served: depth 10 dies (kv_budget); 1 new worsening, surest " in said
+    assert "2 series regressed in the newest night, 2026-10-26." in said
+    assert "2026-10-21 (20261021T020000Z-" in said
+    assert "  depth 10 dies (kv_budget)" in said
+    assert "  1 series changed; between: candidate: commit aaa -> bbb" in said
+    assert "  2026-10-11 pinned: the cluster was busy" in said
+    assert "12 alarms in 75 series-nights, none marked" in said
+
+
+def test_json_has_every_night_and_change_point(place: Path) -> None:
+    told = json.loads(history(place, "--json", "--metric", "output_*").output)
+    (line,) = told["series"]
+    (change,) = line["change_points"]
+
+    assert len(told["nights"]) == 26
+    assert [n["gap"] for n in told["nights"] if n["gap"]] == [f"the cluster was busy {HOSTILE}"]
+    assert (change["at"], change["worse"], change["sure"]) == ("2026-10-21T02:00:00+00:00", True, True)
+    assert change["difference"] == pytest.approx(-0.08, abs=0.01)
+    assert change["between"] == ["candidate: commit aaa -> bbb"]
+    assert told["alarms"]["alarms"] == 12
+
+
+def test_only_some_series_and_nights(place: Path) -> None:
+    told = json.loads(history(place, "--json", "--config", "depth 10", "--since", "2026-10-20").output)
+
+    assert [line["metric"] for line in told["series"]] == ["feasible"]
+    assert len(told["nights"]) == 7
+
+
+def test_the_report_is_one_page_with_hostile_names_inert_and_the_gap_told(place: Path, tmp_path: Path) -> None:
+    done = history(place, "--html", str(tmp_path / "h.html"), "--md", str(tmp_path / "h.md"))
+    page, text = (tmp_path / "h.html").read_text(), (tmp_path / "h.md").read_text()
+
+    assert done.exit_code == 0, done.output
+    assert "<script>alert(1)" not in page
+    assert "<script>alert(1)" not in text
+    assert "8x H100" in page
+    assert "2026-10-11 pinned: the cluster was busy" in page
+    assert "commit aaa" in text
+
+
+def test_a_marked_night_measures_the_false_alarms(place: Path, tmp_path: Path) -> None:
+    store = HistoryStore.at(str(tmp_path / "marked"))
+    for i in (0, STEP_AT):
+        store.append(night(i))
+    done = history(tmp_path / "marked", "--mark", "2026-10-21", "false", "--note", "a noisy neighbour")
+
+    assert done.exit_code == 0, done.output
+    assert "2 alarms in 6 series-nights; of 2 that were marked 2 were false (100%)" in done.output
+    told = json.loads(history(tmp_path / "marked", "--json").output)
+    assert [(m["verdict"], m["note"]) for m in told["marks"]] == [("false", "a noisy neighbour")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--metric", "ttft"], "--metric ttft: the history has feasible, output_throughput_tok_s, tpot_mean_ms"),
+        (["--scenario", "other"], "--scenario other: the history has pinned"),
+        (["--config", "depth 9"], "--config depth 9: the history has depth 10 (c9c9c9); depth 3 (c1c1c1)"),
+        (["--since", "yesterday"], "--since yesterday: write a date such as 2026-11-01"),
+        (["--mark", "2027-01-01", "true"], "--mark 2027-01-01: names no night, or several; the newest are 2026102"),
+        (["--mark", "2026-10-21", "true", "--series", "abc"], "--series abc: is not in that night"),
+        (["--note", "x"], "--series and --note belong to --mark"),
+        (["--changes", "none.yaml"], "--changes none.yaml: no such file"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_what_there_is(place: Path, arguments: list[str], message: str) -> None:
+    done = history(place, *arguments)
+
+    assert done.exit_code == 2
+    assert message in done.output
+
+
+def test_a_place_without_a_history_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "manifest.json").write_text("{}")
+    for folder in ("none", "run"):
+        done = history(tmp_path / folder)
+
+        assert done.exit_code == 2
+        assert "there is none (no folder `nights`)" in done.output
+
+
+def test_neither_no_night_nor_a_gap_is_told_as_good_news(place: Path, tmp_path: Path) -> None:
+    store = HistoryStore.at(str(tmp_path / "new"))
+    store.prepare()
+    assert "0 nights; nothing was measured." in history(tmp_path / "new").output
+    assert "0 nights; nothing was measured." in history(place, "--since", "2027-01-01").output
+
+    store.append(night(GAP_AT))
+    assert history(tmp_path / "new", "--md", str(tmp_path / "h.md")).exit_code == 0
+    told = (tmp_path / "h.md").read_text()
+    assert "Last nights: not measured" in told
+    assert "The newest night is a gap: the cluster was busy" in told
+
+
+def test_a_changes_file_with_a_fault_is_refused_with_its_line(place: Path, tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("changes:\n- date: 2026-10-21\n")
+    done = history(place, "--changes", str(tmp_path / "c.yaml"))
+
+    assert done.exit_code == 2
+    assert "c.yaml:2: changes[0].why: is missing" in done.output
+
+    (tmp_path / "c.yaml").write_text("changes:\n- date: 2026-10-21\n  why: x\n  reason: y\n")
+    done = history(place, "--changes", str(tmp_path / "c.yaml"))
+
+    assert "c.yaml:4: changes[0].reason: is not a key here. Allowed: date, why, metric, config, workload" in done.output
+
+
+def test_an_expected_change_is_no_change_point(place: Path, tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("changes:\n- date: 2026-10-21\n  shift: -8%\n  why: sampling\n")
+    told = json.loads(history(place, "--changes", str(tmp_path / "c.yaml"), "--json", "--metric", "output_*").output)
+
+    assert told["series"][0]["change_points"] == []
+    assert [s["why"] for s in told["series"][0]["segments"]] == ["", "expected: sampling"]

@@ -1,0 +1,40 @@
+"""What `specsweep plan` prints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from orchestrator.cli import main
+from tests.orchestrator.scenario_samples import MINIMAL
+
+
+def printed(tmp_path: Path, *overrides: str) -> str:
+    file = tmp_path / "s.yaml"
+    file.write_text(MINIMAL)
+    said = CliRunner().invoke(main, ["plan", str(file), *(word for o in overrides for word in ("--set", o))])
+    assert said.exit_code == 0, said.output
+    return said.output
+
+
+def test_a_plan_of_a_search_claims_neither_an_order_nor_slots_nor_a_number_of_trials(tmp_path: Path) -> None:
+    grid, search = printed(tmp_path), printed(tmp_path, "search=halving")
+
+    assert "slot  order  config" in grid
+    assert "trials (server starts)" in grid
+    assert "order" not in search.partition("Search halving")[0]
+    assert "trials (server starts)" not in search
+
+
+def test_a_plan_names_the_reference_that_the_scenario_wants(tmp_path: Path) -> None:
+    told = printed(tmp_path, "measure.reference={speculative_num_steps: 2}")
+
+    assert "Reference: speculative_num_steps=2, started on every host" in told
+
+
+def test_an_optuna_search_starts_no_more_than_its_budget(tmp_path: Path) -> None:
+    ranges = "search={method: optuna, budget_trials: 20, space: {mem_fraction_static: {low: 0.6, high: 0.9}}}"
+
+    assert "draws from the axes and the space, from 12 to 20 starts" in printed(tmp_path, ranges)
+    assert "3 configs in question, from 3 to 11 starts" in printed(tmp_path, "search=optuna")

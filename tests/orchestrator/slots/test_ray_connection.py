@@ -1,0 +1,57 @@
+"""Which cluster a command joins, and with which token, by what is at hand; Ray itself is not started."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from orchestrator.slots.ray_connection import resolve_address, use_token_at_hand
+
+
+@pytest.fixture(autouse=True)
+def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("RAY_ADDRESS", "RAY_TMPDIR", "TMPDIR", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    # Set first, so that what a test leaves in its place is taken back.
+    monkeypatch.setenv("RAY_AUTH_MODE", "")
+    monkeypatch.delenv("RAY_AUTH_MODE")
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+
+@pytest.mark.parametrize("variable", ["TMPDIR", "RAY_TMPDIR"])
+def test_a_cluster_is_found_where_its_temporary_folder_was_moved_to(
+    variable: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(variable, str(tmp_path))
+    assert resolve_address(None) == "local"
+
+    (tmp_path / "ray").mkdir()
+    (tmp_path / "ray/ray_current_cluster").write_text("10.0.0.1:6379")
+    assert resolve_address(None) == "auto"
+
+
+def test_an_address_that_is_named_counts_before_all_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+
+    assert resolve_address("local") == "local"
+    assert resolve_address(None) == "auto"
+
+
+def test_a_token_in_the_usual_place_is_used_without_any_variable(tmp_path: Path) -> None:
+    use_token_at_hand()
+    assert "RAY_AUTH_MODE" not in os.environ
+
+    (tmp_path / ".ray").mkdir()
+    (tmp_path / ".ray/auth_token").write_text("t")
+    use_token_at_hand()
+    assert os.environ["RAY_AUTH_MODE"] == "token"
+
+
+def test_a_mode_that_the_user_chose_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "t")
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+
+    use_token_at_hand()
+    assert os.environ["RAY_AUTH_MODE"] == "disabled"
