@@ -10,6 +10,7 @@ from orchestrator.engine_build import CANDIDATE, REFERENCE
 from orchestrator.expected_changes import ExpectedChange, expected_shift
 from orchestrator.journal import read_events, replay
 from orchestrator.night import Night, NightHost, SeriesNight
+from orchestrator.night_luck import LuckBook
 from orchestrator.night_rules import NightRules
 from orchestrator.night_scenario import night_build, night_name
 from orchestrator.night_series import NightTables, night_series
@@ -54,7 +55,8 @@ class NightJudge:
         name = night_name(scenario)
         shifts = {m.key: expected_shift(self.changes, m.key, m.label, name, at) for m in measured}
         expected = {key: shift for key, shift in shifts.items() if shift}
-        return judge_night(measured, self.earlier, self.rules, expected)
+        lucks = LuckBook.of(self.earlier, self.rules, self.changes)
+        return judge_night(measured, self.earlier, self.rules, expected, lucks)
 
 
 def in_doubt(scenario: Scenario, judge: NightJudge, at: str, root: Path) -> Collection[str]:
