@@ -185,13 +185,19 @@ def main(worlds: int, otava: str | None, otava_worlds: int, seed: int, quick: bo
     )
 
 
-def _logs(quarter: Quarter) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
-    """(mean log ratios, log speeds) by series id."""
+def night_ratios(quarter: Quarter) -> dict[str, list[float]]:
+    """Mean log ratios by series id."""
     ratios: dict[str, list[float]] = {name: [] for name in quarter.raw}
     for night in quarter.history:
         for one in night.series:
             ratios[one.key.series_id].append(one.difference or 0.0)
-    return ratios, {name: [float(np.log(v)) for v in values] for name, values in quarter.raw.items()}
+    return ratios
+
+
+def _logs(quarter: Quarter) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+    """(mean log ratios, log speeds) by series id."""
+    speeds = {name: [float(np.log(v)) for v in values] for name, values in quarter.raw.items()}
+    return night_ratios(quarter), speeds
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from orchestrator.nights.night import Build, Measured, Night, Pair, SeriesKey
+from orchestrator.nights.night_luck import LuckBook
 from orchestrator.nights.night_rules import NightRules
 from orchestrator.nights.night_verdict import judge_night, undecided
 
@@ -25,21 +26,29 @@ HOST_SD, DRIFT_SD, START_SD, NOISE_SD = 0.04, 0.004, 0.010, 0.011
 SLOW_SHARE, SLOW_BY = 1 / 300, 0.10
 REPLACED_SHARE = 1 / 25
 NOISE_TAIL_DF = 3
+# Nights of the history that any rule looks at.
+KEPT = 60
 
 
 @dataclass
 class Quarter:
-    """Nights of one simulated world. `steps`: by config, how much slower the candidate is from night `step_at` on."""
+    """Nights of one simulated world. `steps`: by config, how much slower the candidate is from night `step_at` on.
+    `luck`: sd of what all pairs of a config share in a night; `common`: of all configs, as an image has it.
+    """
 
     seed: int
     nights: int
     steps: Mapping[int, float] = field(default_factory=dict)
     step_at: int = 60
     pairs: int = 3
+    luck: float = 0.0
+    common: bool = False
     rules: NightRules = field(default_factory=NightRules)
 
     def __post_init__(self) -> None:
         self._rng = np.random.default_rng(self.seed)
+        self._luck_rng = np.random.default_rng((self.seed, 1))  # of its own: the same worlds with and without luck
+        self._night_luck = np.zeros(CONFIGS)
         self._hosts = self._rng.normal(0, HOST_SD, HOSTS)
         self.history: list[Night] = []
         self.raw: dict[str, list[float]] = {key.series_id: [] for config in range(CONFIGS) for key in keys(config)}
@@ -55,25 +64,29 @@ class Quarter:
 
     def _night(self, night: int) -> Night:
         measured: dict[str, Measured] = {}
+        self._night_luck = self._luck_rng.normal(0, self.luck, 1 if self.common else CONFIGS)
         places = [self._rng.permutation(HOSTS) for _ in range(CONFIGS)]
         for config in range(CONFIGS):
             self._measure(measured, config, int(places[config][0]), night)
             for key in keys(config):
                 values = [pair.candidate for pair in measured[key.series_id].pairs]
                 self.raw[key.series_id].append(float(np.mean(values)))
-        series = judge_night(list(measured.values()), self.history[-self.rules.history_nights :], self.rules)
+        earlier = self.history[-KEPT:]
+        lucks = LuckBook.of(earlier, self.rules)
+        series = judge_night(list(measured.values()), earlier, self.rules, lucks=lucks)
         open_configs = {one.key.config for one in undecided(series, self.rules)}
         if open_configs:
             for config in range(CONFIGS):
                 if str(config) in open_configs:
                     self.more_pairs += 1
                     self._measure(measured, config, int(places[config][1]), night)
-            series = judge_night(list(measured.values()), self.history[-self.rules.history_nights :], self.rules)
+            series = judge_night(list(measured.values()), earlier, self.rules, lucks=lucks)
         return Night(f"{night:04d}", "simulated", "", Build("reference"), Build("candidate"), series=series)
 
     def _measure(self, measured: dict[str, Measured], config: int, host: int, night: int) -> None:
         """`pairs` more pairs of a config on a host."""
         slower = math.log1p(-self.steps.get(config, 0.0)) if night >= self.step_at else 0.0
+        slower += float(self._night_luck[0 if self.common else config])
         members = []
         for shift in (0.0, slower):
             starts = self._rng.normal(0, START_SD, (self.pairs, 1))

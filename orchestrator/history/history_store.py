@@ -198,6 +198,8 @@ def night_schema() -> Any:
             ("pairs", pa.list_(pair)),
             ("starts", pa.list_(start)),
             ("expected", number),
+            *_fields(number, ("noise_night_sd", "noise_night_df")),
+            ("noise_night_source", text),
         ],
         metadata={"specsweep_history": str(NIGHT_SCHEMA), "table": _NIGHTS},
     )

@@ -29,7 +29,8 @@ from orchestrator.nights.night import (
 SERIES_COLUMNS = (
     "series_id", "metric", "unit", "better", "kind", "config", "label", "workload", "level", "host_class", "verdict",
     "reason", "floor", "difference", "low", "high", "worse", "p", "q", "noise_sd", "noise_df", "noise_source", "finds",
-    "too_noisy", "evidence", "missing", "pairs", "starts", "expected",
+    "too_noisy", "evidence", "missing", "pairs", "starts", "expected", "noise_night_sd", "noise_night_df",
+    "noise_night_source",
 )  # fmt: skip
 
 
@@ -80,6 +81,9 @@ def series_row(one: SeriesNight) -> dict[str, Any]:
         "pairs": [asdict(pair) for pair in one.measured.pairs],
         "starts": [asdict(start) for start in one.measured.starts],
         "expected": one.expected,
+        "noise_night_sd": None if noise is None else noise.night_sd,
+        "noise_night_df": None if noise is None else noise.night_df,
+        "noise_night_source": None if noise is None else noise.night_source,
     }
 
 
@@ -120,12 +124,18 @@ def _series(row: Mapping[str, Any]) -> SeriesNight:
         high=row["high"],
         p=row["p"],
         q=row["q"],
-        noise=None if row["noise_sd"] is None else Noise(row["noise_sd"], row["noise_df"], row["noise_source"]),
+        noise=None if row["noise_sd"] is None else _noise(row),
         finds=row["finds"],
         too_noisy=row["too_noisy"],
         evidence=tuple(row["evidence"]),
         expected=row["expected"],
     )
+
+
+def _noise(row: Mapping[str, Any]) -> Noise:
+    """Parts of the first weeks do not know the luck of nights."""
+    sd, df = (float(row.get(name) or 0.0) for name in ("noise_night_sd", "noise_night_df"))
+    return Noise(row["noise_sd"], row["noise_df"], row["noise_source"], sd, df, row.get("noise_night_source"))
 
 
 def _build(build: Build) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from orchestrator.history.expected_changes import ExpectedChange, expected_shift
 from orchestrator.nightly.night_scenario import night_build, night_name
 from orchestrator.nightly.night_series import NightTables, night_series
 from orchestrator.nights.night import Night, NightHost, SeriesNight
+from orchestrator.nights.night_luck import LuckBook
 from orchestrator.nights.night_rules import NightRules
 from orchestrator.nights.night_verdict import judge_night, undecided
 from orchestrator.paths import RunPaths
@@ -54,7 +55,8 @@ class NightJudge:
         name = night_name(scenario)
         shifts = {m.key: expected_shift(self.changes, m.key, m.label, name, at) for m in measured}
         expected = {key: shift for key, shift in shifts.items() if shift}
-        return judge_night(measured, self.earlier, self.rules, expected)
+        lucks = LuckBook.of(self.earlier, self.rules, self.changes)
+        return judge_night(measured, self.earlier, self.rules, expected, lucks)
 
 
 def in_doubt(scenario: Scenario, judge: NightJudge, at: str, root: Path) -> Collection[str]:

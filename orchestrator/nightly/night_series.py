@@ -47,6 +47,25 @@ class NightTables:
     values: Sequence[PointValue]
 
 
+class _ByTrial:
+    """The same, found by what it is of: every row is looked at once, however many trials a night has."""
+
+    def __init__(self, tables: NightTables) -> None:
+        self.trials: dict[tuple[str, str], list[Row]] = {}  # by config and class of hosts
+        self.places: dict[str, set[tuple[Any, Any]]] = {}  # attempts and slots of a trial's loads
+        self.points: dict[str, dict[tuple[str, LoadLevel], PointValue]] = {}
+        for row in tables.trials:
+            self.trials.setdefault((row["config_id"], _host_class(row)), []).append(row)
+        for load in tables.loads:
+            self.places.setdefault(load["trial_id"], set()).add((load["attempt"], load["slot"]))
+        for value in tables.values:
+            self.points.setdefault(value.trial_id, {})[value.workload, value.level] = value
+
+
+def _host_class(row: Row) -> str:
+    return str(row.get("host_class") or "")
+
+
 @dataclass(frozen=True, slots=True)
 class _Member:
     """One start of a pair, as it ended last. `whole`: all its points are of that start."""
@@ -93,11 +112,11 @@ def night_series(scenario: Scenario, tables: NightTables) -> tuple[Measured, ...
     """Every series of a night, by config: feasibility, the start, then what was measured under load."""
     pairs = build_pairs(scenario)
     labels = _labels(scenario, pairs)
-    classes = list(dict.fromkeys(str(row.get("host_class") or "") for row in tables.trials)) or [""]
+    classes, by_trial = list(dict.fromkeys(map(_host_class, tables.trials))) or [""], _ByTrial(tables)
     found: list[Measured] = []
     for pair in pairs:
         for host_class in classes:
-            couples = _couples(pair, tables, host_class)
+            couples = _couples(pair, by_trial, host_class)
             key = SeriesKey(FEASIBLE, pair.config_id, "", "", host_class)
             told = [couple for couple in couples if not couple.broken_by_place]
             broken = dict.fromkeys(couple.why_apart for couple in couples if couple.broken_by_place)
@@ -130,25 +149,22 @@ def _labels(scenario: Scenario, pairs: Iterable[BuildPair]) -> dict[str, str]:
     return config_labels(bases)
 
 
-def _couples(pair: BuildPair, tables: NightTables, host_class: str) -> list[_Couple]:
-    own = [row for row in tables.trials if str(row.get("host_class") or "") == host_class]
-    references = _members(pair.reference.config_id, own, tables)
-    candidates = _members(pair.candidate.config_id, own, tables)
+def _couples(pair: BuildPair, tables: _ByTrial, host_class: str) -> list[_Couple]:
+    references = _members(pair.reference.config_id, host_class, tables)
+    candidates = _members(pair.candidate.config_id, host_class, tables)
     return [_Couple(references[n], candidates[n]) for n in sorted(references.keys() & candidates.keys())]
 
 
-def _members(config_id: str, rows: Iterable[Row], tables: NightTables) -> dict[int, _Member]:
+def _members(config_id: str, host_class: str, tables: _ByTrial) -> dict[int, _Member]:
     """By the number of the pair. A start that was cancelled says nothing."""
-    last = {row["repeat"]: row for row in rows if row["config_id"] == config_id}
+    last = {row["repeat"]: row for row in tables.trials.get((config_id, host_class), ())}
     found = {}
     for repeat, row in last.items():
         if row["outcome"] not in _ENDS:
             continue
         trial_id = row["trial_id"]
-        loads = {(load["attempt"], load["slot"]) for load in tables.loads if load["trial_id"] == trial_id}
-        points = {(v.workload, v.level): v for v in tables.values if v.trial_id == trial_id}
-        whole = loads <= {(row["attempt"], row["slot"])}
-        found[repeat] = _Member(row, _ENDS[row["outcome"]], points, whole)
+        whole = tables.places.get(trial_id, set()) <= {(row["attempt"], row["slot"])}
+        found[repeat] = _Member(row, _ENDS[row["outcome"]], tables.points.get(trial_id, {}), whole)
     return found
 
 

@@ -10,6 +10,7 @@ from orchestrator.nights.night_rules import NightRules
 from orchestrator.nights.night_text import (
     headline,
     in_order,
+    noise_text,
     pairs_text,
     series_line,
     series_title,
@@ -73,6 +74,7 @@ def _series(night: Night, rules: NightRules) -> Section:
         Column("difference", help="Candidate against reference, with its interval."),
         Column("pairs"),
         Column("floor", help="A smaller difference is no regression."),
+        Column("noise", numeric=False, help="Standard deviation of a pair, and of what a whole night has by luck."),
         Column("p", help="How likely so bad a difference is if nothing changed."),
         Column("why", numeric=False),
     )
@@ -86,6 +88,7 @@ def _series(night: Night, rules: NightRules) -> Section:
             _difference(one),
             Cell(pairs_text(one), sort=len(one.measured.pairs) or len(one.measured.starts)),
             Cell(f"{one.floor:.0%}" if one.floor else "", sort=one.floor),
+            Cell(noise_text(one), sort=None if one.noise is None else one.noise.sd),
             Cell("" if one.p is None or one.noise is None else f"{one.p:.2g}", sort=one.p),
             Cell(one.reason),
         )
@@ -188,6 +191,8 @@ def _rules(rules: NightRules) -> Section:
         f"Regressed: worse by more than the floor, with p below {rules.alarm_p:.1e}, which is what "
         f"{rules.false_alarms:g} false alarms a series in {rules.nights} nights allow, and with a false discovery rate "
         f"below {rules.discoveries:g} over all series of the night. Same: the {rules.confidence:.0%} interval lies "
-        f"within {rules.same_within:g} floors. Else it is left open. A death needs no statistics."
+        f"within {rules.same_within:g} floors. Else it is left open. A death needs no statistics. The error of a mean "
+        "is that of its pairs, and what whole nights differ by beyond them in the history (luck of an image, of a "
+        "memory layout), which is the same in all pairs of a night."
     )
     return Section("rules", "How it was judged", (Paragraph(text),))

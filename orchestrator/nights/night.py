@@ -22,6 +22,10 @@ FEASIBLE = "feasible"
 START_S = "start_s"
 
 
+# What the luck of nights is from: nights of the series, of its metric, or nothing yet.
+NightSource = Literal["history", "metric", "assumed"]
+
+
 class Kind(StrEnum):
     """What sort of series: they differ in noise, and in how small a change matters."""
 
@@ -128,11 +132,27 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """Standard deviation of d of one pair, its degrees of freedom, and what it is from (history, series, metric)."""
+    """Standard deviation of d of one pair, its degrees of freedom, and what it is from (history, series, metric).
+    `night_sd`: of what all pairs of a night share by luck, with the same; nights of the first weeks do not know it.
+    """
 
     sd: float
     df: int
     source: Literal["history", "series", "metric"]
+    night_sd: float = 0.0
+    night_df: float = 0.0
+    night_source: NightSource | None = None
+
+    def error(self, pairs: int) -> float:
+        """Standard error of the mean of a night's pairs."""
+        return math.hypot(self.sd / math.sqrt(pairs), self.night_sd)
+
+    def error_df(self, pairs: int) -> float:
+        """Its degrees of freedom (Satterthwaite 1946)."""
+        if not self.night_sd:
+            return self.df
+        parts = (self.sd**2 / pairs) ** 2 / self.df + self.night_sd**4 / self.night_df
+        return float(self.error(pairs) ** 4 / parts)
 
 
 @dataclass(frozen=True, slots=True)

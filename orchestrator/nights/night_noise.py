@@ -8,6 +8,7 @@ the series itself shows.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ from orchestrator.nights.night import Measured, Night, Noise, SeriesKey
 ENOUGH_DF = 12
 # Tonight may be noisier than the history; beyond this probability it is, and its own noise counts.
 _NOISIER_P = 0.001
+_CLIP_SD = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,17 @@ def squares(differences: Sequence[float]) -> Squares:
         return Squares()
     mean = math.fsum(differences) / len(differences)
     return Squares(math.fsum((d - mean) ** 2 for d in differences), len(differences) - 1)
+
+
+def drawn_in(ratios: Sequence[float], sd: float) -> list[float]:
+    """Each not further than 3 sd from their median: one wild pair decides nothing."""
+    median, reach = statistics.median(ratios), _CLIP_SD * sd
+    return [min(max(d, median - reach), median + reach) for d in ratios]
+
+
+def clipped_mean(ratios: Sequence[float], sd: float) -> float:
+    """Mean of the log ratios, each drawn in."""
+    return math.fsum(drawn_in(ratios, sd)) / len(ratios)
 
 
 @dataclass(frozen=True, slots=True)

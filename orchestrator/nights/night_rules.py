@@ -32,6 +32,8 @@ class NightRules:
 
     `same_within`: "same" means that the interval lies within so many floors; one floor is less than a few pairs can
     tell. `false_alarms` a series in `nights` nights, `tonight` of them for the verdicts of single nights.
+    `history_nights` tell the noise of a pair, `luck_nights` what a night has by luck; before they do, that is taken for
+    `assumed_luck` floors (sd), which fades as `assumed_luck_df` degrees of freedom do.
     """
 
     floors: Mapping[str, float] = field(default_factory=dict)
@@ -44,6 +46,9 @@ class NightRules:
     looks: int = 2
     discoveries: float = 0.05
     history_nights: int = 20
+    luck_nights: int = 60
+    assumed_luck: float = 0.375
+    assumed_luck_df: float = 10.0
 
     @property
     def alarm_p(self) -> float:

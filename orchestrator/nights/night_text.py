@@ -13,6 +13,8 @@ ORDER = (Verdict.REGRESSED, Verdict.INCONCLUSIVE, Verdict.IMPROVED, Verdict.SAME
 EXIT_CODES = {Verdict.SAME: 0, Verdict.IMPROVED: 0, Verdict.REGRESSED: 1, Verdict.INCONCLUSIVE: 3}
 GAP_EXIT_CODE = 3
 _LOG_LINE = 120
+# Less luck of a night than this is shown as 0.0 %.
+_LEAST_TOLD = 0.0005
 
 
 def exit_code(night: Night) -> int:
@@ -95,12 +97,34 @@ def in_order(series: Sequence[SeriesNight]) -> list[SeriesNight]:
 
 
 def sizes_text(night: Night, rules: NightRules) -> str:
-    """What so many pairs can tell: the smallest worsening by kind of series."""
+    """What so many pairs can tell: the smallest worsening by kind of series; and what more pairs would not change."""
     found: dict[str, list[float]] = {}
     for one in night.series:
         if one.finds is not None and not one.too_noisy:
             found.setdefault(one.key.metric, []).append(max(one.finds, one.floor))
+    told = ", ".join(f"{metric} {max(sizes):.1%}" for metric, sizes in found.items())
+    smallest = f"Smallest worsening that was to be found tonight (alarm level p < {rules.alarm_p:.1e}): {told}"
+    return ". ".join(text for text in (smallest if told else "", luck_text(night)) if text)
+
+
+def luck_text(night: Night) -> str:
+    """What of the noise is of whole nights, the most by metric; empty if that is nothing."""
+    found: dict[str, float] = {}
+    assumed: set[str] = set()
+    for one in night.series:
+        if one.noise is not None and one.noise.night_sd >= _LEAST_TOLD:
+            found[one.key.metric] = max(one.noise.night_sd, found.get(one.key.metric, 0.0))
+            if one.noise.night_source == "assumed":
+                assumed.add(one.key.metric)
     if not found:
         return ""
-    told = ", ".join(f"{metric} {max(sizes):.1%}" for metric, sizes in found.items())
-    return f"Smallest worsening that was to be found tonight (alarm level p < {rules.alarm_p:.1e}): {told}"
+    told = ", ".join(f"{m} {sd:.1%}{' (assumed, no history yet)' if m in assumed else ''}" for m, sd in found.items())
+    return f"Whole nights differ by luck, which more pairs do not take away (sd): {told}"
+
+
+def noise_text(one: SeriesNight) -> str:
+    """`2.1 % a pair, 0.5 % a night`; empty where none is known."""
+    if one.noise is None:
+        return ""
+    luck = f", {one.noise.night_sd:.1%} a night" if one.noise.night_sd >= _LEAST_TOLD else ""
+    return f"{one.noise.sd:.1%} a pair{luck}".replace("%", " %")

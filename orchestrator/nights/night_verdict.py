@@ -1,7 +1,8 @@
 """Pairs of a night -> a verdict for every series: regressed, improved, same, or inconclusive. Pure.
 
 d = log(candidate / reference) of each pair; a pair further than 3 standard deviations from the median of its night
-counts as one at 3. The mean of n of them has the interval mean +- t(df) * sd / sqrt(n), sd by night_noise.py.
+counts as one at 3. The mean of n of them has the interval mean +- t(df) * error, error^2 = sd^2 / n + night_sd^2: sd of
+a pair by night_noise.py, night_sd (what all pairs of a night share by luck) by night_luck.py.
 
 regressed: worse by more than the floor, with p (one-sided t) below `alarm_p`, and q below `discoveries`. improved: the
 same in the other sense. same: the interval lies within `same_within` floors. Else inconclusive: more pairs decide.
@@ -11,7 +12,6 @@ The cache size hardly varies between starts, so there pairs must agree instead; 
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -20,10 +20,10 @@ from orchestrator.estimation.student import quantile_t, share_t
 from orchestrator.nights.night import Kind, Measured, Night, Noise, SeriesKey, SeriesNight, Verdict, better_sign
 from orchestrator.nights.night_evidence import share_text, with_evidence
 from orchestrator.nights.night_feasibility import judge_starts
-from orchestrator.nights.night_noise import NoiseBook
+from orchestrator.nights.night_luck import LuckBook
+from orchestrator.nights.night_noise import NoiseBook, clipped_mean
 from orchestrator.nights.night_rules import NightRules
 
-_CLIP_SD = 3.0
 # A start that measured nothing different at all has no spread; a clock and a counter have.
 _LEAST_SD = 1e-4
 _FEWEST_PAIRS = 2
@@ -31,6 +31,8 @@ _FEWEST_PAIRS = 2
 _ONE_OF = 5
 # A series that is always open is worth more pairs only if it looks bad.
 _SUSPICIOUS_P = 0.01
+# As many pairs again must make the error smaller by a tenth, or they are not worth their hours.
+_WORTH_WHILE = 0.9
 
 
 def judge_night(
@@ -38,16 +40,18 @@ def judge_night(
     earlier: Sequence[Night] = (),
     rules: NightRules | None = None,
     expected: Mapping[SeriesKey, float] | None = None,
+    lucks: LuckBook | None = None,
 ) -> tuple[SeriesNight, ...]:
     """Every series of a night, in the order given. `earlier`: nights of the history of this scenario, oldest first,
     gaps as well. `expected`: log ratios that people expect of series (expected_changes.py); they are taken off.
+    `lucks`: of the same nights, by these rules.
     """
     rules = rules or NightRules()
-    book = NoiseBook.of(measured, earlier, rules.history_nights)
+    book, lucks = NoiseBook.of(measured, earlier, rules.history_nights), lucks or LuckBook.of(earlier, rules)
     judged = []
     for one in measured:
         shift = (expected or {}).get(one.key, 0.0)
-        judged.append(_judge(one, book, earlier, rules, shift))
+        judged.append(_judge(one, _noise(one, book, lucks), earlier, rules, shift))
     return with_evidence(_controlled(judged, rules), earlier)
 
 
@@ -60,10 +64,26 @@ def undecided(series: Sequence[SeriesNight], rules: NightRules | None = None) ->
         if one.verdict is Verdict.INCONCLUSIVE
         and max(len(one.measured.pairs), len(one.measured.starts)) < most
         and (not one.too_noisy or (one.p is not None and one.p < _SUSPICIOUS_P))
+        and (one.noise is None or _worth_while(one.noise, len(one.measured.log_ratios)))
     )
 
 
-def _judge(one: Measured, book: NoiseBook, earlier: Sequence[Night], rules: NightRules, shift: float) -> SeriesNight:
+def _worth_while(noise: Noise, pairs: int) -> bool:
+    """More pairs: they take nothing away from the luck of the night."""
+    return noise.error(2 * pairs) < _WORTH_WHILE * noise.error(pairs)
+
+
+def _noise(one: Measured, book: NoiseBook, lucks: LuckBook) -> Noise | None:
+    """Between the pairs of a night, and between nights."""
+    noise, luck = book.noise(one), lucks.luck(one.key)
+    if noise is None:
+        return None
+    return Noise(max(noise.sd, _LEAST_SD), noise.df, noise.source, luck.sd, luck.df, luck.source)
+
+
+def _judge(
+    one: Measured, noise: Noise | None, earlier: Sequence[Night], rules: NightRules, shift: float
+) -> SeriesNight:
     if one.kind is Kind.FEASIBLE:
         return judge_starts(one, earlier)
     floor, ratios = rules.floor(one.key.metric), [d - shift for d in one.log_ratios]
@@ -74,11 +94,10 @@ def _judge(one: Measured, book: NoiseBook, earlier: Sequence[Night], rules: Nigh
         return open_
     if one.kind is Kind.KV_TOKENS:
         return _with_shift(_agreement(open_, ratios), shift)
-    noise = book.noise(one)
     if noise is None:
         mean = math.fsum(ratios) / len(ratios)
         return _with_shift(replace(open_, difference=mean, reason="one pair, and nothing is known of the noise"), shift)
-    return _with_shift(_tested(open_, ratios, replace(noise, sd=max(noise.sd, _LEAST_SD)), rules), shift)
+    return _with_shift(_tested(open_, ratios, noise, rules), shift)
 
 
 def _with_shift(one: SeriesNight, shift: float) -> SeriesNight:
@@ -119,53 +138,57 @@ def _agreement(open_: SeriesNight, ratios: Sequence[float]) -> SeriesNight:
 
 @dataclass(frozen=True, slots=True)
 class _Test:
-    """`mean` is above 0 where the candidate is better."""
+    """`mean` of so many pairs is above 0 where the candidate is better."""
 
     mean: float
-    error: float
+    pairs: int
     noise: Noise
 
     def tail(self, sign: float) -> float:
         """Probability of a mean so far or further on the side of `sign` if nothing changed."""
-        return share_t(self.noise.df, -sign * self.mean / self.error)
+        return share_t(self.noise.error_df(self.pairs), -sign * self.mean / self.noise.error(self.pairs))
 
 
 def _tested(open_: SeriesNight, ratios: Sequence[float], noise: Noise, rules: NightRules) -> SeriesNight:
-    sign = better_sign(open_.key.metric)
-    test = _Test(sign * clipped_mean(ratios, noise.sd), noise.sd / math.sqrt(len(ratios)), noise)
-    quantile = quantile_t(noise.df, 0.5 + rules.confidence / 2)
-    half = quantile * test.error
+    sign, pairs = better_sign(open_.key.metric), len(ratios)
+    test = _Test(sign * clipped_mean(ratios, noise.sd), pairs, noise)
+    half = _reach(noise, pairs, 0.5 + rules.confidence / 2)
     limit, margin = -math.log1p(-open_.floor), -math.log1p(-rules.same_within * open_.floor)
     ends = sorted((sign * (test.mean - half), sign * (test.mean + half)))
-    finds = max(limit, quantile_t(noise.df, 1 - rules.alarm_p) * test.error)
-    error_at_most = noise.sd / math.sqrt(max(rules.most_pairs, len(ratios)))
+    finds = max(limit, _reach(noise, pairs, 1 - rules.alarm_p))
+    most = max(rules.most_pairs, pairs)
+    widest = _reach(noise, most, 0.5 + rules.confidence / 2) + 3 * noise.error(most)
     seen = replace(
         open_, difference=sign * test.mean, low=ends[0], high=ends[1], p=test.tail(-1.0), noise=noise,
-        finds=-math.expm1(-finds), too_noisy=(quantile + 3) * error_at_most > margin,
+        finds=-math.expm1(-finds), too_noisy=widest > margin,
     )  # fmt: skip
     told = f"{rules.confidence:.0%} interval"
-    if len(ratios) >= _FEWEST_PAIRS and test.mean < -limit and test.tail(-1.0) < rules.alarm_p:
+    if pairs >= _FEWEST_PAIRS and test.mean < -limit and test.tail(-1.0) < rules.alarm_p:
         return replace(seen, verdict=Verdict.REGRESSED, reason=f"worse beyond doubt, by more than {open_.floor:.0%}")
-    if len(ratios) >= _FEWEST_PAIRS and test.mean > limit and test.tail(1.0) < rules.alarm_p:
+    if pairs >= _FEWEST_PAIRS and test.mean > limit and test.tail(1.0) < rules.alarm_p:
         return replace(seen, verdict=Verdict.IMPROVED, reason=f"better beyond doubt, by more than {open_.floor:.0%}")
     if abs(test.mean) + half < margin:
         return replace(seen, verdict=Verdict.SAME, reason=f"{told} within {-math.expm1(-margin):.1%}")
     if seen.too_noisy:
-        why = f"so noisy that {rules.most_pairs} pairs tell a worsening only from {_finds_at(test, rules):.0%}"
-        return replace(seen, reason=why)
-    return replace(seen, reason=f"{told} is not within {-math.expm1(-margin):.1%}; more pairs decide")
+        return replace(seen, reason=_noisy_text(noise, most, rules))
+    who = "more pairs decide" if _worth_while(noise, pairs) else f"more nights decide, not more pairs: {_luck(noise)}"
+    return replace(seen, reason=f"{told} is not within {-math.expm1(-margin):.1%}; {who}")
 
 
-def clipped_mean(ratios: Sequence[float], sd: float) -> float:
-    """Mean of the log ratios, each drawn in to 3 sd of their median: one wild pair decides nothing."""
-    median, reach = statistics.median(ratios), _CLIP_SD * sd
-    return math.fsum(min(max(d, median - reach), median + reach) for d in ratios) / len(ratios)
+def _reach(noise: Noise, pairs: int, share: float) -> float:
+    """How far a mean lies from the truth with this probability."""
+    return quantile_t(noise.error_df(pairs), share) * noise.error(pairs)
 
 
-def _finds_at(test: _Test, rules: NightRules) -> float:
-    """The smallest worsening that the most pairs would tell."""
-    error = test.noise.sd / math.sqrt(rules.most_pairs)
-    return -math.expm1(-quantile_t(test.noise.df, 1 - rules.alarm_p) * error)
+def _noisy_text(noise: Noise, most: int, rules: NightRules) -> str:
+    """From which worsening on the most pairs tell it, and whether that is the pairs' doing."""
+    finds = -math.expm1(-_reach(noise, most, 1 - rules.alarm_p))
+    text = f"so noisy that {most} pairs tell a worsening only from {finds:.0%}"
+    return f"{text}; {_luck(noise)}" if noise.night_sd > noise.error(most) / math.sqrt(2) else text
+
+
+def _luck(noise: Noise) -> str:
+    return f"whole nights differ by {noise.night_sd:.1%} (sd) by luck"
 
 
 def _controlled(series: Sequence[SeriesNight], rules: NightRules) -> list[SeriesNight]:

@@ -96,6 +96,28 @@ def test_an_empty_or_missing_history_has_no_nights(tmp_path: Path) -> None:
     assert (store.exists(), store.read().nights) == (False, ())
 
 
+def test_parts_from_before_the_luck_of_nights_was_known_are_read(tmp_path: Path) -> None:
+    store = HistoryStore.at(str(tmp_path))
+    name = store.append(night())
+    table = pq.read_table(tmp_path / name)
+    pq.write_table(table.drop_columns([c for c in table.column_names if c.startswith("noise_night")]), tmp_path / name)
+    found = store.read()
+
+    assert found.skipped == ()
+    assert found.nights[0].series[0].noise == Noise(0.01, 42, "history", 0.0, 0.0, None)
+
+
+def test_the_luck_of_nights_is_kept_and_its_columns_stand_after_those_of_older_readers(tmp_path: Path) -> None:
+    lucky = replace(MEASURED, noise=Noise(0.01, 42, "history", 0.004, 12.5, "metric"))
+    store = HistoryStore.at(str(tmp_path))
+    name = store.append(replace(night(), series=(lucky,)))
+
+    assert store.read().nights[0].series == (lucky,)
+    assert pq.read_schema(tmp_path / name).names[-4:] == [
+        "expected", "noise_night_sd", "noise_night_df", "noise_night_source",
+    ]  # fmt: skip
+
+
 def test_torn_temporary_foreign_and_newer_parts_are_told_and_not_counted(tmp_path: Path) -> None:
     store = HistoryStore.at(str(tmp_path))
     name = store.append(night())

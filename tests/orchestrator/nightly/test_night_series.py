@@ -168,3 +168,22 @@ def test_what_the_objectives_look_at_is_compared_besides_the_metrics_of_nightly(
     scenario = night_scenario(nightly_scenario({"metrics": ["e2e_p50_ms"]}, objectives=objectives))
 
     assert night_metrics(scenario) == ("e2e_p50_ms", "ttft_p90_ms", "tpot_p99_ms")
+
+
+class Counted(list[Any]):
+    """How often its rows were gone through."""
+
+    passes = 0
+
+    def __iter__(self) -> Any:
+        self.passes += 1
+        return super().__iter__()
+
+
+def test_loads_and_points_are_gone_through_once_however_many_trials_there_are() -> None:
+    rows = [trial(build, n, 2 * n + i) for n in range(6) for i, build in enumerate(("reference", "candidate"))]
+    loads, values = Counted(load(row) for row in rows), Counted(value(row, 100.0) for row in rows)
+    found = night_series(SCENARIO, NightTables(rows, loads, values))
+
+    assert [len(one.pairs) for one in found if one.key.metric == "output_throughput_tok_s"] == [6]
+    assert (loads.passes, values.passes) == (1, 1)

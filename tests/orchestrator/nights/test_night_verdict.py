@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.nights.night import Build, End, Gap, Measured, Night, Pair, SeriesKey, SeriesNight, StartPair, Verdict
-from orchestrator.nights.night_noise import NoiseBook, squares
+from orchestrator.nights.night_noise import NoiseBook, clipped_mean, squares
 from orchestrator.nights.night_rules import NightRules
-from orchestrator.nights.night_verdict import clipped_mean, judge_night, undecided
+from orchestrator.nights.night_verdict import judge_night, undecided
 
 SPEED = SeriesKey("output_throughput_tok_s", "c1", "chat", "C=16", "8x H100")
 TTFT = SeriesKey("ttft_p50_ms", "c1", "chat", "C=16", "8x H100")
