@@ -80,6 +80,7 @@ function start() {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour);
   addEventListener("beforeprint", beforePrint);
   addEventListener("afterprint", afterPrint);
+  addEventListener("keydown", showRowsToSearch);
   addEventListener("hashchange", () => openAround(location.hash));
   if (location.hash) openAround(location.hash);
   let waiting = false;
