@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from orchestrator.config_label import short_names
 from orchestrator.report_document import Axis, Number, Plot, Series
 from orchestrator.report_numbers import rounded as short
 from orchestrator.shown_text import cut, harmless
@@ -32,7 +33,10 @@ _MS = 1000
 
 
 def figure(plot: Plot) -> dict[str, Any]:
-    """`data`, `layout` and `legend`: a list of `name` (plain) and `traces` (indices), in order."""
+    """`data`, `layout` and `legend`: `keys`, a list of `name` (plain) and `traces` (indices) in order.
+
+    Where a name is the values of the settings in `title` alone, `whole` is what it is short for.
+    """
     joined = _joined(plot)
     drawn = [series for series, _ in joined]
     traces = [_trace(plot, *one, place) for one, place in zip(joined, _places(drawn), strict=True)]
@@ -100,7 +104,7 @@ def _places(all_series: Sequence[Series]) -> list[int]:
     return places
 
 
-def _legend(drawn: Sequence[Series], plot: Plot) -> list[dict[str, Any]]:
+def _legend(drawn: Sequence[Series], plot: Plot) -> dict[str, Any]:
     """What is muted and in no group is one entry."""
     muted = [s for s in plot.series if s.tone == "muted" and not s.group]
     others = muted[0].name if len(muted) == 1 else f"others ({len(muted)})"
@@ -109,8 +113,13 @@ def _legend(drawn: Sequence[Series], plot: Plot) -> list[dict[str, Any]]:
         is_other = series.tone == "muted" and not series.group
         key = "others" if is_other else f"group {series.group}" if series.group else f"series {i}"
         name = others if is_other else series.group or series.name
-        entries.setdefault(key, {"name": cut(harmless(name), _NAME_CHARACTERS), "traces": []})["traces"].append(i)
-    return list(entries.values())
+        entries.setdefault(key, {"name": harmless(name), "traces": []})["traces"].append(i)
+    short, title = short_names({key: entry["name"] for key, entry in entries.items()})
+    for key, entry in entries.items():
+        if short[key] != entry["name"]:
+            entry["whole"] = cut(entry["name"], _LABEL_CHARACTERS)
+        entry["name"] = cut(short[key], _NAME_CHARACTERS)
+    return {"title": title, "keys": list(entries.values())}
 
 
 def _trace(plot: Plot, series: Series, is_marked: bool, place: int) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.report_document import Cell, Column, ReportDocument, Section, Table
+from orchestrator.report_document import Axis, Cell, Column, Plot, ReportDocument, Section, Series, Table
 from tests.browser.conftest import Open
 from tests.orchestrator.report_samples import MADE, hostile, sample
 
@@ -169,7 +169,7 @@ def test_a_short_table_has_nothing_to_ask_for(open_page: Open) -> None:
 
 
 def test_the_plot_in_view_is_drawn_before_those_above_it(open_page: Open) -> None:
-    seen = open_page(sample())
+    seen = open_page(sample(), reduced_motion="reduce")
     seen.page.add_init_script(
         "window.order = []; new MutationObserver((all) => {"
         " for (const { target } of all) if (target.matches('.js-plotly-plot')) order.push(target.closest('figure').id);"
@@ -196,6 +196,20 @@ def test_series_are_hidden_and_shown_from_the_legend_by_keyboard(open_page: Open
     assert seen.page.evaluate(TRACES)["pareto"] == 4
     seen.page.keyboard.press("Enter")
     assert seen.page.evaluate(TRACES)["pareto"] == 6
+
+
+def test_a_key_with_a_short_name_is_called_by_its_whole_one(open_page: Open) -> None:
+    names = [f"speculative_num_steps={i}, max_running_requests={8 * i}" for i in (1, 2)]
+    series = tuple(Series(name, (1, 2), (2, 3)) for name in names)
+    plot = Plot("p", "p", "line", Axis("x"), Axis("y"), series, "s")
+    page = open_page(ReportDocument("t", "", (), (Section("s", "s", (plot,)),), MADE)).page
+
+    key = page.get_by_role("button", name="speculative_num_steps=2, max_running_requests=16")
+
+    assert page.locator(".keys li").all_inner_texts() == [
+        "speculative_num_steps, max_running_requests:", "1, 8", "2, 16"
+    ]  # fmt: skip
+    assert key.inner_text() == "2, 16"
 
 
 def test_dark_is_chosen_by_the_system_or_by_a_button_and_plots_follow(open_page: Open) -> None:

@@ -78,7 +78,7 @@ def test_points_with_intervals() -> None:
 def test_what_is_muted_is_one_entry_of_the_legend_and_takes_no_colour() -> None:
     drawn = figure(BY_NAME["pareto"])
 
-    assert drawn["legend"] == [
+    assert drawn["legend"]["keys"] == [
         {"name": "d4", "traces": [0]},
         {"name": "none", "traces": [1]},
         {"name": "others (2)", "traces": [2]},
@@ -112,7 +112,7 @@ def test_series_of_one_group_keep_their_labels_when_they_are_joined_and_long_one
 
     assert [t["mode"] for t in drawn["data"]] == ["lines+markers", "lines"]
     assert drawn["data"][0]["text"] == ["d0", "d0", "", "d2", "d2"]
-    assert drawn["legend"] == [{"name": "other configs", "traces": [0, 1]}]
+    assert drawn["legend"]["keys"] == [{"name": "other configs", "traces": [0, 1]}]
 
 
 def test_muted_bars_limits_and_points_with_intervals_stay_series_of_their_own() -> None:
@@ -128,12 +128,37 @@ def test_muted_bars_limits_and_points_with_intervals_stay_series_of_their_own() 
     assert found == [2, 2, 2]
 
 
+def test_a_legend_of_long_names_has_their_values_alone_and_what_they_are_values_of_once() -> None:
+    names = [f"speculative_num_steps={i}, max_running_requests={8 * i}" for i in (1, 2)]
+    series = (*(Series(name, (1,), (2,)) for name in names), Series("none is better in both", (1,), (2,)))
+    drawn = figure(Plot("p", "p", "line", Axis("x"), Axis("y"), series, "s"))
+
+    assert drawn["legend"] == {
+        "title": "speculative_num_steps, max_running_requests",
+        "keys": [
+            {"name": "1, 8", "traces": [0], "whole": "speculative_num_steps=1, max_running_requests=8"},
+            {"name": "2, 16", "traces": [1], "whole": "speculative_num_steps=2, max_running_requests=16"},
+            {"name": "none is better in both", "traces": [2]},
+        ],
+    }
+    assert [t["name"] for t in drawn["data"]] == [*names, "none is better in both"]
+
+
+def test_short_names_stand_whole_in_a_legend() -> None:
+    series = tuple(Series(f"C={i}", (1,), (2,)) for i in (1, 16))
+
+    assert figure(Plot("p", "p", "line", Axis("x"), Axis("y"), series, "s"))["legend"] == {
+        "title": "",
+        "keys": [{"name": "C=1", "traces": [0]}, {"name": "C=16", "traces": [1]}],
+    }
+
+
 def test_series_of_a_group_share_a_colour_and_an_entry() -> None:
     series = tuple(Series(f"s{i}", (1,), (2,), group="start" if i != 1 else "") for i in range(3))
     drawn = figure(Plot("p", "p", "line", Axis("x"), Axis("y"), series, "s"))
 
     assert [t["line"]["color"] for t in drawn["data"]] == ["--c0", "--c1", "--c0"]
-    assert drawn["legend"] == [{"name": "start", "traces": [0, 2]}, {"name": "s1", "traces": [1]}]
+    assert drawn["legend"]["keys"] == [{"name": "start", "traces": [0, 2]}, {"name": "s1", "traces": [1]}]
 
 
 def test_more_series_than_colours_differ_in_more_than_colour() -> None:

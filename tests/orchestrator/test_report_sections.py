@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from orchestrator.aim import PointValue
 from orchestrator.batch_means import WithinRun
+from orchestrator.config_label import short_names
 from orchestrator.distribution import fewest_values
 from orchestrator.report_curves import curve_blocks
 from orchestrator.report_document import Cell, Fold, Paragraph, Plot, Table
@@ -22,7 +23,7 @@ from orchestrator.report_latency import furthest_share, latency_blocks, quantile
 from orchestrator.report_memory import FREE, memory_bar
 from orchestrator.report_numbers import cell, clipped, natural, plural, rounded, seconds
 from orchestrator.report_pareto import speed_blocks
-from orchestrator.report_part import PartMaterial, short_names
+from orchestrator.report_part import PartMaterial
 from orchestrator.report_telemetry import telemetry_blocks, trial_plots
 from orchestrator.report_timeline import slot_blocks, start_blocks
 from orchestrator.run_ranking import RunRanking, rank_objectives
