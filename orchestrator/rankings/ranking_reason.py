@@ -79,10 +79,11 @@ def _near_ties(case: Case, winner: Row, rivals: Sequence[Row]) -> str:
     """Names the rivals, with what put each behind the winner; of many the next ones and the best, with a count."""
     margin = case.objective.near_tie
     named = _named_rivals(case, rivals)
-    told = []
+    alike: dict[str, list[str]] = {}
     for rival in named:
         name = f"{case.labels[rival.config_id]} ({value_text(rival)}, {_difference(rival, winner, case.aim)})"
-        told.append(f"{name}, {_what_decided(winner, rival, case.breakers, margin)}")
+        alike.setdefault(_what_decided(winner, rival, case.breakers, margin), []).append(name)
+    told = [f"{' and '.join(filter(None, (', '.join(n[:-1]), n[-1])))}, {what}" for what, n in alike.items()]
     rest = Counter(_decider(winner, r, case.breakers, margin) for r in rivals if r not in named)
     if rest:
         told.append(f"{rest.total()} more: {', '.join(f'{count} {by}' for by, count in rest.most_common())}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,6 +11,7 @@ from typing import Any
 from orchestrator.objectives.aim import Aim
 from orchestrator.rankings.run_ranking import RunRanking
 from orchestrator.reports.report_values import WorkloadValues, workloads_of
+from orchestrator.scenarios.config_label import short_names
 from orchestrator.scenarios.scenario import Scenario
 from orchestrator.trial import LoadLevel
 
@@ -22,10 +22,6 @@ MOST_HIGHLIGHTED = 12
 MOST_MUTED = 60
 # Configs whose values are worked out at every level.
 MOST_DRAWN = 1000
-# Letters that find room beside a bar.
-LONGEST_ROW = 36
-# The name of a setting in the name of a config.
-_SETTING = re.compile(r"(?:(?<=^)|(?<=, ))([A-Za-z_][\w.]*)=")
 
 
 def _in_turn(lists: Sequence[Sequence[str]], most: int) -> tuple[str, ...]:
@@ -43,19 +39,6 @@ def _in_turn(lists: Sequence[Sequence[str]], most: int) -> tuple[str, ...]:
 def undrawn(others: int) -> str:
     """Goes on after how many are muted; empty where all of them are drawn."""
     return f", {others - MOST_MUTED:,} of them not drawn" if others > MOST_MUTED else ""
-
-
-def short_names(labels: Mapping[str, str]) -> tuple[dict[str, str], str]:
-    """Names by id as they are, and no title, if all are short; else their values alone, with the settings as title.
-
-    `speculative_num_steps=2, max_running_requests=58` becomes `2, 58`, where all names have the same settings.
-    """
-    whole = dict(labels)
-    settings = {tuple(_SETTING.findall(label)) for label in labels.values() if "=" in label}
-    if max(map(len, labels.values()), default=0) <= LONGEST_ROW or len(settings) != 1:
-        return whole, ""
-    short = {config_id: _SETTING.sub("", label) for config_id, label in labels.items()}
-    return short, ", ".join(next(iter(settings)))
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from orchestrator.reports.report_headlines import headlines, notes, warnings
 from orchestrator.reports.report_latency import latency_blocks
 from orchestrator.reports.report_material import read_latencies, read_material, read_predictions
 from orchestrator.reports.report_memory import memory_blocks
-from orchestrator.reports.report_numbers import plural
+from orchestrator.reports.report_numbers import clock, plural
 from orchestrator.reports.report_pareto import front_blocks, speed_blocks
 from orchestrator.reports.report_part import PartMaterial, RunMaterial
 from orchestrator.reports.report_provenance import (
@@ -60,7 +60,7 @@ def _subtitle(run: RunMaterial) -> str:
     classes = [c for c in run.manifest.get("host_classes", ()) if c]
     on = f" on {'; '.join(classes)}" if classes else ""
     told = f"{plural(len(run.ranking.configs), 'config')}, {plural(trials, 'start')}, {plural(points, 'point')}"
-    return f"{run.scenario.model.path}{on}. {told}. Begun {run.manifest['starts'][0]['started_at'][:16]} UTC."
+    return f"{run.scenario.model.path}{on}. {told}. Begun {clock(run.manifest['starts'][0]['started_at'])}."
 
 
 def _made(build: Callable[[RunMaterial], Sequence[Block]], run: RunMaterial) -> Sequence[Block]:

@@ -265,4 +265,4 @@ def _flat(column: Any) -> tuple[Any, Any]:
 
 def store_points(paths: RunPaths, points: list[MeasuredPoint]) -> None:
     """Write the `points` table anew."""
-    dataset.write_points(paths, [point.row() for point in points])
+    dataset.write_points(paths, (point.row() for point in points))

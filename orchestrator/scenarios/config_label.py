@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from orchestrator.trial import Repaired
 
@@ -16,6 +17,11 @@ FOLLOWING = frozenset(
         "speculative_draft_model_path",
     }
 )
+# Letters that find room beside a bar, or on a button.
+_LONGEST = 36
+# The name of a setting in the name of a config.
+_SETTING = re.compile(r"(?:(?<=^)|(?<=, ))([A-Za-z_][\w.]*)=")
+Key = TypeVar("Key")
 
 
 def config_labels(configs: Mapping[str, dict[str, Any]]) -> dict[str, str]:
@@ -57,3 +63,16 @@ def _varying(configs: Mapping[str, dict[str, Any]]) -> list[str]:
     whole = {tuple(repr(s.get(n)) for n in varying) for s in configs.values()}
     kept = plain if len(told_apart) == len(whole) else varying
     return sorted(kept, key=lambda n: (not n.startswith("speculative_num_steps"), n))
+
+
+def short_names(labels: Mapping[Key, str]) -> tuple[dict[Key, str], str]:
+    """Names as they are, and no title, if all are short; else their values alone, with the settings as title.
+
+    `speculative_num_steps=2, max_running_requests=58` becomes `2, 58`, where all names have the same settings.
+    """
+    whole = dict(labels)
+    settings = {tuple(_SETTING.findall(label)) for label in labels.values() if "=" in label}
+    if max(map(len, labels.values()), default=0) <= _LONGEST or len(settings) != 1:
+        return whole, ""
+    short = {key: _SETTING.sub("", label) for key, label in labels.items()}
+    return short, ", ".join(next(iter(settings)))

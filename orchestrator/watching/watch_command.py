@@ -171,21 +171,21 @@ def _serve(request: WatchRequest, run_watch: RunWatch, console: Console) -> None
     with tempfile.TemporaryDirectory(prefix="specsweep-watch-") as folder:
 
         async def made() -> web.Application:
-            return WatchServer(WatchFeed(run_watch, report_maker(run_watch, Path(folder))), access).app()
+            return WatchServer(WatchFeed(run_watch, report_maker(run_watch.root, Path(folder))), access).app()
 
         web.run_app(made(), sock=on, print=None, shutdown_timeout=1.0, access_log=None)
 
 
-def report_maker(run_watch: RunWatch, folder: Path) -> Callable[[], ReportDocument]:
+def report_maker(run_dir: Path, folder: Path) -> Callable[[WatchedRun], ReportDocument]:
     """Makes the report of a run from a mirror of it in the folder: nothing is written beside the run."""
     from orchestrator.rankings.run_ranking import rank_run
     from orchestrator.reports.run_report import run_report
 
-    mirror = RunMirror(run_watch.root, folder)
+    mirror = RunMirror(run_dir, folder)
 
-    def make() -> ReportDocument:
+    def make(run: WatchedRun) -> ReportDocument:
         root = mirror.bring_up()
-        return run_report(root, rank_run(root), is_live=run_watch.look().goes_on, place=run_watch.root)
+        return run_report(root, rank_run(root), is_live=run.goes_on, place=run_dir)
 
     return make
 

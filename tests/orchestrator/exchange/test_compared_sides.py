@@ -14,14 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.errors import BadInput
+from orchestrator.estimation.estimates import Estimates, estimate
 from orchestrator.estimation.false_discoveries import false_discoveries
+from orchestrator.exchange import compared_row
 from orchestrator.exchange.compare_command import of_one_class
 from orchestrator.exchange.compared_row import Doubt, judged
 from orchestrator.exchange.compared_side import ComparedConfig, Side, match_configs, side_of_points
 from orchestrator.exchange.comparison_report import common_start, comparison_document
 from orchestrator.exchange.run_comparison import RunComparison, compare_sides
 from orchestrator.exchange.run_environment import fact_differences, run_facts, scenario_differences, workload_pairs
-from orchestrator.objectives.aim import PointValue
+from orchestrator.objectives.aim import Observation, PointValue
 from orchestrator.paths import RunPaths
 from orchestrator.points.batch_means import WithinRun
 from orchestrator.points.peer_point import ImportedPoint
@@ -107,6 +109,21 @@ def test_sides_that_share_no_host_are_judged_with_what_hosts_are_assumed_to_diff
     assert (apart.rows[0].hosts_differ, apart.rows[0].standing) == (True, "open")
     assert (shared.rows[0].hosts_differ, shared.rows[0].standing) == (False, "worse")
     assert any("share no host" in note for note in apart.notes)
+
+
+def test_each_metric_is_estimated_once_also_where_no_host_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    hosts: list[set[str]] = []
+
+    def counted(observations: Sequence[Observation], **more: Any) -> Estimates:
+        hosts.append({seen.host for seen in observations})
+        return estimate(observations, **more)
+
+    monkeypatch.setattr(compared_row, "estimate", counted)
+    a, b = [100.0, 100.5, 99.5], [106.0, 106.5, 105.5]
+    compared(side("a", values("x", a, "h")), side("b", values("x", b, "k")))
+    compared(side("a", values("x", a, "h")), side("b", values("x", b, "h")))
+
+    assert hosts == [{""}, {"h"}]
 
 
 def test_what_hosts_differ_by_is_taken_out_where_both_sides_ran_on_them() -> None:
