@@ -21,6 +21,7 @@ from orchestrator.errors import BadInput, ScenarioError, SpecsweepError, TrialsF
 from orchestrator.explanation import runner_up
 from orchestrator.head_to_head import LEVEL, Comparison, Verdict, compare, comparison_line, verdict_of
 from orchestrator.job_place import runs_parent
+from orchestrator.night_scenario import is_night
 from orchestrator.options import SettingsFault
 from orchestrator.paths import write_whole
 from orchestrator.ranking import Ranking
@@ -83,7 +84,7 @@ def verify(request: VerifyRequest, console: Console) -> Verdict:
 def contest_of(request: VerifyRequest) -> Contest:
     """The winner (or the config that was named), its runner-up, and the present config; BadInput without a rival."""
     scenario = _scenario_of(request)
-    if scenario.search.method == "pairs":
+    if is_night(scenario):
         raise BadInput(
             f"{request.run_dir}: is a night, whose two builds were measured side by side already (its night.json has "
             "the verdict); give a run of `specsweep run`"
