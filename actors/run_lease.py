@@ -110,7 +110,7 @@ def is_abandoned(run_id: str) -> bool:
 
 
 def dead_ray_folders() -> list[Path]:
-    """Folders of embedded Ray clusters (`specsweep-ray-<pid>-...`) of this user whose driver has ended: by their mark; of
+    """Folders of embedded Ray clusters (`specsweep-ray-<pid>-...`) of this user whose driver has ended: by the mark; of
     an earlier release by the number in the name.
     """
     found = []

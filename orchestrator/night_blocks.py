@@ -35,6 +35,7 @@ TONES: dict[Verdict, Tone] = {
 _TITLES = {START_S: "time to start", "kv_tokens": "KV cache", "accept_length": "accept length"}
 _SERIES = Column("series", numeric=False, help="What is compared, and under which load: C=8 is 8 requests in flight.")
 _CONFIG = Column("config", numeric=False)
+_WHY = "p: how likely so bad a difference is if nothing changed. Floor: a smaller worsening is no regression."
 _MOST_PLOTS = 24
 # Series whose evidence is open; the others say mostly the same.
 _MOST_OPEN = 3
@@ -59,17 +60,15 @@ def series_section(night: Night, rules: NightRules) -> Section:
     ordered = in_order(night.series)
     measured = [one.measured for one in ordered]
     several = has_several_configs(measured)
-    columns = (
+    columns = (  # what a telephone has no room for comes last
         Column("verdict", numeric=False),
         _SERIES,
-        *((_CONFIG,) if several else ()),
+        Column("difference", help="Candidate against reference, from the ratio within each pair, with its interval."),
         Column("reference", help="Mean over the pairs."),
         Column("candidate", help="Mean over the pairs."),
-        Column("difference", help="Candidate against reference, from the ratio within each pair, with its interval."),
+        *((_CONFIG,) if several else ()),
         Column("pairs", help="Fresh starts of both builds, one after the other on the same GPUs."),
-        Column("floor", help="A smaller worsening is no regression."),
-        Column("p", help="How likely so bad a difference is if nothing changed."),
-        Column("why", numeric=False),
+        Column("why", numeric=False, help=_WHY),
     )
     rows = tuple(_row(one, i, measured, several=several) for i, one in enumerate(ordered))
     marked = tuple(i for i, one in enumerate(ordered) if one.verdict is Verdict.REGRESSED)
@@ -83,15 +82,18 @@ def _row(one: SeriesNight, place: int, measured: Sequence[Measured], *, several:
     return (
         Cell(one.verdict.value, sort=place, tone=TONES[one.verdict]),
         _named(one.key, measured),
-        *((Cell(one.measured.label),) if several else ()),
+        _difference(one),
         _value(before, one.key.metric),
         _value(now, one.key.metric),
-        _difference(one),
-        Cell(pairs_text(one), sort=len(one.measured.pairs) or len(one.measured.starts)),
-        Cell(f"{one.floor:.0%}" if one.floor else "", sort=one.floor),
-        Cell("" if one.p is None or one.noise is None else f"{one.p:.2g}", sort=one.p),
-        Cell(one.reason),
+        *((Cell(one.measured.label),) if several else ()),
+        count(len(one.measured.pairs) or len(one.measured.starts)),
+        Cell(one.reason, note=_by_what(one)),
     )
+
+
+def _by_what(one: SeriesNight) -> str:
+    p = [] if one.p is None or one.noise is None else [f"p {one.p:.2g}"]
+    return ", ".join([*p, *([f"floor {one.floor:.0%}"] if one.floor else [])])
 
 
 def _named(key: SeriesKey, all_of: Sequence[Measured]) -> Cell:
@@ -150,14 +152,15 @@ def _evidence(one: SeriesNight, *, several: bool) -> list[Block]:
 
 def short_line(one: SeriesNight, *, several: bool) -> str:
     """`output throughput at chat C=8: -4.7 % (-7.2 % to -2.2 %)`: a series for somebody who reads it first."""
-    name = plain_title(one.key) + (f" of {one.measured.label}" if several else "")
+    name = plain_title(one.key) + (f" ({one.measured.label})" if several else "")
     if one.kind is Kind.FEASIBLE or one.difference is None:
         return f"{name}: {one.reason}"
     told, (before, now) = _difference(one), _means(one.measured)
     values = ""
     if before is not None and now is not None:
         values = f"{number(before)} → {number(now)} {unit_of(one.key.metric)}".rstrip() + ", "
-    return f"{name}: {values}{told.text}" + (f" ({told.note})" if told.note else "")
+    interval = f" ({told.note})" if told.note else ""
+    return f"{name}: {values}{told.text}{interval}".replace(" %", "\u00a0%")  # a line must not end between the two
 
 
 def pairs_section(night: Night) -> Section:
@@ -219,7 +222,7 @@ def builds_section(night: Night) -> Section:
         )
         for name in names
     )
-    columns = tuple(Column(name, numeric=False) for name in ("", "reference", "candidate"))
+    columns = tuple(Column(name, numeric=False) for name in ("fact", "reference", "candidate"))
     top = (Cell("build"), Cell(night.reference.name), Cell(night.candidate.name))
     hosts = tuple(
         f"{host.name}{f' ({host.host_class})' if host.host_class else ''}: "

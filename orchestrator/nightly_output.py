@@ -27,6 +27,7 @@ from orchestrator.night_text import (
 )
 from orchestrator.nightly_report import nightly_report
 from orchestrator.paths import RunPaths, write_whole
+from orchestrator.provenance import utc_now
 from orchestrator.report_document import ReportDocument
 
 _SUMMARY_OF_GITHUB = "GITHUB_STEP_SUMMARY"
@@ -93,7 +94,7 @@ class _Texts:
 
     @cached_property
     def _document(self) -> ReportDocument:
-        return nightly_report(self._night, self._rules, self._notes)
+        return nightly_report(self._night, self._rules, self._notes, utc_now())
 
 
 def _write(

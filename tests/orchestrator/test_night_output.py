@@ -202,18 +202,18 @@ def test_a_night_comes_back_from_its_file_as_it_was() -> None:
             "2 of 5 series got worse beyond doubt. 1 got better beyond doubt, 1 is as in the reference, 1 is too noisy "
             "to tell.",
             ("whether it starts: died (kv_budget)",
-             "output throughput at chat C=4: 100 → 92.07 tok/s, -8.0 % (-8.6 % to -6.8 %)"),
+             "output throughput at chat C=4: 100 → 92.07 tok/s, -8.0\u00a0% (-8.6\u00a0% to -6.8\u00a0%)"),
         ),
         ((of("accept_length", Verdict.SAME),), "1 of 1 series is as in the reference.", ()),
         (
             (of("accept_length", Verdict.SAME), of("tpot_p50_ms", Verdict.INCONCLUSIVE)),
             "1 of 2 series is open: more pairs would tell whether they got worse. 1 is as in the reference.",
-            ("TPOT p50 at chat C=4: 100 → 92.07 ms, -8.0 % (-8.6 % to -6.8 %)",),
+            ("TPOT p50 at chat C=4: 100 → 92.07 ms, -8.0\u00a0% (-8.6\u00a0% to -6.8\u00a0%)",),
         ),
         (
             (of("tpot_p50_ms", Verdict.INCONCLUSIVE, too_noisy=True),),
             "Nothing that was measured under load can be told from noise. 1 is too noisy to tell.",
-            ("TPOT p50 at chat C=4: 100 → 92.07 ms, -8.0 % (-8.6 % to -6.8 %)",),
+            ("TPOT p50 at chat C=4: 100 → 92.07 ms, -8.0\u00a0% (-8.6\u00a0% to -6.8\u00a0%)",),
         ),
     ],
 )  # fmt: skip

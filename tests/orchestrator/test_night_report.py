@@ -97,7 +97,7 @@ def test_the_verdict_comes_first_then_every_series_the_log_line_of_the_death_and
 
     assert (judged.title, headline.label) == ("Night of 2026-11-30: small", "Is tonight worse than pinned?")
     assert (headline.verdict, headline.tone) == ("regressed", "bad")
-    assert "whether it starts of speculative_num_steps=1: died (kv_budget)" in str(headline.details[0])
+    assert "whether it starts (speculative_num_steps=1): died (kv_budget)" in str(headline.details[0])
     assert [s.section_id for s in judged.sections][:6] == ["series", "evidence", "pairs", "builds", "rules", "failures"]
     assert "over the nights: slower since May" in judged.warnings
     table = block_named(judged, "night-series")
