@@ -56,6 +56,7 @@ class RunWatch:
         name, scenario = self.root.name, str(self._scenario.get("name", ""))
         if result is not None:
             end, view = result.ending, view_of_result(result, live)
+            view = view if self._night is None else replace(view, best=())  # an earlier release chose a build
             return WatchedRun(
                 name, self._run_id, scenario, "ended", view, None, end.verdict, end.message, end.exit_code
             )

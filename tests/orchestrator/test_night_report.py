@@ -42,7 +42,9 @@ SCENARIO = night_scenario(
     )
 )
 # What only a run has that chooses.
-OF_RANKINGS = re.compile(r"P\(best\)|runner-up|Best:|near-tie|none is better in both|specsweep run --resume|best of")
+OF_RANKINGS = re.compile(
+    r"P\(best\)|runner-up|Best:|near-tie|Lowest|none is better in both|specsweep run --resume|best of"
+)
 
 
 def candidate_dies(spec: LaunchSpec) -> Label | None:
