@@ -174,21 +174,12 @@ def load(**options: Any) -> None:
 @click.option("--objective", metavar="NAME", help="Only this objective.")
 @click.option("--anew", is_flag=True, help="Use nothing of what an earlier ranking computed.")
 @click.option("--json", "as_json", is_flag=True, help="For machines.")
-def rank(run_dir: Path, objective: str | None, anew: bool, as_json: bool) -> None:
-    """Rank the configs of RUN from its raw tables, and write its report anew."""
-    from orchestrator.rankings.ranking_table import print_rankings
-    from orchestrator.rankings.run_ranking import only_objective, rank_run
-    from orchestrator.reports.report_command import leave_reports
+def rank(**options: Any) -> None:
+    """Rank the configs of RUN from its raw tables, and write its report anew. Of a night: tell its verdict again."""
+    from orchestrator.decisions.rank_command import RankRequest
+    from orchestrator.decisions.rank_command import rank as rank_run
 
-    ranked = rank_run(run_dir, anew=anew)
-    result = only_objective(ranked, objective)
-    if as_json:
-        import json
-
-        click.echo(json.dumps(result.as_json(), indent=1))
-    else:
-        print_rankings(result, _console())
-    leave_reports(run_dir, ranked, None if as_json else _console())
+    rank_run(RankRequest(**options), _console())
 
 
 @main.command()

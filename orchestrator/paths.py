@@ -44,6 +44,11 @@ class RunPaths:
         return self.root / "result.json"
 
     @property
+    def night(self) -> Path:
+        """The verdict of a night, before `result`; absent while it is measured, and in any other run."""
+        return self.root / "night.json"
+
+    @property
     def live(self) -> Path:
         """What the run is doing, written anew every second; after its end, how it stood then."""
         return self.root / "live.json"

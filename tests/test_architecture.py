@@ -64,6 +64,7 @@ CORE = {
     "report_plots", "report_markdown", "plot_values", "shown_text",
     "change_points", "history_changes", "night", "night_history", "night_rows", "night_segments",
     "expected_changes", "history_lines", "history_report", "history_text",
+    "night_blocks", "night_json", "night_pairs",
     "night_evidence", "night_feasibility", "night_noise", "night_rules", "night_verdict",
     "peer_aiperf", "peer_guidellm", "peer_point", "peer_vllm", "export_rows",
     "compared_row", "compared_side", "comparison_report", "run_comparison", "run_environment",

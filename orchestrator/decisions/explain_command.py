@@ -14,14 +14,19 @@ from rich.text import Text
 
 from orchestrator.decisions.kernel_share import TraceShares, share_lines, shares_json, trace_shares
 from orchestrator.errors import BadInput
+from orchestrator.nightly.night_scenario import is_night
 from orchestrator.rankings.explanation_text import explanation_lines
 from orchestrator.rankings.run_ranking import RunRanking, only_objective, rank_run
+from orchestrator.run_files.run_manifest import read_manifest
+from orchestrator.scenarios.scenario import Scenario
 
 
 def show_explanation(
     run_dir: Path, objective: str | None, traces: Sequence[Path], *, as_json: bool, console: Console
 ) -> None:
     """Print it; BadInput for what is no run, or no trace."""
+    if is_night(Scenario.model_validate(read_manifest(run_dir)["scenario"])):
+        raise BadInput(f"{run_dir}: is a night, which picks nothing; its verdict and why: specsweep rank {run_dir}")
     result = only_objective(rank_run(run_dir), objective)
     shares = read_shares(traces) if traces else None
     if as_json:

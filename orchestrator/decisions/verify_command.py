@@ -19,6 +19,7 @@ from orchestrator.decisions.head_to_head import LEVEL, Comparison, Verdict, comp
 from orchestrator.decisions.verify_scenario import present_settings, swept_settings, verify_tree
 from orchestrator.errors import BadInput, ScenarioError, SpecsweepError, TrialsFailed
 from orchestrator.job_place import runs_parent
+from orchestrator.nightly.night_scenario import is_night
 from orchestrator.objectives.aim import aim_of, observations, trials_of
 from orchestrator.objectives.scenario_objective import Objective
 from orchestrator.paths import write_whole
@@ -83,7 +84,7 @@ def verify(request: VerifyRequest, console: Console) -> Verdict:
 def contest_of(request: VerifyRequest) -> Contest:
     """The winner (or the config that was named), its runner-up, and the present config; BadInput without a rival."""
     scenario = _scenario_of(request)
-    if scenario.search.method == "pairs":
+    if is_night(scenario):
         raise BadInput(
             f"{request.run_dir}: is a night, whose two builds were measured side by side already (its night.json has "
             "the verdict); give a run of `specsweep run`"

@@ -198,6 +198,7 @@ def night_schema() -> Any:
             ("pairs", pa.list_(pair)),
             ("starts", pa.list_(start)),
             ("expected", number),
+            ("cut", text),
         ],
         metadata={"specsweep_history": str(NIGHT_SCHEMA), "table": _NIGHTS},
     )

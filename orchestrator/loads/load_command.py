@@ -6,7 +6,6 @@ import asyncio
 import json
 import secrets
 import signal
-import tempfile
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import ExitStack, aclosing, contextmanager, suppress
 from dataclasses import asdict
@@ -15,6 +14,7 @@ from typing import Any
 
 from rich.console import Console
 
+from actors.host.own_folder import own_folder
 from orchestrator.errors import RunInterrupted, SpecsweepError
 from orchestrator.loads.load_dataset import LoadDataset
 from orchestrator.loads.load_document import LoadResult
@@ -36,7 +36,7 @@ def load_and_print(request: LoadRequest, console: Console) -> None:
 
     request.check()
     with ExitStack() as stack:
-        folder = request.out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="specsweep-load-")))
+        folder = request.out or stack.enter_context(own_folder("load"))
         dataset = LoadDataset(folder)
         with LoadProgress(Console(stderr=True)) as progress:
             spec, client, faults = uvloop.run(_measure(request, dataset, progress))

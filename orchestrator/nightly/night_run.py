@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import orjson
+
 from orchestrator.history.expected_changes import ExpectedChange, expected_shift
+from orchestrator.nightly.night_json import KeptNight, night_of_json
+from orchestrator.nightly.night_pairs import PairCount, pair_counts
 from orchestrator.nightly.night_scenario import night_build, night_name
 from orchestrator.nightly.night_series import NightTables, night_series
 from orchestrator.nights.night import Night, NightHost, SeriesNight
@@ -17,6 +21,7 @@ from orchestrator.rankings.trial_facts import with_facts
 from orchestrator.run_files.journal import read_events, replay
 from orchestrator.run_files.run_configs import run_configs
 from orchestrator.run_files.run_hosts import read_hosts
+from orchestrator.run_files.run_manifest import read_manifest
 from orchestrator.run_files.run_rows import RunRows
 from orchestrator.scenarios.engine_build import CANDIDATE, REFERENCE
 from orchestrator.scenarios.scenario import Scenario
@@ -63,9 +68,28 @@ def in_doubt(scenario: Scenario, judge: NightJudge, at: str, root: Path) -> Coll
     return frozenset(one.key.config for one in undecided(series, judge.rules))
 
 
-def night_of(root: Path, scenario: Scenario, at: str, judge: NightJudge) -> Night:
-    """The night as it was measured and judged, no gap yet. `at`: when it began, UTC in ISO form."""
+@dataclass(frozen=True, slots=True)
+class MeasuredNight:
+    """A night, no gap yet, with how far its pairs had come."""
+
+    night: Night
+    counts: tuple[PairCount, ...]
+
+
+def measured_night(root: Path, scenario: Scenario, at: str, judge: NightJudge) -> MeasuredNight:
+    """The night as it was measured and judged. `at`: when it began, UTC in ISO form."""
     tables = night_tables(root, scenario)
+    night = replace(night_frame(root, scenario, at, tables), series=judge.judged(scenario, tables, at))
+    return MeasuredNight(night, pair_counts(scenario, tables, read_manifest(root).get("host_classes", ())))
+
+
+def night_of(root: Path, scenario: Scenario, at: str, judge: NightJudge) -> Night:
+    """The night alone."""
+    return measured_night(root, scenario, at, judge).night
+
+
+def night_frame(root: Path, scenario: Scenario, at: str, tables: NightTables) -> Night:
+    """The night without its series: which builds, on which hosts."""
     versions: dict[str, str] = {}
     builds = {config.config_id: config.build for pair in build_pairs(scenario) for config in pair.members}
     for row in tables.trials:
@@ -84,5 +108,12 @@ def night_of(root: Path, scenario: Scenario, at: str, judge: NightJudge) -> Nigh
         reference=night_build(scenario, REFERENCE, versions.get(REFERENCE)),
         candidate=night_build(scenario, CANDIDATE, versions.get(CANDIDATE)),
         hosts=tuple(hosts),
-        series=judge.judged(scenario, tables, at),
     )
+
+
+def kept_night(root: Path) -> KeptNight | None:
+    """As it was judged; None while it was not, also after it was begun anew by --resume."""
+    try:
+        return night_of_json(orjson.loads(RunPaths(root).night.read_bytes()))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None

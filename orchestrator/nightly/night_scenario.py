@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import BadInput
@@ -57,6 +58,18 @@ def is_self_test(scenario: Scenario) -> bool:
     assert scenario.nightly is not None, "checked with the scenario"
     reference, candidate = (engine_of(scenario, build).model_dump() for build in BUILDS)
     return bool(reference == candidate)
+
+
+def is_night(scenario: Scenario) -> bool:
+    """Whether a run with this scenario is that of a night: it ranks nothing, its two builds are judged."""
+    return scenario.search.method == "pairs"
+
+
+def resume_command(scenario: Scenario, root: Path) -> str:
+    """What continues a run: a night is no run of `specsweep run`."""
+    return (
+        f"specsweep nightly --resume {root} --history DIR" if is_night(scenario) else f"specsweep run --resume {root}"
+    )
 
 
 def night_name(scenario: Scenario) -> str:

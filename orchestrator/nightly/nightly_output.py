@@ -8,27 +8,26 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from orchestrator.history.night_rows import SERIES_COLUMNS, night_rows
 from orchestrator.nightly.junit import junit_xml
+from orchestrator.nightly.night_json import night_json
 from orchestrator.nightly.nightly_report import nightly_report
 from orchestrator.nights.night import Night, Verdict
 from orchestrator.nights.night_rules import NightRules
 from orchestrator.nights.night_text import (
     difference_text,
-    exit_code,
     headline,
     in_order,
     pairs_text,
     series_title,
     sizes_text,
 )
-from orchestrator.paths import write_whole
+from orchestrator.paths import RunPaths, write_whole
+from orchestrator.provenance import utc_now
 from orchestrator.reports.report_document import ReportDocument
 
 _SUMMARY_OF_GITHUB = "GITHUB_STEP_SUMMARY"
@@ -58,7 +57,7 @@ def write_night(
     faults: list[str] = []
     made = _Texts(night, rules, seconds, notes)
     if root.is_dir():
-        _write(root / "night.json", made.json, faults)
+        _write(RunPaths(root).night, made.json, faults)
     if files.own_output:
         print(made.json().decode(), end="")  # noqa: T201
     elif files.json is not None:
@@ -95,22 +94,7 @@ class _Texts:
 
     @cached_property
     def _document(self) -> ReportDocument:
-        return nightly_report(self._night, self._rules, self._notes)
-
-
-def night_json(night: Night, seconds: float, notes: Sequence[str]) -> dict[str, Any]:
-    """For machines: the night, and its series as the history has them."""
-    rows = night_rows(night)
-    shared = {name: value for name, value in rows[0].items() if name not in SERIES_COLUMNS}
-    return {
-        "verdict": None if night.verdict is None else night.verdict.value,
-        "exit_code": exit_code(night),
-        "headline": headline(night),
-        **shared,
-        "seconds": round(seconds, 1),
-        "series": [{name: row[name] for name in SERIES_COLUMNS} for row in rows if row["series_id"]],
-        "notes": list(notes),
-    }
+        return nightly_report(self._night, self._rules, self._notes, utc_now())
 
 
 def _write(

@@ -207,7 +207,8 @@ class Gap:
 @dataclass(frozen=True, slots=True)
 class Night:
     """One night as the history keeps it. `at` is UTC in ISO form; `run` the run's directory or id, empty if there is
-    none. A gap has no series that count.
+    none. A gap has no series that count. `cut`: why it has fewer pairs than would have been made, and how many; empty
+    where nothing cut it short.
     """
 
     at: str
@@ -218,6 +219,7 @@ class Night:
     hosts: tuple[NightHost, ...] = ()
     series: tuple[SeriesNight, ...] = ()
     gap: Gap | None = None
+    cut: str = ""
 
     @property
     def night_id(self) -> str:

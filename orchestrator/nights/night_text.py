@@ -26,10 +26,11 @@ def headline(night: Night) -> str:
         return f"gap: {night.gap.reason}"
     assert night.verdict is not None
     told = strongest(night.series, night.verdict)
+    cut = f" (cut short: {night.cut})" if night.cut else ""
     if night.verdict is Verdict.SAME or not told:
-        return f"{night.verdict.value}: {_same(night)}"
+        return f"{night.verdict.value}: {_same(night)}{cut}"
     more = f"; and {len(told) - 1} more series" if len(told) > 1 else ""
-    return f"{night.verdict.value}: {series_line(told[0])}{more}"
+    return f"{night.verdict.value}: {series_line(told[0])}{more}{cut}"
 
 
 def _same(night: Night) -> str:

@@ -59,6 +59,19 @@ def leave_reports(root: Path, ranking: RunRanking, console: Console | None) -> N
         console.print(told, soft_wrap=True, markup=False, highlight=False)
 
 
+def leave_report(root: Path, console: Console) -> None:
+    """The same of a run that nobody has ranked, if there is one: a night."""
+    if not RunPaths(root).manifest.exists():
+        return
+    try:
+        ranking = rank_run(root)
+    except Exception as error:  # noqa: BLE001 - as above
+        text = f"The report was not written: {type(error).__name__}: {error}"
+        console.print(text, soft_wrap=True, markup=False, highlight=False)
+        return
+    leave_reports(root, ranking, console)
+
+
 def _leave(root: Path, document: ReportDocument) -> Path:
     paths = RunPaths(root)
     write_whole(paths.report, _encoded(page_html(document)))

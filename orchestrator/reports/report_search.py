@@ -21,7 +21,7 @@ def search_blocks(run: RunMaterial) -> list[Block]:
     asked = [event for event in run.events if event["event"] == "trial_asked"]
     steps = [event for event in run.events if event["event"] == "search_step"]
     spared = [event for event in run.events if event["event"] == "point_spared"]
-    labels = run.ranking.labels
+    labels = run.labels
     rows = [("method", search.method), ("asked for", plural(len(asked), "start"))]
     if search.budget_trials:
         rows.append(("budget", plural(search.budget_trials, "start")))

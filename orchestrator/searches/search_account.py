@@ -76,7 +76,7 @@ def search_notes(
             on = f", {host_class}" if host_class else ""
             told.append(f"search{on}: {count - _MOST_ALIKE} more configs {_ALIKE[name]}")
     known = {c for step in steps for c in step["dropped"] if not step.get("objective")}
-    if not done:
+    if not done and method != "pairs":  # of a night that is told with its verdict
         if method == "halving":  # it says why it starts a config no more
             left = min(left, len(known))
         told.append(

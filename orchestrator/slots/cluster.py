@@ -248,9 +248,12 @@ class Cluster:
             ray.wait(ends, num_returns=len(ends), timeout=wait_s)
 
     def close(self) -> None:
-        """Stop every server in order, then let actors, groups and (if embedded) the cluster go."""
-        import ray
+        """Let everything go, then leave."""
+        self.let_go()
+        self.leave()
 
+    def let_go(self) -> None:
+        """Stop every server in order, then let actors, groups and files on the hosts go: others can use the GPUs."""
         self._closing.set()
         if self.source is not None:
             self.source.stop()
@@ -262,4 +265,12 @@ class Cluster:
         self._remove_scratch()
         if self.source is not None:
             self.source.release()
+
+    def leave(self) -> None:
+        """Leave Ray, and end it if it was embedded. What must be on disk is on disk by now: within `ray.shutdown`, when
+        its core worker is gone, C++ sets SIGTERM to its default without Python's knowledge (UninstallSignalAction of
+        Ray's logging.cc), and who is told to end ends at once, ignored or not.
+        """
+        import ray
+
         ray.shutdown()

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from actors.host.own_folder import mark_owner
 from actors.host.run_lease import dead_ray_folders
 from orchestrator.clusters.cluster_token import cluster_token
 from orchestrator.clusters.no_cluster import no_cluster
@@ -124,6 +125,7 @@ def _own_folder() -> Path:
     for left in dead_ray_folders():
         shutil.rmtree(left, ignore_errors=True)
     folder = Path(tempfile.mkdtemp(prefix=f"specsweep-ray-{os.getpid()}-"))
+    mark_owner(folder)
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 

@@ -164,7 +164,7 @@ def test_neither_no_night_nor_a_gap_is_told_as_good_news(place: Path, tmp_path: 
     store.append(night(GAP_AT))
     assert history(tmp_path / "new", "--md", str(tmp_path / "h.md")).exit_code == 0
     told = (tmp_path / "h.md").read_text()
-    assert "Last nights: not measured" in told
+    assert "Did anything get worse in the last nights? not measured**" in told
     assert "The newest night is a gap: the cluster was busy" in told
 
 

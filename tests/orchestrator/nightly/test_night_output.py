@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace
@@ -9,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.nightly.junit import junit_xml
+from orchestrator.nightly.night_json import night_json, night_of_json
 from orchestrator.nightly.nightly_report import nightly_report
 from orchestrator.nights.night import (
     Build,
@@ -25,7 +27,7 @@ from orchestrator.nights.night import (
 )
 from orchestrator.nights.night_rules import NightRules
 from orchestrator.nights.night_text import exit_code, headline
-from orchestrator.reports.report_document import Code, Items, Plot, Table
+from orchestrator.reports.report_document import Code, Fold, Items, Plot, Table
 from orchestrator.reports.report_markdown import markdown
 
 HOSTILE = "</testcase><script>alert(1)</script> \x1b[31m\x00 ]]> & \ud800 | *x*"
@@ -148,7 +150,8 @@ def test_the_report_says_the_verdict_first_and_what_differs_between_the_builds()
     assert [row[0].text for row in table.rows] == ["regressed", "regressed", "inconclusive", "improved", "same"]
     assert table.marked == (0, 1)
     plots = [block for block in sections["pairs"].blocks if isinstance(block, Plot)]
-    assert len(plots) == 4
+    folded = [plot for block in sections["pairs"].blocks if isinstance(block, Fold) for plot in block.blocks]
+    assert (len(plots), len(folded)) == (2, 2)  # what decides, and what does not
     assert plots[0].series[0].y == pytest.approx((-8.0, -7.92, -7.88), abs=0.01)
     (builds,) = [block for block in sections["builds"].blocks if isinstance(block, Table)]
     assert [cell.text for cell in builds.rows[1]] == ["sglang", "0.5.15", "0.5.16"]
@@ -178,4 +181,47 @@ def test_the_summary_is_markdown_in_which_log_lines_do_nothing() -> None:
 
     assert "<script>" not in re.sub(r"^(```+).*?^\1", "", text, flags=re.DOTALL | re.MULTILINE)  # log lines are code
     assert "regressed" in text.partition("\n## ")[0]
-    assert "gap" in markdown(nightly_report(night(gap="busy"), NightRules()))
+    gap = markdown(nightly_report(night(gap="busy"), NightRules()))
+    assert "This night could not be measured, which is never a pass: busy" in gap.partition("\n## ")[0]
+
+
+def test_a_night_comes_back_from_its_file_as_it_was() -> None:
+    for told in (replace(MIXED, cut="it was stopped"), night(gap="busy"), night()):
+        kept = night_of_json(json.loads(json.dumps(night_json(told, 12.34, ("a note",)))))
+
+        assert (kept.night, kept.notes, kept.seconds) == (told, ("a note",), 12.3)
+    with pytest.raises(KeyError):
+        night_of_json({"verdict": "same"})
+
+
+@pytest.mark.parametrize(
+    ("series", "text", "lines"),
+    [
+        (
+            MIXED.series,
+            "2 of 5 series got worse beyond doubt. 1 got better beyond doubt, 1 is as in the reference, 1 is too noisy "
+            "to tell.",
+            ("whether it starts: died (kv_budget)",
+             "output throughput at chat C=4: 100 → 92.07 tok/s, -8.0\u00a0% (-8.6\u00a0% to -6.8\u00a0%)"),
+        ),
+        ((of("accept_length", Verdict.SAME),), "1 of 1 series is as in the reference.", ()),
+        (
+            (of("accept_length", Verdict.SAME), of("tpot_p50_ms", Verdict.INCONCLUSIVE)),
+            "1 of 2 series is open: more pairs would tell whether they got worse. 1 is as in the reference.",
+            ("TPOT p50 at chat C=4: 100 → 92.07 ms, -8.0\u00a0% (-8.6\u00a0% to -6.8\u00a0%)",),
+        ),
+        (
+            (of("tpot_p50_ms", Verdict.INCONCLUSIVE, too_noisy=True),),
+            "Nothing that was measured under load can be told from noise. 1 is too noisy to tell.",
+            ("TPOT p50 at chat C=4: 100 → 92.07 ms, -8.0\u00a0% (-8.6\u00a0% to -6.8\u00a0%)",),
+        ),
+    ],
+)  # fmt: skip
+def test_the_headline_of_a_report_counts_the_series_and_names_those_that_decide(
+    series: tuple[SeriesNight, ...], text: str, lines: tuple[str, ...]
+) -> None:
+    (headline_,) = nightly_report(night(*series), NightRules()).headlines
+
+    assert headline_.label == f"Is {HOSTILE} worse than v0.5.15?"
+    assert headline_.text == text
+    assert tuple(line for block in headline_.details if isinstance(block, Items) for line in block.items) == lines

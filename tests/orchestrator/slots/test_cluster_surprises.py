@@ -203,7 +203,7 @@ def test_being_stopped_again_while_servers_are_stopped_changes_nothing() -> None
         ended.append("all")
 
     before = signal.getsignal(signal.SIGTERM)
-    run_sweep._close_quietly(cast(Any, SimpleNamespace(close=close)))
+    run_sweep._quietly(close)
     assert ended == ["all"]
     assert signal.getsignal(signal.SIGTERM) is before
 
