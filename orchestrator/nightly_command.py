@@ -20,7 +20,7 @@ from orchestrator.history_store import HistoryStore
 from orchestrator.history_text import history_news
 from orchestrator.night import End, Gap, Night, Verdict
 from orchestrator.night_history import History
-from orchestrator.night_run import NightJudge, empty_night, in_doubt, night_of
+from orchestrator.night_run import NightJudge, empty_night, in_doubt, night_of, unknown_software
 from orchestrator.night_scenario import is_self_test, night_name, night_scenario, rules_of
 from orchestrator.night_text import GAP_EXIT_CODE, exit_code
 from orchestrator.nightly_output import NightFiles, show_night, write_night
@@ -111,6 +111,8 @@ def _kept_and_told(
         except SpecsweepError as error:
             faults.append(f"{error}\nKeep it when that is repaired: specsweep nightly --resume {root} --history DIR")
     notes = (*history.skipped, *history_news(history.with_night(night), judge.changes)) if history else ()
+    if night.gap is None:
+        notes = (*notes, *unknown_software(root, made.scenario))
     faults += write_night(night, judge.rules, made.root, request.files, time.monotonic() - began_s, notes)
     show_night(night, judge.rules, console, notes)
     for fault in faults:

@@ -66,7 +66,7 @@ CORE = {
     "expected_changes", "history_lines", "history_report", "history_text",
     "night_evidence", "night_feasibility", "night_noise", "night_rules", "night_verdict",
     "peer_aiperf", "peer_guidellm", "peer_point", "peer_vllm", "export_rows",
-    "compared_row", "compared_side", "comparison_report", "run_comparison", "run_environment",
+    "compared_row", "compared_side", "comparison_report", "engine_software", "run_comparison", "run_environment",
     "engine_build", "junit", "night_scenario", "night_series", "night_text", "nightly_check",
     "nightly_report", "pair_search", "scenario_nightly",
 }  # fmt: skip

@@ -27,7 +27,7 @@ from orchestrator.night import (
     Verdict,
 )
 from orchestrator.night_history import History, Mark
-from orchestrator.night_segments import segments
+from orchestrator.night_segments import between, segments
 from orchestrator.night_verdict import judge_night
 from tests.orchestrator.test_night_verdict import QUIET, measured, twenty_quiet_nights
 
@@ -37,12 +37,13 @@ STEADY = list(np.random.default_rng(1).normal(0, 0.008, 40))
 
 
 def night(
-    i: int, value: float = 0.0, *, sglang: str = "0.5.8", driver: str = "570", host: str = "a", commit: str = "aaa"
-) -> Night:
+    i: int, value: float = 0.0, *, sglang: str = "0.5.8", driver: str = "570", host: str = "a", commit: str = "aaa",
+    **known: str,
+) -> Night:  # fmt: skip
     one = SeriesNight(Measured(SPEED, "depth 3"), Verdict.SAME, "", difference=value)
     return Night(
         f"2026-{9 + i // 30:02d}-{1 + i % 30:02d}T02:00:00+00:00", "pinned", f"runs/{i}",
-        Build("ref", (("sglang", sglang),)), Build("cand", (("commit", commit),)),
+        Build("ref", (("sglang", sglang), *known.items())), Build("cand", (("commit", commit),)),
         (NightHost(host, "8x H100", (("driver", driver),)), NightHost("z", "1x L4", (("driver", "535"),))), (one,),
     )  # fmt: skip
 
@@ -124,6 +125,7 @@ def test_gaps_are_no_values_and_do_not_shift_the_night_of_a_step() -> None:
     ("changed", "why"),
     [
         ({"sglang": "0.5.9"}, "reference: sglang 0.5.8 -> 0.5.9"),
+        ({"torch": "2.10.0", "cuda": "13.0"}, "reference: cuda 12.8 -> 13.0, reference: torch 2.9.1 -> 2.10.0"),
         ({"driver": "575"}, "a: driver 570 -> 575"),
         ({"driver": "575", "host": "b"}, "other hosts: driver 570 -> 575"),
     ],
@@ -131,7 +133,8 @@ def test_gaps_are_no_values_and_do_not_shift_the_night_of_a_step() -> None:
 def test_a_change_of_reference_or_hosts_begins_a_segment_and_is_no_change_point(
     changed: dict[str, str], why: str
 ) -> None:
-    nights = [night(i, v - 0.2 * (i >= 20), **(changed if i >= 20 else {})) for i, v in enumerate(STEADY)]
+    before = {"torch": "2.9.1", "cuda": "12.8"} if "torch" in changed else {}
+    nights = [night(i, v - 0.2 * (i >= 20), **(changed if i >= 20 else before)) for i, v in enumerate(STEADY)]
     line = line_of(nights)
 
     assert [(s.begin, s.end, s.why) for s in line.segments] == [(0, 20, ""), (20, 40, why)]
@@ -142,6 +145,21 @@ def test_another_host_with_the_same_driver_or_the_candidate_goes_on_in_the_segme
     nights = [night(i, host="ab"[i % 2], commit=str(i)) for i in range(10)]
 
     assert len(segments(nights, SPEED, "depth 3")) == 1
+
+
+def test_a_torch_that_was_not_known_before_or_is_not_known_tonight_begins_nothing() -> None:
+    nights = [night(0), night(1, torch="2.9.1"), night(2), night(3, torch="2.9.1"), night(4, torch="2.10.0")]
+
+    assert [s.begin for s in segments(nights, SPEED, "depth 3")] == [0, 4]
+
+
+def test_another_torch_of_the_candidate_is_news_and_no_segment() -> None:
+    nights = [
+        replace(night(i), candidate=Build("cand", (("torch", "2.9.1" if i < 5 else "2.10.0"),))) for i in range(9)
+    ]
+
+    assert len(segments(nights, SPEED, "depth 3")) == 1
+    assert between(nights[4], nights[5], SPEED.host_class) == ("candidate: torch 2.9.1 -> 2.10.0",)
 
 
 def test_two_hosts_with_drivers_of_their_own_that_take_turns_are_one_segment() -> None:
