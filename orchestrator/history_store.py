@@ -2,8 +2,8 @@
 
 DIR/nights/<time>-<run>-<random>.parquet, DIR/marks/<time>-<random>.parquet. Parts are never changed, and two writers,
 also on two hosts that share the folder, never meet. On a file system a part is written under a temporary name, synced
-and renamed; an object store shows an object when it is whole. Readers skip what is temporary or torn, and tell it.
-Of an object store no more is asked than to list, get and put objects under DIR: folders are not made, nothing is deleted.
+and renamed; an object store shows an object when it is whole. Readers skip what is temporary or torn, and tell it. Of
+an object store no more is asked than to list, get and put objects under DIR: no folder is made, nothing is deleted.
 """
 
 from __future__ import annotations
