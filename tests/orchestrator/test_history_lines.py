@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from orchestrator.change_alarms import change_alarms
 from orchestrator.errors import ScenarioError
 from orchestrator.expected_changes import expected_changes, expected_shift
 from orchestrator.history_changes import changes
@@ -79,6 +80,34 @@ def test_the_news_of_a_history_is_what_got_worse_in_its_last_nights() -> None:
         "over the nights: output_throughput_tok_s at chat C=16, depth 3 on 8x H100: 2026-10-07 worse: "
     )
     assert history_news(History.of(nights[:36], ())) == ()
+
+
+def test_a_mark_of_the_series_holds_where_the_step_is_seen_a_night_or_two_beside_it() -> None:
+    """As nights are added its place moves a little; what somebody has looked at must not come back for that."""
+    nights = [night(i, v - 0.08 * (i >= 36)) for i, v in enumerate(STEADY)]
+
+    def alarms(mark: Mark | None) -> int:
+        history = History.of(nights, [mark] if mark else [])
+        return len(change_alarms(history_lines(history), history))
+
+    def mark(at: int, series_id: str) -> Mark:
+        return Mark(nights[at].night_id, series_id, "true", "", "ana", "2026-11-01T00:00:00+00:00")
+
+    own = SPEED.series_id
+    assert alarms(None) == 1
+    assert [alarms(mark(at, own)) for at in (33, 34, 35, 36, 37, 38, 39)] == [1, 0, 0, 0, 0, 0, 1]
+    assert [alarms(mark(at, "")) for at in (35, 36, 37)] == [1, 0, 1]  # of a whole night: about that night only
+    assert alarms(mark(36, "another")) == 1
+
+
+def test_a_death_in_which_the_reference_died_too_is_no_change_of_the_candidate() -> None:
+    def dead(i: int, verdict: Verdict, end: End) -> Night:
+        starts = (StartPair("a", True, End.SERVED, end, "kv_budget"),)
+        return replace(night(i), series=(SeriesNight(Measured(LIVES, "depth 3", starts=starts), verdict, ""),))
+
+    for verdict, count in ((Verdict.REGRESSED, 1), (Verdict.INCONCLUSIVE, 0)):
+        history = History.of([dead(0, Verdict.SAME, End.SERVED), dead(1, verdict, End.DIED)], ())
+        assert len(change_alarms(history_lines(history), history)) == count
 
 
 def test_what_is_not_measured_any_more_is_no_news() -> None:
