@@ -1,6 +1,6 @@
 """How often `--fail-on-change` is wrong where nothing ever changed: quarters of 90 nights, looked at after every night.
 
-    python -m benchmarks.change_budget --series 1 8 --worlds 400 50 [--floor 0.03]
+    python -m benchmarks.change_budget --series 1 8 50 --worlds 400 50 8 [--floor 0.03]
 
 The product's own change points, on independent values of Student's t with 5 degrees of freedom and an sd of 1.3 %,
 without a floor unless one is given: a change that chance alone brings seldom reaches it. Alarms of a series less than 7
@@ -42,8 +42,8 @@ def false_alarms(series: int, seed: int, floor: float) -> int:
 
 def main(given: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--series", type=int, nargs="+", default=[1, 8])
-    parser.add_argument("--worlds", type=int, nargs="+", default=[400, 50])
+    parser.add_argument("--series", type=int, nargs="+", default=[1, 8, 50])
+    parser.add_argument("--worlds", type=int, nargs="+", default=[400, 50, 8])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--floor", type=float, default=0.0)
     parser.add_argument("--processes", type=int, default=1)
