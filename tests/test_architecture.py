@@ -62,11 +62,11 @@ CORE = {
     "live_view", "live_state", "time_left", "progress_lines", "watch_state", "live_section",
     "telemetry",
     "report_plots", "report_markdown", "plot_values", "shown_text",
-    "change_points", "history_changes", "night", "night_history", "night_rows", "night_segments",
+    "change_alarms", "change_points", "history_changes", "night", "night_history", "night_rows", "night_segments",
     "expected_changes", "history_lines", "history_report", "history_text",
     "night_evidence", "night_feasibility", "night_noise", "night_rules", "night_verdict",
     "peer_aiperf", "peer_guidellm", "peer_point", "peer_vllm", "export_rows",
-    "compared_row", "compared_side", "comparison_report", "run_comparison", "run_environment",
+    "compared_row", "compared_side", "comparison_report", "engine_software", "run_comparison", "run_environment",
     "engine_build", "junit", "night_scenario", "night_series", "night_text", "nightly_check",
     "nightly_report", "pair_search", "scenario_nightly",
 }  # fmt: skip

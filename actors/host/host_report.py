@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
-import re
 import resource
 import shutil
 import socket
@@ -22,14 +21,13 @@ import psutil
 from actors.gpus.gpu_place import driver_version, gpu_links, gpu_places
 from actors.host.ray_settings import ray_start
 from actors.servers.container_options import ContainerRefusal, parse_run
-from actors.servers.engine_version import version_probe
+from actors.servers.engine_version import software_in, version_probe
 from actors.servers.launch import server_environment
 from orchestrator.host_report import HostReport
 from orchestrator.memory.model_folder import is_hub_name, model_folder
 
 _GIB = 2**30
 _PROBE_S = 20.0
-_VERSION = re.compile(r"^\d+\.\d+[\w.+-]*$")
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
@@ -109,8 +107,7 @@ def engine_version(
         return None
     if probe[0] == sys.executable:
         return _installed("sglang")
-    words = ((ask or _ask)(probe, inherited) or "").split()
-    return words[-1] if words and _VERSION.match(words[-1]) else None
+    return software_in((ask or _ask)(probe, inherited) or "", probe[0]).sglang
 
 
 def model_present(path: str | None) -> bool | None:

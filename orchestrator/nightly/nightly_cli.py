@@ -26,6 +26,8 @@ _PATH = click.Path(path_type=Path)
 @click.option("--resume", type=_PATH, metavar="RUN", help="Continue a night that was stopped.")
 @click.option("--changes", type=_PATH, metavar="FILE",
               help="Expected changes; default scenarios/CHANGES.yaml, if it is there.")  # fmt: skip
+@click.option("--fail-on-change", is_flag=True,
+              help="Exit code 1 also for a new change point of the history that nobody marked.")  # fmt: skip
 @click.option("--self-test", is_flag=True, help="The reference against itself, which must come out the same.")
 @click.option("--junit", type=_PATH, metavar="FILE", help="JUnit XML: a testcase a series.")
 @click.option("--summary", type=_PATH, metavar="FILE", help="Markdown; default: $GITHUB_STEP_SUMMARY, if it is set.")

@@ -15,15 +15,17 @@ from rich.console import Console
 
 from orchestrator.error_text import first_line
 from orchestrator.errors import BadInput, NoSlotLeft, RunInterrupted, SpecsweepError, TrialsFailed
+from orchestrator.history.change_alarms import NO_GATE, ChangeGate, change_alarms
 from orchestrator.history.history_command import read_expected
+from orchestrator.history.history_lines import history_lines
 from orchestrator.history.history_store import HistoryStore
 from orchestrator.history.history_text import history_news
 from orchestrator.history.night_history import History
-from orchestrator.nightly.night_run import NightJudge, empty_night, in_doubt, night_of
+from orchestrator.nightly.night_run import NightJudge, empty_night, in_doubt, night_of, unknown_software
 from orchestrator.nightly.night_scenario import is_self_test, night_name, night_scenario, rules_of
-from orchestrator.nightly.nightly_output import NightFiles, show_night, write_night
+from orchestrator.nightly.nightly_output import NightFiles, NightTold, show_night, write_night
 from orchestrator.nights.night import End, Gap, Night, Verdict
-from orchestrator.nights.night_text import GAP_EXIT_CODE, exit_code
+from orchestrator.nights.night_text import GAP_EXIT_CODE
 from orchestrator.paths import RunPaths
 from orchestrator.planning.scenario_files import check_named_files
 from orchestrator.provenance import utc_now
@@ -51,6 +53,7 @@ class NightRequest:
     wait_s: float | None = None
     self_test: bool = False
     changes: Path | None = None
+    fail_on_change: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,15 +113,30 @@ def _kept_and_told(
             kept = f"History: {store.place} ({store.append(night)})"
         except SpecsweepError as error:
             faults.append(f"{error}\nKeep it when that is repaired: specsweep nightly --resume {root} --history DIR")
-    notes = (*history.skipped, *history_news(history.with_night(night), judge.changes)) if history else ()
-    faults += write_night(night, judge.rules, made.root, request.files, time.monotonic() - began_s, notes)
-    show_night(night, judge.rules, console, notes)
+    whole = history.with_night(night) if history else None
+    gate = _gate(request, made, whole)
+    news = history_news(whole, judge.changes) if whole and not (gate.fails and night.gap is None) else ()
+    notes = (*(whole.skipped if whole else ()), *news)
+    if night.gap is None:
+        notes = (*notes, *unknown_software(root, made.scenario))
+    told = NightTold(night, judge.rules, time.monotonic() - began_s, notes, gate)
+    faults += write_night(told, root, request.files)
+    show_night(told, console)
     for fault in faults:
         sys.stderr.write(f"specsweep: {fault}\n")
     if not faults:
         console.print(kept, soft_wrap=True, markup=False, highlight=False)
-    code = exit_code(night)
+    code = gate.exit_code(night)
     return code if code or not faults else GAP_EXIT_CODE
+
+
+def _gate(request: NightRequest, made: _Night, history: History | None) -> ChangeGate:
+    """Change points with tonight's night, where they are to decide the exit code; a self-test is in no history."""
+    nightly = made.scenario.nightly
+    is_on = request.fail_on_change or (nightly is not None and nightly.fail_on_change)
+    if not is_on or history is None or is_self_test(made.scenario):
+        return NO_GATE
+    return ChangeGate(True, change_alarms(history_lines(history, made.judge.changes), history))
 
 
 def _measured(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from orchestrator.history.change_alarms import NO_GATE, ChangeGate, how_to_mark
 from orchestrator.nights.night import Kind, Night, SeriesNight, Verdict, unit_of
 from orchestrator.nights.night_evidence import share_text
 from orchestrator.nights.night_rules import NightRules
@@ -41,8 +42,10 @@ _MOST_PLOTS = 24
 _SHOWN_LINES = 12
 
 
-def nightly_report(night: Night, rules: NightRules, notes: Sequence[str] = ()) -> ReportDocument:
-    """`notes`: what to know besides, e.g. of the history."""
+def nightly_report(
+    night: Night, rules: NightRules, notes: Sequence[str] = (), gate: ChangeGate = NO_GATE
+) -> ReportDocument:
+    """`notes`: what to know besides, e.g. of the history; `gate`: what the nights together show, if that decides."""
     verdict = night.verdict
     tone: Tone = "warn" if verdict is None else _TONES[verdict]
     decided = strongest(night.series, verdict) if verdict in {Verdict.REGRESSED, Verdict.INCONCLUSIVE} else []
@@ -58,11 +61,19 @@ def nightly_report(night: Night, rules: NightRules, notes: Sequence[str] = ()) -
     return ReportDocument(
         title=f"Night of {night.at[:10]}: {night.scenario}",
         subtitle=f"{night.candidate.name} against {night.reference.name}; run {night.run or 'none'}",
-        headlines=(top,),
+        headlines=(top, *_over_nights(gate)) if night.gap is None else (top,),
         sections=(*sections, _builds(night), _rules(rules)),
         made_at=night.at,
         warnings=tuple(notes),
     )
+
+
+def _over_nights(gate: ChangeGate) -> list[Headline]:
+    if not gate.fails:
+        return []
+    first, *others = gate.alarms
+    lines = (*(alarm.line for alarm in others[:_SHOWN_LINES]), how_to_mark(first))
+    return [Headline("Over the nights", "changed", first.line, tone="bad", details=(Items(lines),))]
 
 
 def _series(night: Night, rules: NightRules) -> Section:
