@@ -20,6 +20,7 @@ from orchestrator.cluster_file import ClusterFile, read_cluster
 from orchestrator.cluster_finding import Finding
 from orchestrator.cluster_template import ClusterPlan, cluster_text
 from orchestrator.errors import BadInput
+from orchestrator.paths import user_file, write_whole
 from orchestrator.ray_schema import ray_verdict
 from orchestrator.yaml_tree import YamlTree, parse_yaml
 
@@ -163,23 +164,16 @@ def _token_told() -> str:
 def _write_new(path: Path, text: str, *, force: bool) -> None:
     if path.is_dir():
         raise BadInput(f"-o {path}: is a folder; give a file")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("w" if force else "x", encoding="utf-8") as stream:
-            stream.write(text)
-    except FileExistsError:
-        raise BadInput(f"{path}: is there already; give another -o, or --force to write over it") from None
-    except OSError as error:
-        raise BadInput(f"{path}: cannot be written: {error.strerror}") from None
+    if path.exists() and not force:
+        raise BadInput(f"-o {path}: is there already; give another one, or --force to write over it")
+    with user_file(f"-o {path}", "written"):
+        write_whole(path, text.encode())
 
 
 def _read(path: Path) -> YamlTree:
-    try:
-        return parse_yaml(path.read_bytes(), str(path), "cluster file")
-    except FileNotFoundError:
-        raise BadInput(f"{path}: no such cluster file; `specsweep cluster init` writes one") from None
-    except OSError as error:
-        raise BadInput(f"{path}: cannot be read: {error.strerror}") from None
+    with user_file(str(path), "read", absent="no such cluster file; `specsweep cluster init` writes one"):
+        data = path.read_bytes()
+    return parse_yaml(data, str(path), "cluster file")
 
 
 def _installed(package: str) -> str | None:

@@ -30,7 +30,6 @@ from orchestrator.errors import BadInput
 from orchestrator.export_command import bench_serving_lines
 from orchestrator.metric_names import METRICS
 from orchestrator.options import did_you_mean
-from orchestrator.paths import write_whole
 from orchestrator.peer_file import read_peer_file
 from orchestrator.provenance import utc_now
 from orchestrator.run_comparison import RunComparison, compare_sides
@@ -68,13 +67,10 @@ def compare(request: CompareRequest, console: Console) -> RunComparison:
         if metric not in METRICS and metric not in _OF_STARTS:
             raise BadInput(f"--metric {metric}: there is no such metric of a point or a start{_hint(metric)}")
     found = compared(request)
-    for file, written in ((request.html, _html), (request.md, _markdown)):
-        if file is not None:
-            report = written(found)
-            try:
-                write_whole(file, report)
-            except OSError as error:
-                raise BadInput(f"{file}: cannot be written: {error.strerror or error}") from None
+    if request.html is not None or request.md is not None:
+        from orchestrator.report_files import write_reports
+
+        write_reports(comparison_document(found, utc_now()), html=request.html, md=request.md)
     if request.as_json:
         console.file.write(json.dumps(found.as_json(), indent=1) + "\n")
     else:
@@ -138,18 +134,6 @@ def _side(read: StoredRun | Path, name: str, *, as_client: bool) -> Side:
     if isinstance(read, Path):
         return side_of_points(name, read_peer_file(read))
     return run_side(read, name, bench_serving_lines(read) if as_client else None)
-
-
-def _html(found: RunComparison) -> bytes:
-    from orchestrator.report_page import page_html
-
-    return page_html(comparison_document(found, utc_now())).encode()
-
-
-def _markdown(found: RunComparison) -> bytes:
-    from orchestrator.report_markdown import markdown
-
-    return markdown(comparison_document(found, utc_now())).encode()
 
 
 def _print(found: RunComparison, console: Console) -> None:

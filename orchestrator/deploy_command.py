@@ -16,7 +16,7 @@ from orchestrator.deploy_text import as_command, as_config_file, as_unit
 from orchestrator.deployment import Deployment, service_name
 from orchestrator.engine_build import of_build
 from orchestrator.errors import BadInput
-from orchestrator.paths import RunPaths, write_whole
+from orchestrator.paths import RunPaths, user_file, write_whole
 from orchestrator.ranking import Ranking, Row
 from orchestrator.ranking_cells import value_text
 from orchestrator.ranking_reason import probability
@@ -69,10 +69,8 @@ def deploy(request: DeployRequest) -> tuple[str, tuple[str, ...]]:
         raise BadInput("--as yaml: is a --config file of SGLang, and this server is another one (engine.kind command)")
     text = FORMS[request.form](deployment)
     if request.out is not None:
-        try:
+        with user_file(f"--out {request.out}", "written"):
             write_whole(request.out, text.encode())
-        except OSError as error:
-            raise BadInput(f"--out {request.out}: cannot be written: {error.strerror or error}") from None
     return text, tuple(line for line in deployment.provenance if line == EMULATED)
 
 

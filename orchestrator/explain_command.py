@@ -15,6 +15,7 @@ from rich.text import Text
 from orchestrator.errors import BadInput
 from orchestrator.explanation_text import explanation_lines
 from orchestrator.kernel_share import TraceShares, share_lines, shares_json, trace_shares
+from orchestrator.paths import user_file
 from orchestrator.run_ranking import RunRanking, only_objective, rank_run
 
 
@@ -75,18 +76,14 @@ def _in_folder(given: Path) -> list[Path]:
 
 def read_trace(file: Path) -> list[dict[str, Any]]:
     """The events of a trace file; BadInput if it is none."""
-    try:
+    absent = "no such file; traces are on the server's host, in measure.profile.output_dir"
+    with user_file(f"--trace {file}", "read", absent=absent):
         data = file.read_bytes()
+    try:
         if data[:2] == b"\x1f\x8b":
             data = gzip.decompress(data)
         whole = json.loads(data)
-    except FileNotFoundError:
-        raise BadInput(
-            f"--trace {file}: no such file; traces are on the server's host, in measure.profile.output_dir"
-        ) from None
-    except OSError as error:
-        raise BadInput(f"--trace {file}: cannot be read: {error.strerror or error}") from None
-    except (ValueError, EOFError, zlib.error):
+    except (ValueError, EOFError, zlib.error, gzip.BadGzipFile):
         raise BadInput(f"--trace {file}: is not JSON, plain or gzipped (or was cut off)") from None
     events = whole.get("traceEvents") if isinstance(whole, dict) else whole
     if not isinstance(events, list):

@@ -28,7 +28,7 @@ from orchestrator.history_text import (
 )
 from orchestrator.night_evidence import series_name
 from orchestrator.night_history import History, Mark, Word
-from orchestrator.paths import write_whole
+from orchestrator.paths import user_file
 from orchestrator.provenance import utc_now
 from orchestrator.report_numbers import plural
 
@@ -84,14 +84,10 @@ def show_history(request: HistoryRequest, console: Console) -> None:
 def read_expected(file: Path | None) -> tuple[ExpectedChange, ...]:
     """Expected changes of a file; of scenarios/CHANGES.yaml, if it is there, where none is named."""
     path = file or CHANGES_FILE
-    try:
+    if file is None and not path.exists():
+        return ()
+    with user_file(f"--changes {path}", "read", absent="no such file"):
         data = path.read_bytes()
-    except FileNotFoundError:
-        if file is None:
-            return ()
-        raise BadInput(f"--changes {file}: no such file") from None
-    except OSError as error:
-        raise BadInput(f"--changes {path}: cannot be read: {error.strerror}") from None
     return expected_changes(data, str(path))
 
 
@@ -145,16 +141,10 @@ def _write(request: HistoryRequest, place: str, history: History, lines: Sequenc
     if request.html is None and request.md is None:
         return
     from orchestrator.history_report import history_report
-    from orchestrator.report_markdown import markdown
-    from orchestrator.report_page import page_html
+    from orchestrator.report_files import write_reports
 
     document = history_report(history, lines, place=place, made_at=utc_now())
-    for file, render in ((request.html, page_html), (request.md, markdown)):
-        if file is not None:
-            try:
-                write_whole(file, render(document).encode())
-            except OSError as error:
-                raise BadInput(f"{file}: cannot be written: {error.strerror}") from None
+    write_reports(document, html=request.html, md=request.md)
 
 
 def _print(history: History, lines: Sequence[SeriesLine], console: Console) -> None:

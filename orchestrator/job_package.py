@@ -19,6 +19,7 @@ import yaml
 
 from actors.launch import API_KEY_VARIABLE
 from orchestrator.errors import BadInput, ScenarioError
+from orchestrator.paths import user_file
 from orchestrator.planner import dataset_files
 from orchestrator.redaction import holds_secrets, storable
 from orchestrator.scenario import Scenario
@@ -116,14 +117,12 @@ def named_files(scenario: Scenario) -> Iterator[NamedFile]:
 
 def _contents(named: NamedFile) -> tuple[str, dict[str, bytes]]:
     """Where it goes, and what goes there."""
-    try:
+    with user_file(f"{dotted(named.key)}: {named.path}", "read"):
         if not named.members:
             data = _read(named.path, named.key)
             place = f"files/{hashlib.sha256(data).hexdigest()[:12]}/{named.path.name}"
             return place, {place: data}
         found = {m: _read(named.path / m, named.key) for m in named.members if (named.path / m).is_file()}
-    except OSError as error:
-        raise BadInput(f"{dotted(named.key)}: {named.path}: cannot be read: {error.strerror}") from None
     place = f"files/{hashlib.sha256(b''.join(found.values())).hexdigest()[:12]}/{named.path.resolve().name}"
     return place, {f"{place}/{member}": data for member, data in found.items()}
 

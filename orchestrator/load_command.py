@@ -22,6 +22,7 @@ from orchestrator.load_document import LoadResult
 from orchestrator.load_progress import LoadProgress
 from orchestrator.load_request import LoadRequest, slo_limits
 from orchestrator.metrics import latency_values, summarise
+from orchestrator.paths import user_file
 from orchestrator.point_table import columns_of
 from orchestrator.point_view import print_histograms, print_point
 from orchestrator.trial import ClientReport, Point, PointSpec
@@ -141,5 +142,5 @@ def _export(file: Path, result: LoadResult, columns: dict[str, Any]) -> None:
         max_concurrency=spec.max_concurrency if spec.level.open_loop else int(spec.level.value),
     )
     line = bench_serving_line(columns, level=spec.level, client=result.client, given=given)
-    with file.open("a", encoding="utf-8") as handle:
+    with user_file(f"--export-bench-serving {file}", "written"), file.open("a", encoding="utf-8") as handle:
         handle.write(json.dumps(line, allow_nan=False) + "\n")

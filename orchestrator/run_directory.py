@@ -20,7 +20,7 @@ from orchestrator.host_event import HostEvent
 from orchestrator.journal import Journal, RunState, read_events, replay
 from orchestrator.lineages import Lineages, Recovery
 from orchestrator.outcome import Cancelled, Measured, Outcome
-from orchestrator.paths import RunPaths, write_whole
+from orchestrator.paths import RunPaths, user_file, write_whole
 from orchestrator.planner import Plan, is_probed, make_class_plan, trial_of
 from orchestrator.provenance import driver_facts, utc_now
 from orchestrator.run_lock import take_lock
@@ -76,14 +76,12 @@ class RunDirectory:
             raise BadInput(
                 f"{root}: holds a run already; continue it with --resume {root}, or choose another --run-dir"
             )
-        try:
+        with user_file(f"--run-dir {root}", "written"):
             root.mkdir(parents=True, exist_ok=True)
             lock = take_lock(paths)
             # By this id hosts know the run's processes: no other directory of this name, wherever, may have it.
             run_id = f"{paths.root.name}-{secrets.token_hex(3)}"
             manifest = write_manifest(paths, run_id, scenario, starts=[driver_facts()])
-        except OSError as error:
-            raise BadInput(f"--run-dir {root}: cannot be written: {error.strerror or error}") from None
         run = cls(paths, run_id, scenario, lock, RunState())
         run._manifest = manifest
         run._journal.append("run_started", at=utc_now())

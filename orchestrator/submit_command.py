@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-import orjson
 from rich.console import Console
 
 from orchestrator import __version__
@@ -22,8 +21,9 @@ from orchestrator.job_client import ConnectionLost, JobClient, dashboard_address
 from orchestrator.job_follow import JobEnd, follow_job
 from orchestrator.job_package import JobPackage, own_package, pack
 from orchestrator.job_place import HOME_RUNS
-from orchestrator.paths import RunPaths, write_whole
+from orchestrator.paths import RunPaths
 from orchestrator.planner import make_plan
+from orchestrator.result_file import write_result
 from orchestrator.run_result import Ending
 from orchestrator.scenario import Scenario
 from orchestrator.scenario_file import load_scenario
@@ -125,8 +125,8 @@ def keep_result(end: JobEnd, console: Console) -> None:
     if end.told.result is None:
         return
     file = RunPaths(Path("runs") / end.job.job_id).result
-    write_whole(file, orjson.dumps(end.told.result.as_json(), option=orjson.OPT_INDENT_2) + b"\n")
-    console.print(f"Result: {file}", soft_wrap=True, markup=False)
+    if write_result(file, end.told.result):
+        console.print(f"Result: {file}", soft_wrap=True, markup=False)
 
 
 def with_resume(end: JobEnd, address: str) -> str:

@@ -22,7 +22,7 @@ from orchestrator.explanation import runner_up
 from orchestrator.head_to_head import LEVEL, Comparison, Verdict, compare, comparison_line, verdict_of
 from orchestrator.job_place import runs_parent
 from orchestrator.options import SettingsFault
-from orchestrator.paths import write_whole
+from orchestrator.paths import user_file, write_whole
 from orchestrator.ranking import Ranking
 from orchestrator.redaction import holds_secrets, storable
 from orchestrator.run_command import RunRequest, run
@@ -70,7 +70,9 @@ def verify(request: VerifyRequest, console: Console) -> Verdict:
     contest = contest_of(request)
     root = request.judge or _measure(request, contest, console)
     told = judge(root, contest, request.run_dir.resolve().name)
-    write_whole(root / "verify.json", json.dumps(told, indent=1).encode() + b"\n")
+    file = root / "verify.json"
+    with user_file(str(file), "written"):
+        write_whole(file, json.dumps(told, indent=1).encode() + b"\n")
     if request.as_json:
         print(json.dumps(told, indent=1))  # noqa: T201
     else:
