@@ -18,6 +18,7 @@ from orchestrator.nightly_cli import nightly
 from orchestrator.report_cli import report
 from orchestrator.shown_text import harmless
 from orchestrator.terminal import console as _console
+from orchestrator.terminal import print_json
 from orchestrator.watch_cli import watch
 
 SCENARIO = click.Path(path_type=Path)
@@ -183,9 +184,7 @@ def rank(run_dir: Path, objective: str | None, anew: bool, as_json: bool) -> Non
     ranked = rank_run(run_dir, anew=anew)
     result = only_objective(ranked, objective)
     if as_json:
-        import json
-
-        click.echo(json.dumps(result.as_json(), indent=1))
+        print_json(result.as_json(), _console())
     else:
         print_rankings(result, _console())
     leave_reports(run_dir, ranked, None if as_json else _console())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import os
 import re
 import secrets
@@ -22,6 +21,7 @@ from orchestrator.cluster_template import ClusterPlan, cluster_text
 from orchestrator.errors import BadInput
 from orchestrator.paths import user_file, write_whole
 from orchestrator.ray_schema import ray_verdict
+from orchestrator.terminal import print_json
 from orchestrator.yaml_tree import YamlTree, parse_yaml
 
 _INTERPRETER = re.compile(r"^[\w.+/~-]*python[\w.]*$")
@@ -37,7 +37,7 @@ def check(path: Path, *, as_json: bool, console: Console) -> None:
     found, absent = findings(tree)
     if as_json:
         listed = [{**asdict(finding), "file": str(path)} for finding in found]
-        console.file.write(json.dumps({"findings": listed, "ray_not_asked": absent}, indent=1) + "\n")
+        print_json({"findings": listed, "ray_not_asked": absent}, console)
     else:
         for finding in found:
             console.print(escape(finding.told(str(path))), soft_wrap=True, highlight=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +35,7 @@ from orchestrator.run_comparison import RunComparison, compare_sides
 from orchestrator.run_side import least_near_tie, objective_metrics, run_side
 from orchestrator.stored_run import StoredRun, read_run
 from orchestrator.supported_digits import shown
+from orchestrator.terminal import print_json
 
 _OF_STARTS = ("kv_tokens", "start_s")
 # Other clients give other statistics; what one of the sides lacks is left out.
@@ -72,7 +72,7 @@ def compare(request: CompareRequest, console: Console) -> RunComparison:
 
         write_reports(comparison_document(found, utc_now()), html=request.html, md=request.md)
     if request.as_json:
-        console.file.write(json.dumps(found.as_json(), indent=1) + "\n")
+        print_json(found.as_json(), console)
     else:
         _print(found, console)
     return found

@@ -17,6 +17,7 @@ from orchestrator.explanation_text import explanation_lines
 from orchestrator.kernel_share import TraceShares, share_lines, shares_json, trace_shares
 from orchestrator.paths import user_file
 from orchestrator.run_ranking import RunRanking, only_objective, rank_run
+from orchestrator.terminal import print_json
 
 
 def show_explanation(
@@ -27,7 +28,7 @@ def show_explanation(
     shares = read_shares(traces) if traces else None
     if as_json:
         told: dict[str, Any] = result.as_json()["explain"]
-        print(json.dumps({"run": result.run, "explain": told, **_profile(shares)}, indent=1))  # noqa: T201
+        print_json({"run": result.run, "explain": told, **_profile(shares)}, console)
         return
     for part in result.parts or (result,):
         _print_part(part, console)

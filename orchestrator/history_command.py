@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -31,6 +30,7 @@ from orchestrator.night_history import History, Mark, Word
 from orchestrator.paths import user_file
 from orchestrator.provenance import utc_now
 from orchestrator.report_numbers import plural
+from orchestrator.terminal import print_json
 
 # Read if it is there and no other file is named.
 CHANGES_FILE = Path("scenarios/CHANGES.yaml")
@@ -76,7 +76,7 @@ def show_history(request: HistoryRequest, console: Console) -> None:
     lines = [line for line in history_lines(history, expected) if _wanted(request, line)]
     _write(request, store.place, history, lines)
     if request.as_json:
-        print(json.dumps(history_json(history, lines), indent=1))  # noqa: T201
+        print_json(history_json(history, lines), console)
         return
     _print(history, lines, console)
 

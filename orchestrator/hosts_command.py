@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from orchestrator.host_warnings import host_warnings
 from orchestrator.ray_connection import Connection, connect, resolve_address
 from orchestrator.scenario import Scenario
 from orchestrator.scenario_file import load_scenario
+from orchestrator.terminal import print_json
 
 GpuStates = list[dict[str, Any]] | None
 _HIDDEN_LABELS = {"ray.io/node-id", ACCELERATOR_LABEL}
@@ -63,7 +63,7 @@ def show_hosts(
             "warnings": [asdict(warning) for warning in warnings],
             "scenario": asdict(fit) if fit else None,
         }
-        console.file.write(json.dumps(told, indent=1) + "\n")
+        print_json(told, console)
         return
     console.print(_table(found, fit))
     for known in found:

@@ -25,6 +25,7 @@ from orchestrator.metrics import latency_values, summarise
 from orchestrator.paths import user_file
 from orchestrator.point_table import columns_of
 from orchestrator.point_view import print_histograms, print_point
+from orchestrator.terminal import print_json
 from orchestrator.trial import ClientReport, Point, PointSpec
 
 
@@ -49,7 +50,7 @@ def load_and_print(request: LoadRequest, console: Console) -> None:
         dataset.describe("load.json", document)
         dataset.describe("client.json", asdict(client))
         if request.as_json:
-            console.file.write(json.dumps(document, indent=1, allow_nan=False) + "\n")
+            print_json(document, console)
         else:
             print_point(document, console)
             if request.histogram:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +25,7 @@ from orchestrator.scenario_file import load_scenario
 from orchestrator.settings import canonical_settings
 from orchestrator.sglang_rules import broken_rule
 from orchestrator.sweep_space import expand
+from orchestrator.terminal import print_json
 from orchestrator.trial import EngineConfig
 from orchestrator.workload_traffic import longest_request
 
@@ -57,7 +57,7 @@ def show_memory(request: MemoryRequest, console: Console) -> None:
     if request.as_json:
         told = {"config": title, "earlier_starts": starts, **prediction.as_json()}
         told["requests_that_fit"] = {load.name: prediction.requests_of(load.tokens) for load in loads}
-        console.file.write(json.dumps(told, indent=1) + "\n")
+        print_json(told, console)
     else:
         print_waterfall(title, prediction, loads, starts, console)
 

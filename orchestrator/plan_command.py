@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
@@ -26,6 +25,7 @@ from orchestrator.scenario_files import check_named_files
 from orchestrator.search_plan import search_plan
 from orchestrator.sglang_adjustments import adjustments
 from orchestrator.sglang_rules import RULED_ENGINES
+from orchestrator.terminal import print_json
 from orchestrator.trial_count import plan_precision
 from orchestrator.trial_estimate import start_estimate_s
 
@@ -39,7 +39,7 @@ def show_plan(path: Path, overrides: tuple[str, ...], slots: int | None, *, as_j
     check_named_files(scenario, path)
     plan = make_plan(scenario, slots or planned_slots(scenario))
     if as_json:
-        console.file.write(json.dumps(plan_json(scenario, plan), indent=1) + "\n")
+        print_json(plan_json(scenario, plan), console)
     else:
         _print(scenario, plan, console)
         _print_memory(scenario, plan, console)

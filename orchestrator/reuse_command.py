@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from orchestrator.reuse_match import Question, Reusable, reusable
 from orchestrator.run_directory import RunDirectory
 from orchestrator.scenario import Scenario
 from orchestrator.scenario_file import load_scenario
+from orchestrator.terminal import print_json
 
 
 def show_reusable(
@@ -25,7 +25,7 @@ def show_reusable(
         raise BadInput(f"--runs {runs}: is no folder")
     found = sorted(earlier_runs(scenario, runs), key=lambda r: (bool(r.refusal), -r.count))
     if as_json:
-        print(json.dumps([_json(r) for r in found], indent=1))  # noqa: T201
+        print_json([_json(r) for r in found], console)
         return
     if not found:
         console.print(f"No run below {runs} served {scenario.model.path} with engine.kind {scenario.engine.kind}")

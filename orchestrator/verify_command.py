@@ -32,6 +32,7 @@ from orchestrator.scenario import Scenario
 from orchestrator.scenario_file import load_scenario, scenario_from_tree
 from orchestrator.scenario_objective import Objective
 from orchestrator.sweep_space import config_of
+from orchestrator.terminal import print_json
 from orchestrator.trial import EngineConfig
 from orchestrator.verify_scenario import present_settings, swept_settings, verify_tree
 from orchestrator.yaml_tree import YamlTree
@@ -74,7 +75,7 @@ def verify(request: VerifyRequest, console: Console) -> Verdict:
     with user_file(str(file), "written"):
         write_whole(file, json.dumps(told, indent=1).encode() + b"\n")
     if request.as_json:
-        print(json.dumps(told, indent=1))  # noqa: T201
+        print_json(told, console)
     else:
         console.print()
         for line in told["text"]:
