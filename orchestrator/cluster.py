@@ -14,6 +14,7 @@ from orchestrator.errors import ClusterRefusal
 from orchestrator.host_class import class_lines, classes_of_run, foreign_class
 from orchestrator.host_match import GpuPlace, HostFacts, SlotPlace, told_apart
 from orchestrator.host_report import HostReport
+from orchestrator.plural import plural
 from orchestrator.ray_slot import CALL_S, RaySlot
 from orchestrator.scenario import Slots
 from orchestrator.slot_grant import GROUP_PREFIX, SlotGrant
@@ -169,7 +170,7 @@ class Cluster:
 
         free = ray.available_resources()
         return (
-            f"the cluster did not grant a slot within {timeout_s:g} s. Wanted: {wanted} slots of {slots.size} "
+            f"the cluster did not grant a slot within {timeout_s:g} s. Wanted: {plural(wanted, 'slot')} of {slots.size} "
             f"and {slots.cpus:g} CPUs, and a CPU for the load of each. Free now: {free.get('GPU', 0):g} GPUs, "
             f"{free.get('CPU', 0):g} CPUs.{self._holders()} Wait for their end, or raise timeouts.cluster_s to wait "
             "longer (`specsweep hosts` shows what is used)."

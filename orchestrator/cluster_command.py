@@ -20,6 +20,7 @@ from orchestrator.cluster_finding import Finding
 from orchestrator.cluster_template import ClusterPlan, cluster_text
 from orchestrator.errors import BadInput
 from orchestrator.paths import user_file, write_whole
+from orchestrator.plural import plural
 from orchestrator.ray_schema import ray_verdict
 from orchestrator.terminal import print_json
 from orchestrator.yaml_tree import YamlTree, parse_yaml
@@ -117,7 +118,7 @@ def init(request: InitRequest, console: Console) -> None:
     if faults := [finding for finding in found if finding.is_fault]:
         raise BadInput("\n".join(fault.told(str(request.out)) for fault in faults))
     _write_new(request.out, text, force=request.force)
-    console.print(escape(f"wrote {request.out}: head {request.head}, {len(workers)} worker(s)"), soft_wrap=True)
+    console.print(escape(f"wrote {request.out}: head {request.head}, {plural(len(workers), 'worker')}"), soft_wrap=True)
     console.print(escape(_token_told()), soft_wrap=True)
     console.print(escape(f"next: specsweep cluster check {request.out}; ray up -y {request.out}"), soft_wrap=True)
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 
 from orchestrator.compared_row import ComparedRow, Standing
+from orchestrator.plural import plural
 from orchestrator.report_document import (
     Axis,
     Block,
@@ -22,7 +23,6 @@ from orchestrator.report_document import (
     Table,
     Tone,
 )
-from orchestrator.report_numbers import plural
 from orchestrator.run_comparison import RunComparison
 from orchestrator.supported_digits import shown
 

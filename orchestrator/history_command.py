@@ -28,8 +28,8 @@ from orchestrator.history_text import (
 from orchestrator.night_evidence import series_name
 from orchestrator.night_history import History, Mark, Word
 from orchestrator.paths import user_file
+from orchestrator.plural import plural
 from orchestrator.provenance import utc_now
-from orchestrator.report_numbers import plural
 from orchestrator.terminal import print_json
 
 # Read if it is there and no other file is named.

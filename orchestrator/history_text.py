@@ -11,7 +11,7 @@ from orchestrator.history_lines import PlacedChange, SeriesLine, history_lines
 from orchestrator.night import Verdict
 from orchestrator.night_evidence import series_name, share_text
 from orchestrator.night_history import AlarmRecord, History
-from orchestrator.report_numbers import plural
+from orchestrator.plural import plural
 
 # Of what got worse over the nights, a morning's message names so many.
 MOST_NEWS = 5

@@ -17,6 +17,7 @@ from orchestrator.host_match import ACCELERATOR_LABEL, HostFacts, place_slots
 from orchestrator.host_report import HostReport
 from orchestrator.host_survey import Surveyed, survey
 from orchestrator.host_warnings import host_warnings
+from orchestrator.plural import plural
 from orchestrator.ray_connection import Connection, connect, resolve_address
 from orchestrator.scenario import Scenario
 from orchestrator.scenario_file import load_scenario
@@ -129,7 +130,7 @@ def _print_fit(fit: Fit, console: Console) -> None:
     if fit.refusal is not None:
         console.print(escape(f"{fit.name}: {fit.refusal}"), soft_wrap=True, highlight=False)
         return
-    told = f"{fit.name}: {fit.total} slot(s) on {len(fit.slots)} host(s)"
+    told = f"{fit.name}: {plural(fit.total, 'slot')} on {plural(len(fit.slots), 'host')}"
     console.print(escape(told), soft_wrap=True, highlight=False)
 
 

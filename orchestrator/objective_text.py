@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from orchestrator.aim import Aim, aim_of, front_aims
+from orchestrator.plural import plural
 from orchestrator.scenario import Scenario
 from orchestrator.scenario_objective import Objective
 from orchestrator.trial_facts import rate_goal
@@ -40,7 +41,7 @@ def cost_note(scenario: Scenario) -> str | None:
         return None
     price = f"{slots.gpu_hour_cost:g} {slots.currency}".rstrip()
     currency = slots.currency or "the unit of slots.gpu_hour_cost"
-    return f"cost is in {currency}: {price} an hour for each of {slots.server_gpus} GPUs"
+    return f"cost is in {currency}: {price} an hour for each of {plural(slots.server_gpus, 'GPU')}"
 
 
 def objectives_json(scenario: Scenario) -> list[dict[str, Any]]:

@@ -19,6 +19,7 @@ from orchestrator.memory_view import print_table
 from orchestrator.objective_text import objective_texts, objectives_json
 from orchestrator.plan_warnings import plan_warnings
 from orchestrator.planner import Plan, make_plan
+from orchestrator.plural import plural
 from orchestrator.scenario import Scenario
 from orchestrator.scenario_file import load_scenario
 from orchestrator.scenario_files import check_named_files
@@ -163,10 +164,10 @@ def _print(scenario: Scenario, plan: Plan, console: Console) -> None:
     if len(plan.trials) > SHOWN_TRIALS:
         more = "trials" if search is None else "configs"
         console.print(f"... and {len(plan.trials) - SHOWN_TRIALS} more {more} (--json lists all)")
-    counts = f"{len(plan.trials)} trials (server starts), {plan.points} points on "
+    counts = f"{plural(len(plan.trials), 'trial')} (server starts), {plural(plan.points, 'point')} on "
     console.print(
-        f"{len(plan.configs)} configs, {counts if search is None else ''}"
-        f"{len(plan.slots)} slot(s) of {scenario.slots.size}; seed {scenario.seed}"
+        f"{plural(len(plan.configs), 'config')}, {counts if search is None else ''}"
+        f"{plural(len(plan.slots), 'slot')} of {scenario.slots.size}; seed {scenario.seed}"
     )
     each = plan.server_hours / max(1, len(plan.trials))
     lines = search.lines(each) if search else plan_precision(scenario, len(plan.configs), len(plan.slots)).lines()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from orchestrator.not_measured import NotMeasured
+from orchestrator.plural import plural
 from orchestrator.ranking_row import Row
 from orchestrator.recovery import repair_text
-from orchestrator.report_numbers import plural
 from orchestrator.run_ranking import RunRanking
 
 _TIES = {

@@ -8,8 +8,9 @@ from orchestrator.depth_curve import DepthCurve
 from orchestrator.explanation import Explanation
 from orchestrator.metric_names import METRICS, values_needed
 from orchestrator.metric_title import metric_title
+from orchestrator.plural import plural
 from orchestrator.report_document import Axis, Block, Cell, Column, Fold, Paragraph, Plot, Series, Table
-from orchestrator.report_numbers import cell, count, plural, rounded
+from orchestrator.report_numbers import cell, count, rounded
 from orchestrator.report_part import MOST_MUTED, PartMaterial, undrawn
 from orchestrator.report_values import Bounded, WorkloadValues
 from orchestrator.supported_digits import plain

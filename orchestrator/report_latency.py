@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.distribution import CONFIDENCE
+from orchestrator.plural import plural
 from orchestrator.report_document import Axis, Block, Paragraph, Plot, Series
-from orchestrator.report_numbers import plural, rounded
+from orchestrator.report_numbers import rounded
 from orchestrator.report_part import PartMaterial
 from orchestrator.supported_digits import shown
 from orchestrator.trial import LoadLevel

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from orchestrator.pareto import FrontRow, ParetoFront, on_front
+from orchestrator.plural import plural
 from orchestrator.report_document import Axis, Block, Cell, Column, Paragraph, Plot, Series, Table
-from orchestrator.report_numbers import NOTHING, cell, more_in, plural, rounded
+from orchestrator.report_numbers import NOTHING, cell, more_in, rounded
 from orchestrator.report_part import MOST_MUTED, PartMaterial, undrawn
 from orchestrator.report_values import Bounded, WorkloadValues
 from orchestrator.supported_digits import plain

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from orchestrator.plural import plural
 from orchestrator.report_document import Axis, Block, Cell, Column, Fold, Paragraph, Plot, Series, Table
-from orchestrator.report_numbers import cell, gib, plural, rounded, seconds
+from orchestrator.report_numbers import cell, gib, rounded, seconds
 from orchestrator.report_part import PartMaterial
 from orchestrator.supported_digits import plain
 from orchestrator.telemetry_series import Bucket, TrialTelemetry

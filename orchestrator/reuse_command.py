@@ -9,6 +9,7 @@ from rich.console import Console
 
 from orchestrator.earlier_runs import earlier_runs, read_earlier, take_over
 from orchestrator.errors import BadInput
+from orchestrator.plural import plural
 from orchestrator.reuse_match import Question, Reusable, reusable
 from orchestrator.run_directory import RunDirectory
 from orchestrator.scenario import Scenario
@@ -83,5 +84,5 @@ def take_over_all(directory: RunDirectory, found: Sequence[Reusable], console: C
     for one in found:
         count = take_over(directory, one)
         on = f"hosts of class {', '.join(one.run.classes)}"
-        line = f"{count} points are taken over from {one.run.root}; {on} measure the rest"
+        line = f"taken over from {one.run.root}: {plural(count, 'point')}; {on} measure the rest"
         console.print(line, markup=False, soft_wrap=True)

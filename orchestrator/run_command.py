@@ -17,6 +17,7 @@ from orchestrator.job_log import RUN_DIRECTORY_LINE
 from orchestrator.job_place import in_job, lasting, runs_parent
 from orchestrator.journal import finished_work
 from orchestrator.options import SettingsFault
+from orchestrator.plural import plural
 from orchestrator.ranking_table import print_rankings
 from orchestrator.redaction import holds_secrets, storable
 from orchestrator.report_command import leave_reports
@@ -223,6 +224,6 @@ def _judge(result: SweepResult, directory: RunDirectory) -> None:
     failed = [t for t, outcome in result.outcomes.items() if outcome.kind == "failed"]
     if failed:
         raise TrialsFailed(
-            f"{len(failed)} trial(s) failed; their logs are in {root}/logs/.\n"
+            f"{plural(len(failed), 'trial')} failed; their logs are in {root}/logs/.\n"
             f"Try them again: specsweep run --resume {root}"
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from orchestrator.plural import plural
 from orchestrator.provenance import utc_now
 from orchestrator.report_curves import curve_blocks, depth_blocks
 from orchestrator.report_document import Block, Paragraph, ReportDocument, Section
@@ -13,7 +14,6 @@ from orchestrator.report_headlines import headlines, notes, warnings
 from orchestrator.report_latency import latency_blocks
 from orchestrator.report_material import read_latencies, read_material, read_predictions
 from orchestrator.report_memory import memory_blocks
-from orchestrator.report_numbers import plural
 from orchestrator.report_pareto import front_blocks, speed_blocks
 from orchestrator.report_part import PartMaterial, RunMaterial
 from orchestrator.report_provenance import (

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, model_validator
 
 from orchestrator.failed_lineage import KNOBS, Knob
+from orchestrator.plural import plural
 from orchestrator.scenario_engine import (
     Activity,
     Condition,
@@ -110,7 +111,7 @@ class Slots(Strict):
     @property
     def size(self) -> str:
         """What a slot takes, in words."""
-        return f"{self.gpus} GPUs" if self.nnodes == 1 else f"{self.nnodes} hosts x {self.gpus} GPUs"
+        return plural(self.gpus, "GPU") if self.nnodes == 1 else f"{self.nnodes} hosts x {plural(self.gpus, 'GPU')}"
 
     @property
     def accelerators(self) -> tuple[str, ...]:

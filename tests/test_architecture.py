@@ -62,6 +62,7 @@ CORE = {
     "live_view", "live_state", "time_left", "progress_lines", "watch_state", "live_section",
     "telemetry",
     "report_plots", "report_markdown", "plot_values", "shown_text",
+    "plural",
     "change_points", "history_changes", "night", "night_history", "night_rows", "night_segments",
     "expected_changes", "history_lines", "history_report", "history_text",
     "night_evidence", "night_feasibility", "night_noise", "night_rules", "night_verdict",

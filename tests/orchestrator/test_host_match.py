@@ -44,7 +44,7 @@ def test_a_slot_larger_than_any_host_is_refused_with_wanted_and_available() -> N
         place_slots(slots(gpus=8, count=2), [host("a", 4), host("b", 8)])
 
     text = str(refusal.value)
-    assert "Wanted: 2 slot(s) of 8 GPUs. Available: 1 slot(s)." in text
+    assert "Wanted: 2 slots of 8 GPUs. Available: 1 slot." in text
     assert "a: 4 GPUs, 64 CPUs (too few GPUs)" in text
     assert "b: 8 GPUs, 64 CPUs (matches)" in text
 

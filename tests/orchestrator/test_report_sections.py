@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 from orchestrator.aim import PointValue
 from orchestrator.batch_means import WithinRun
 from orchestrator.distribution import fewest_values
+from orchestrator.plural import plural
 from orchestrator.report_curves import curve_blocks
 from orchestrator.report_document import Cell, Fold, Paragraph, Plot, Table
 from orchestrator.report_failures import failure_blocks, log_name
 from orchestrator.report_headlines import headlines
 from orchestrator.report_latency import furthest_share, latency_blocks, quantile_curve
 from orchestrator.report_memory import FREE, memory_bar
-from orchestrator.report_numbers import cell, clipped, natural, plural, rounded, seconds
+from orchestrator.report_numbers import cell, clipped, natural, rounded, seconds
 from orchestrator.report_pareto import speed_blocks
 from orchestrator.report_part import PartMaterial, short_names
 from orchestrator.report_telemetry import telemetry_blocks, trial_plots
