@@ -170,10 +170,10 @@ class Cluster:
 
         free = ray.available_resources()
         return (
-            f"the cluster did not grant a slot within {timeout_s:g} s. Wanted: {plural(wanted, 'slot')} of {slots.size} "
-            f"and {slots.cpus:g} CPUs, and a CPU for the load of each. Free now: {free.get('GPU', 0):g} GPUs, "
-            f"{free.get('CPU', 0):g} CPUs.{self._holders()} Wait for their end, or raise timeouts.cluster_s to wait "
-            "longer (`specsweep hosts` shows what is used)."
+            f"the cluster did not grant a slot within {timeout_s:g} s. Wanted: {plural(wanted, 'slot')} of "
+            f"{slots.size} and {slots.cpus:g} CPUs, and a CPU for the load of each. "
+            f"Free now: {free.get('GPU', 0):g} GPUs, {free.get('CPU', 0):g} CPUs.{self._holders()} "
+            "Wait for their end, or raise timeouts.cluster_s to wait longer (`specsweep hosts` shows what is used)."
         )
 
     def _holders(self) -> str:
