@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from dataclasses import asdict
 from typing import Any
 
+from actors.command_output import output_of
 from actors.container_end import run_containers, sweep_containers
 from actors.evictions import evict, evictable
 from actors.gpu import gpu_states
@@ -223,12 +223,7 @@ def holder_told(holder: GpuHolder) -> dict[str, Any]:
 
 
 def _ask(words: list[str]) -> str | None:
-    """The output of a command; None if it cannot be run or failed."""
-    try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=_ASK_S, check=False)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout if done.returncode == 0 else None
+    return output_of(words, limit_s=_ASK_S)
 
 
 def strangers_told(run_id: str, gpu_ids: list[str] | None = None) -> list[dict[str, Any]]:

@@ -9,7 +9,6 @@ import re
 import resource
 import shutil
 import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -19,6 +18,7 @@ from pathlib import Path
 
 import psutil
 
+from actors.command_output import output_of
 from actors.container_options import ContainerRefusal, parse_run
 from actors.engine_version import version_probe
 from actors.gpu_place import driver_version, gpu_links, gpu_places
@@ -125,19 +125,7 @@ def model_present(path: str | None) -> bool | None:
 
 
 def _ask(probe: Sequence[str], env: Mapping[str, str]) -> str | None:
-    try:
-        done = subprocess.run(
-            probe,
-            env=dict(env),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_PROBE_S,
-            check=False,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout if done.returncode == 0 else None
+    return output_of(probe, limit_s=_PROBE_S, env=env)
 
 
 def _installed(package: str) -> str | None:

@@ -21,6 +21,7 @@ from orchestrator.cluster_template import ClusterPlan, cluster_text
 from orchestrator.errors import BadInput
 from orchestrator.paths import user_file, write_whole
 from orchestrator.plural import plural
+from orchestrator.provenance import package_version
 from orchestrator.ray_schema import ray_verdict
 from orchestrator.terminal import print_json
 from orchestrator.yaml_tree import YamlTree, parse_yaml
@@ -60,7 +61,7 @@ def findings(tree: YamlTree) -> tuple[list[Finding], str | None]:
     if verdict.findings:
         return list(verdict.findings), None
     python = (sys.version_info.major, sys.version_info.minor)
-    found = check_cluster(cluster, tree, python, _installed("ray"))
+    found = check_cluster(cluster, tree, python, package_version("ray"))
     return [*found, *_local_files(cluster.file_mounts, tree), *_key_file(cluster, tree)], verdict.absent
 
 
@@ -139,7 +140,7 @@ def own_pins() -> dict[str, str]:
     pins = {}
     for requirement in importlib.metadata.requires("specsweep") or ():
         match = _REQUIREMENT.match(requirement)
-        if match and "extra ==" not in requirement and (version := _installed(match[1])):
+        if match and "extra ==" not in requirement and (version := package_version(match[1])):
             pins[match[0]] = version
     return pins
 
@@ -175,10 +176,3 @@ def _read(path: Path) -> YamlTree:
     with user_file(str(path), "read", absent="no such cluster file; `specsweep cluster init` writes one"):
         data = path.read_bytes()
     return parse_yaml(data, str(path), "cluster file")
-
-
-def _installed(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
