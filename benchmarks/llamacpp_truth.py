@@ -22,7 +22,6 @@ import json
 import math
 import os
 import random
-import socket
 import statistics
 import sys
 import time
@@ -34,6 +33,7 @@ from typing import Any
 import aiohttp
 
 from actors.prompt_text import text_of
+from benchmarks.kill_rig import free_port
 from orchestrator.command_template import render
 from orchestrator.run_manifest import read_manifest
 from orchestrator.scenario import Scenario, Workload
@@ -115,13 +115,6 @@ async def throughput(url: str, workload: Workload, concurrency: int, seed: str, 
     if load.failed:
         raise RuntimeError(f"{workload.name} C={concurrency}: {load.failed[0]}")
     return sum(tokens for at, tokens in load.arrivals if begin <= at < end) / (end - begin)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 async def measure_config(
