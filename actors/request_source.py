@@ -16,7 +16,8 @@ from actors.session_script import Place, SessionScript, user_turns
 from actors.tokenizer import PromptTokens
 from actors.workload import CHARACTERS_PER_TOKEN, TOKEN_IDS, PromptSource, text_kind
 from actors.workload_hash import workload_hash
-from orchestrator.traffic import POISSON, Traffic, check_arrival
+from orchestrator.arrival_check import check_arrival
+from orchestrator.traffic import POISSON, Traffic
 from orchestrator.trial import PointSpec, content_hash
 
 

@@ -36,9 +36,10 @@ from actors.prompt_text import text_of
 from benchmarks.kill_rig import free_port
 from orchestrator.command_template import render
 from orchestrator.run_manifest import read_manifest
-from orchestrator.scenario import Scenario, Workload
+from orchestrator.scenario import Scenario
 from orchestrator.scenario_file import load_scenario
 from orchestrator.scenario_objective import Objective
+from orchestrator.scenario_workload import Workload
 from orchestrator.sweep_space import expand
 from orchestrator.trial import EngineConfig
 

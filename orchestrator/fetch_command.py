@@ -13,8 +13,8 @@ from orchestrator.job_client import JobClient
 from orchestrator.job_follow import remedy, wait_for_end
 from orchestrator.job_log import told_by
 from orchestrator.job_package import own_package
+from orchestrator.job_talk import client_of, talk
 from orchestrator.run_archive import unpack
-from orchestrator.submit_command import client_of, talk
 
 
 def fetch(job_id: str, address: str | None, to: Path, *, with_logs: bool, python: str | None, console: Console) -> None:

@@ -15,7 +15,8 @@ from orchestrator.errors import BadInput, SpecsweepError
 from orchestrator.job_client import ConnectionLost, JobClient, JobFacts
 from orchestrator.job_follow import JobEnd, wait_for_end
 from orchestrator.job_log import JobTold, is_for_machines, told_by
-from orchestrator.submit_command import Failed, client_of, followed, keep_result, raise_if_bad, talk, with_resume
+from orchestrator.job_talk import client_of, talk
+from orchestrator.submit_command import Failed, followed, keep_result, raise_if_bad, with_resume
 from orchestrator.terminal import print_json
 
 # Logs are read whole; of jobs that are over only the last few are of interest.

@@ -14,8 +14,9 @@ from orchestrator.metric_names import RANKABLE, TRIAL_METRICS, WORKLOAD_METRICS
 from orchestrator.objective_presets import PRESETS, preset_fault
 from orchestrator.options import did_you_mean
 from orchestrator.point_metrics import OF_POWER
-from orchestrator.scenario import Scenario, Workload
+from orchestrator.scenario import Scenario
 from orchestrator.scenario_objective import At, Criterion, Objective
+from orchestrator.scenario_workload import Workload
 from orchestrator.sweep_check import Fault
 from orchestrator.trial import LoadLevel
 from orchestrator.workload_check import measured_levels

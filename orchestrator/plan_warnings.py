@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from orchestrator.percentile_support import thin_percentiles
-from orchestrator.scenario import Scenario, Workload
+from orchestrator.scenario import Scenario
 from orchestrator.scenario_traffic import MixEntry
+from orchestrator.scenario_workload import Workload
 from orchestrator.workload_traffic import arrival_keys, gap_per_request_s, kinds_of, session_turns
 
 

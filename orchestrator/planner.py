@@ -11,8 +11,9 @@ from typing import Any
 
 from orchestrator.engine_build import build_identity
 from orchestrator.extra_body import body_text
-from orchestrator.scenario import Profile, Scenario, Workload
+from orchestrator.scenario import Profile, Scenario
 from orchestrator.scenario_engine import Engine
+from orchestrator.scenario_workload import Workload
 from orchestrator.search_state import probed_mark
 from orchestrator.sweep_space import expand
 from orchestrator.traffic import POISSON

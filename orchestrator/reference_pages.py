@@ -21,11 +21,9 @@ from orchestrator.scenario import (
     Profile,
     Recovery,
     Scenario,
-    Slo,
     Slots,
     Sweep,
     Timeouts,
-    Workload,
     json_schema,
 )
 from orchestrator.scenario_engine import Counters, Engine, HostCommand, Model, Value
@@ -33,6 +31,7 @@ from orchestrator.scenario_nightly import Build, Nightly
 from orchestrator.scenario_objective import At, Criterion, Objective
 from orchestrator.scenario_search import SearchKeys, SpaceRange
 from orchestrator.scenario_traffic import ArrivalKeys, Bell, Decay, Distribution, MixEntry, Range, SessionKeys
+from orchestrator.scenario_workload import Slo, Workload
 from orchestrator.sglang_rules import THEMES
 
 SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (

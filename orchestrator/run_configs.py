@@ -10,7 +10,8 @@ from typing import Any
 from orchestrator.command_template import speculation_depth
 from orchestrator.options import SettingsFault
 from orchestrator.resolved_settings import SettingChange, identity_of, left_open
-from orchestrator.scenario import Scenario, Workload
+from orchestrator.scenario import Scenario
+from orchestrator.scenario_workload import Workload
 from orchestrator.server_account import ServerAccount, account_of
 from orchestrator.speculation_proof import SpeculationAsk
 from orchestrator.sweep_space import expand

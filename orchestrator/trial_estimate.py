@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from orchestrator.scenario import Scenario, Workload
+from orchestrator.scenario import Scenario
+from orchestrator.scenario_workload import Workload
 from orchestrator.trial import EngineConfig, Point, PointSpec
 from orchestrator.workload_traffic import gap_per_request_s, session_turns
 

@@ -14,8 +14,9 @@ from orchestrator.options import known_options
 from orchestrator.outcome import Phase
 from orchestrator.ranking_row import Ranking
 from orchestrator.rate_search import RateGoal, RateSeen, result
-from orchestrator.scenario import Scenario, Workload
+from orchestrator.scenario import Scenario
 from orchestrator.scenario_engine import Engine
+from orchestrator.scenario_workload import Workload
 from orchestrator.server_account import account_of
 
 # Phases whose free memory is what is left once the KV cache is there; the last one that tells it counts.

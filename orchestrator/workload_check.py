@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from orchestrator.arrival_check import check_arrival
 from orchestrator.draw_check import check_draw
 from orchestrator.errors import BadInput
 from orchestrator.extra_body import owned_keys
 from orchestrator.options import nearest
-from orchestrator.scenario import Scenario, Workload
+from orchestrator.scenario import Scenario
 from orchestrator.scenario_traffic import ArrivalKeys, Distribution, MixEntry, SessionKeys
+from orchestrator.scenario_workload import Workload
 from orchestrator.sweep_check import Fault
-from orchestrator.traffic import Traffic, check_arrival
+from orchestrator.traffic import Traffic
 from orchestrator.workload_traffic import arrival_keys, arrival_of, draw_of, is_open_loop, kinds_of, load_levels
 
 DATASETS = ("random_text", "code", "repetitive", "random_ids")

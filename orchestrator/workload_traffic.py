@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from orchestrator.objective_presets import Levels, preset_keys
-from orchestrator.scenario import Workload
 from orchestrator.scenario_objective import Objective
 from orchestrator.scenario_traffic import ArrivalKeys, Distribution, MixEntry, SessionKeys
+from orchestrator.scenario_workload import Workload
 from orchestrator.traffic import POISSON, Arrival, Draw, Session, Traffic
 from orchestrator.trial import LoadLevel
 

@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from actors.arrival import RateCurve, due_times, slot_starts, trace_times
+from orchestrator.arrival_check import check_arrival
 from orchestrator.errors import BadInput
-from orchestrator.traffic import Arrival, check_arrival
+from orchestrator.traffic import Arrival
 from orchestrator.trial import LoadLevel
 
 RATE = LoadLevel("rate", 5.0)
