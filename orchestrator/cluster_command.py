@@ -47,9 +47,9 @@ def check(path: Path, *, as_json: bool, console: Console) -> None:
             console.print(escape(f"{path}: not checked against Ray's own schema: {absent}"), soft_wrap=True)
     faults = sum(finding.is_fault for finding in found)
     if faults:
-        raise BadInput(f"{path}: {faults} fault{'s' * (faults > 1)}; nothing was started")
+        raise BadInput(f"{path}: {plural(faults, 'fault')}; nothing was started")
     if not as_json:
-        console.print(escape(f"{path}: no faults, {len(found)} warning{'s' * (len(found) != 1)}"), soft_wrap=True)
+        console.print(escape(f"{path}: no faults, {plural(len(found), 'warning')}"), soft_wrap=True)
 
 
 def findings(tree: YamlTree) -> tuple[list[Finding], str | None]:

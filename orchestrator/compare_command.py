@@ -86,7 +86,7 @@ def compared(request: CompareRequest) -> RunComparison:
     """What the two come to; nothing is written."""
     for path in (request.first, request.second):
         if not path.exists():
-            raise BadInput(f"{path}: is neither a run directory nor a file of another client; there is no such file")
+            raise BadInput(f"{path}: no such file; give a run directory, or a file of another load client")
     read: list[StoredRun | Path] = [
         read_run(path) if path.is_dir() else path for path in (request.first, request.second)
     ]

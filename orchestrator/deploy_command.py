@@ -120,7 +120,9 @@ def _check_words(request: DeployRequest) -> None:
         )
     for option, word in (("--host", request.host), ("--image", request.image)):
         if word is not None and not re.fullmatch(r"[A-Za-z0-9_.:/@%\[\]-]+", word):
-            raise BadInput(f"{option} {word!r}: has letters that do not belong there")
+            raise BadInput(
+                f"{option} {word!r}: has letters that do not belong there; allowed: A-Z a-z 0-9 and _ . : / @ % - [ ]"
+            )
 
 
 def _measured_starts(rows: Sequence[dict[str, Any]], config_id: str, host_class: str) -> list[dict[str, Any]]:

@@ -23,7 +23,7 @@ def show_reusable(
     """List the runs below a folder that measured something of a scenario, and why others cannot be used."""
     scenario = load_scenario(scenario_file, overrides)
     if not runs.is_dir():
-        raise BadInput(f"--runs {runs}: is no folder")
+        raise BadInput(f"--runs {runs}: is no folder; give the one that holds your runs")
     found = sorted(earlier_runs(scenario, runs), key=lambda r: (bool(r.refusal), -r.count))
     if as_json:
         print_json([_json(r) for r in found], console)
@@ -75,7 +75,7 @@ def runs_to_reuse(scenario: Scenario, roots: Sequence[Path]) -> tuple[Reusable, 
         found.append(one)
     versions = sorted({version for one in found for version in one.run.versions})
     if len(versions) > 1:
-        raise BadInput(f"--reuse: the runs were measured with several releases: {', '.join(versions)}")
+        raise BadInput(f"--reuse: the runs are of several releases: {', '.join(versions)}; give those of one")
     return tuple(found)
 
 

@@ -195,7 +195,10 @@ def _refuse_what_rules_refuse_by_now(root: Path, stored: Scenario) -> None:
         for _ in expand(stored):
             pass
     except SettingsFault as fault:
-        raise BadInput(f"--resume {root}: {fault.name}: {fault.message} (refused by now)") from None
+        raise BadInput(
+            f"--resume {root}: {fault.name}: {fault.message} (refused by now); continue it with the release that began "
+            "it, or start a new run without that config"
+        ) from None
 
 
 def _open_run(request: RunRequest, scenario: Scenario) -> RunDirectory:

@@ -54,7 +54,7 @@ def _with_overrides(tree: YamlTree, overrides: tuple[str, ...]) -> YamlTree:
         try:
             value = yaml.safe_load(text)
         except yaml.YAMLError:
-            raise BadInput(f"--set {override}: the value is not valid YAML") from None
+            raise BadInput(f"--set {override}: the value is not valid YAML; quote it: 'KEY=\"...\"'") from None
         _assign(tree, override, key.split("."), value)
     return tree
 
