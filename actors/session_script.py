@@ -9,8 +9,9 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from actors.dataset_file import Conversation, TraceRequest, Turn
+from actors.dataset_file import Conversation, Turn
 from actors.length_draw import draw
+from actors.trace_file import TraceRequest
 from actors.workload import Context, Prompt, PromptSource
 from orchestrator.traffic import Draw
 

@@ -18,9 +18,9 @@ from orchestrator.engine_build import of_build
 from orchestrator.errors import BadInput
 from orchestrator.paths import RunPaths, user_file, write_whole
 from orchestrator.plural import plural
-from orchestrator.ranking import Ranking, Row
 from orchestrator.ranking_cells import value_text
 from orchestrator.ranking_reason import probability
+from orchestrator.ranking_row import Ranking, Row
 from orchestrator.run_manifest import read_manifest
 from orchestrator.run_ranking import RunRanking, rank_run
 from orchestrator.scenario import Scenario

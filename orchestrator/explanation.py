@@ -15,7 +15,7 @@ from orchestrator.config_label import run_labels
 from orchestrator.depth_curve import DepthCurve, depth_curves
 from orchestrator.level_table import LevelTable
 from orchestrator.outcome import OUT_OF_GPU_MEMORY
-from orchestrator.ranking import Ranking, Row
+from orchestrator.ranking_row import Ranking, Row
 from orchestrator.server_facts import ServerFacts
 from orchestrator.trial import LoadLevel, Repaired
 

@@ -14,8 +14,7 @@ import numpy as np
 from orchestrator.acceptance import accept_length, accept_rate, share
 from orchestrator.attainment import independent_count
 from orchestrator.audit import Lengths, lengths, unique_prompt_share
-from orchestrator.distribution import Distribution, distribution, low_tail
-from orchestrator.metric_names import METRICS, Metric
+from orchestrator.distribution import distribution, low_tail
 from orchestrator.point_metrics import UNSTEADY, PointMetrics, TrafficMetrics
 from orchestrator.point_state import judge_state
 from orchestrator.point_validity import Facts, void_reasons, warnings
@@ -33,8 +32,6 @@ from orchestrator.request_columns import Flags, Floats, RequestColumns
 from orchestrator.speculation_proof import SpeculationAsk
 from orchestrator.trial import ClientReport, LoadLevel
 from orchestrator.within_run import within_run
-
-__all__ = ["METRICS", "Distribution", "Metric", "PointMetrics", "summarise"]
 
 FAILURES = (
     RequestStatus.HTTP_ERROR,

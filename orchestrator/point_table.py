@@ -16,8 +16,9 @@ from pydantic_core import from_json, to_json
 from orchestrator import dataset
 from orchestrator.aim import PointValue
 from orchestrator.cost import with_cost
-from orchestrator.metrics import PointMetrics, summarise
+from orchestrator.metrics import summarise
 from orchestrator.paths import RunPaths
+from orchestrator.point_metrics import PointMetrics
 from orchestrator.run_configs import RunConfig, speculation_asks
 from orchestrator.scenario import Scenario
 from orchestrator.speculation_proof import SpeculationAsk

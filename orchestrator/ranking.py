@@ -26,8 +26,6 @@ from orchestrator.ranking_row import Ranking, Row, gap, order
 from orchestrator.scenario_objective import Objective
 from orchestrator.supported_digits import plain
 
-__all__ = ["BESIDE", "Ranking", "Row", "rank"]
-
 # Shown beside every objective's own metric: what any number of requests supports.
 BESIDE = ("accept_length", "ttft_p50_ms", "tpot_p50_ms")
 

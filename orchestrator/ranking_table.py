@@ -10,10 +10,11 @@ from rich.text import Text
 from orchestrator.explanation_text import explanation_lines
 from orchestrator.not_measured import NotMeasured
 from orchestrator.pareto_table import front_table
-from orchestrator.ranking import BESIDE, Ranking, Row
+from orchestrator.ranking import BESIDE
 from orchestrator.ranking_cells import gap_texts, half_share, heading, places_text, trials_text
 from orchestrator.ranking_reason import probability
 from orchestrator.ranking_remarks import remarks, what_helps
+from orchestrator.ranking_row import Ranking, Row
 from orchestrator.run_ranking import RunRanking
 from orchestrator.supported_digits import plain, shown
 

@@ -8,9 +8,9 @@ from orchestrator.explanation import Explanation, runner_up
 from orchestrator.explanation_text import explanation_lines
 from orchestrator.metric_title import aim_title
 from orchestrator.plural import plural
-from orchestrator.ranking import Ranking, Row
 from orchestrator.ranking_cells import heading, value_text
 from orchestrator.ranking_reason import probability
+from orchestrator.ranking_row import Ranking, Row
 from orchestrator.report_document import Block, Code, Facts, Fold, Headline, Items, Paragraph, Tone
 from orchestrator.report_numbers import clipped
 from orchestrator.report_part import PartMaterial, RunMaterial

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from orchestrator.metric_title import aim_title, metric_title
 from orchestrator.not_measured import NotMeasured
-from orchestrator.ranking import Ranking, Row
 from orchestrator.ranking_cells import gap_texts, half_share, heading, places_text, trials_text
 from orchestrator.ranking_reason import probability
 from orchestrator.ranking_remarks import remarks, what_helps
+from orchestrator.ranking_row import Ranking, Row
 from orchestrator.report_document import Block, Cell, Column, Items, Table, Tone
 from orchestrator.report_numbers import NOTHING, cell, clipped, more_in
 from orchestrator.report_part import PartMaterial

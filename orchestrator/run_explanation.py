@@ -10,7 +10,7 @@ from orchestrator.aim import PointValue
 from orchestrator.command_template import depth_names
 from orchestrator.explanation import Died, Explanation, Material, explain
 from orchestrator.not_measured import NotMeasured
-from orchestrator.ranking import Ranking
+from orchestrator.ranking_row import Ranking
 from orchestrator.scenario import Scenario
 from orchestrator.server_facts import ServerFacts, server_facts
 from orchestrator.trial import Repaired

@@ -19,8 +19,9 @@ from orchestrator.objective_text import cost_note
 from orchestrator.pareto import ParetoFront, fronts_json, pareto_front
 from orchestrator.paths import RunPaths, write_whole
 from orchestrator.point_table import MeasuredPoint, missing_points
-from orchestrator.ranking import Ranking, rank
+from orchestrator.ranking import rank
 from orchestrator.ranking_json import ranking_bytes, row_json, spread_json
+from orchestrator.ranking_row import Ranking
 from orchestrator.resolved_settings import SettingChange
 from orchestrator.run_configs import RunConfig, run_configs, same_servers
 from orchestrator.run_explanation import Told, explanations_of

@@ -23,7 +23,7 @@ from orchestrator.head_to_head import LEVEL, Comparison, Verdict, compare, compa
 from orchestrator.job_place import runs_parent
 from orchestrator.options import SettingsFault
 from orchestrator.paths import user_file, write_whole
-from orchestrator.ranking import Ranking
+from orchestrator.ranking_row import Ranking
 from orchestrator.redaction import holds_secrets, storable
 from orchestrator.run_command import RunRequest, run
 from orchestrator.run_manifest import new_run_root, read_manifest

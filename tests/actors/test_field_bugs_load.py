@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from actors.load_phase import measured_phase
-from actors.loadgen import load_endpoint
 from actors.request_source import RequestSource
 from orchestrator.errors import BadInput
 from orchestrator.metrics import summarise
@@ -16,6 +15,7 @@ from orchestrator.records import RequestRecord
 from orchestrator.traffic import Arrival, Draw, Traffic
 from orchestrator.trial import ClientReport, LoadLevel, PointSpec, Shard
 from tests.actors.load_specs import run, spec
+from tests.fakes.load import load_endpoint
 from tests.fakes.scripted_endpoint import DONE, Script, ScriptedEndpoint, native, native_answer
 
 Loaded = tuple[list[RequestRecord], ClientReport]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from actors.client import StreamClient
-from actors.loadgen import LoadGenerator, load_endpoint
+from actors.loadgen import LoadGenerator
 from actors.point_load import PointLoad
 from actors.record_batch import RecordStream
 from actors.spool import SpoolWriter, read_spool
@@ -22,6 +22,7 @@ from orchestrator.metrics import summarise
 from orchestrator.records import RequestRecord, RequestStatus
 from orchestrator.trial import ClientReport, LoadLevel, Point
 from tests.actors.load_specs import point, run, spec
+from tests.fakes.load import load_endpoint
 from tests.fakes.scripted_endpoint import Script, ScriptedEndpoint, native, native_answer
 
 Loaded = tuple[list[RequestRecord], ClientReport, ScriptedEndpoint]

@@ -7,12 +7,13 @@ from typing import Any
 
 from actors.client import StreamClient
 from actors.flight import Request
-from actors.loadgen import load_endpoint
 from actors.workload import Prompt
-from orchestrator.metrics import PointMetrics, summarise
+from orchestrator.metrics import summarise
+from orchestrator.point_metrics import PointMetrics
 from orchestrator.records import RequestRecord
 from orchestrator.trial import ClientReport, LoadLevel
 from tests.actors.load_specs import ask, run, spec
+from tests.fakes.load import load_endpoint
 from tests.fakes.raw_server import RawServer, Step, chunked
 from tests.fakes.scripted_endpoint import DONE, chat, trailing_usage
 

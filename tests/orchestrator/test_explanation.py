@@ -13,7 +13,8 @@ from orchestrator.config_label import run_labels
 from orchestrator.explanation import Died, Explanation, Material, explain
 from orchestrator.explanation_text import explanation_json, explanation_lines
 from orchestrator.level_table import LevelTable
-from orchestrator.ranking import Ranking, rank
+from orchestrator.ranking import rank
+from orchestrator.ranking_row import Ranking
 from orchestrator.scenario_objective import Objective
 from orchestrator.server_facts import ServerFacts, server_facts
 from orchestrator.trial import LoadLevel, Repaired

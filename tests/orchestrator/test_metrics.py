@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from orchestrator.metrics import METRICS, PointMetrics, summarise
+from orchestrator.metric_names import METRICS
+from orchestrator.metrics import summarise
+from orchestrator.point_metrics import PointMetrics
 from orchestrator.records import RequestRecord, RequestStatus
 from orchestrator.request_columns import RequestColumns
 from orchestrator.trial import LoadLevel

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.metrics import METRICS, summarise
+from orchestrator.metric_names import METRICS
+from orchestrator.metrics import summarise
 from orchestrator.records import RequestRecord, RequestStatus
 from orchestrator.trial import LoadLevel
 from tests.orchestrator.literal_records import C1, ms, request

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from orchestrator.aim import PointValue
-from orchestrator.ranking import Ranking, rank
+from orchestrator.ranking import rank
+from orchestrator.ranking_row import Ranking
 from orchestrator.scenario_objective import Objective
 from orchestrator.trial import LoadLevel
 

@@ -11,8 +11,9 @@ from rich.console import Console
 
 from orchestrator.aim import PointValue
 from orchestrator.batch_means import WithinRun
-from orchestrator.ranking import Ranking, rank
+from orchestrator.ranking import rank
 from orchestrator.ranking_json import row_json, spread_json
+from orchestrator.ranking_row import Ranking
 from orchestrator.ranking_table import print_rankings
 from orchestrator.run_ranking import RunRanking
 from orchestrator.scenario_objective import Objective
