@@ -15,9 +15,8 @@ MOST_LOSSES = 2
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What changed: nodes that came, nodes that are gone for good (a host that comes back has a new node id)."""
+    """What changed: nodes that are gone for good (a host that comes back has a new node id)."""
 
-    came: tuple[HostFacts, ...]
     gone: tuple[HostFacts, ...]
     events: tuple[HostEvent, ...]
 
@@ -37,14 +36,13 @@ class HostWatch:
         what ended a node. Only the loss of those, and of hosts that match, is an event.
         """
         living, ours = {host.node_id: host for host in hosts}, set(working)
-        came = tuple(host for node, host in living.items() if node not in self._known)
         gone = tuple(host for node, host in self._known.items() if node not in living)
         self._known = living
         events: list[HostEvent] = []
         for host in gone:
             if host.node_id in ours or matches(host, self._slots):
                 events += self._lost(host, why(host.node_id))
-        return Look(came, gone, tuple(events))
+        return Look(gone, tuple(events))
 
     def _lost(self, host: HostFacts, reason: str) -> list[HostEvent]:
         self._losses[host.key] = losses = self._losses.get(host.key, 0) + 1

@@ -52,7 +52,6 @@ class JobPackage:
     data: bytes = field(repr=False)
     scenario_text: str = field(repr=False)
     is_secret: bool
-    shipped: tuple[str, ...]
 
 
 def pack(scenario: Scenario, file: Path | None, *, on_hosts: bool = False) -> JobPackage:
@@ -77,17 +76,16 @@ def pack(scenario: Scenario, file: Path | None, *, on_hosts: bool = False) -> Jo
     )
     if not is_secret:
         members[SCENARIO_NAME] = text.encode()
-    shipped = tuple(members)
     data = _zipped({**own_files(), **members})
     if len(data) > MOST_MIB * 2**20:
         raise BadInput(_too_large(len(data), members))
-    return JobPackage(_name(data), data, text, is_secret, shipped)
+    return JobPackage(_name(data), data, text, is_secret)
 
 
 def own_package() -> JobPackage:
     """The two packages alone, for a job that has its scenario on the head."""
     data = _zipped(own_files())
-    return JobPackage(_name(data), data, "", is_secret=False, shipped=())
+    return JobPackage(_name(data), data, "", is_secret=False)
 
 
 def _name(data: bytes) -> str:

@@ -201,13 +201,11 @@ class RunDirectory:
             outcome: Outcome = Measured(measured) if whole else Cancelled("the driver ended")
             self.end_trial(trial, began.attempt, outcome, server_from_json(began.server), Place.of(began.place))
 
-    @property
-    def lineages(self) -> Lineages:
-        """Those of a run on hosts of one class."""
-        return self.lineages_of("")
+    def lineages_of(self, host_class: str = "") -> Lineages:
+        """What stands for what among the trials of a class of hosts: what dies on one may run on another.
 
-    def lineages_of(self, host_class: str) -> Lineages:
-        """What stands for what among the trials of a class of hosts: what dies on one may run on another."""
+        The class is empty where a run has hosts of one class.
+        """
         if host_class not in self._lineages:
             ends = [event for event in self.state.ends if event.get("host_class", "") == host_class]
             asked = [trial.config for trial in self.asked.all if trial.host_class == host_class]
