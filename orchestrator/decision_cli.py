@@ -54,7 +54,7 @@ def explain(run_dir: Path, objective: str | None, traces: tuple[Path, ...], as_j
 @click.option(
     "--host", default="0.0.0.0", show_default=True, metavar="ADDR", help="Address that the server listens on."
 )
-@click.option("--port", type=click.IntRange(1, 65535), default=30000, show_default=True, metavar="N", help="And port.")
+@click.option("--port", type=click.IntRange(1, 65535), default=30000, show_default=True, metavar="N", help="Its port.")
 @click.option(
     "--image", metavar="IMAGE", help="For compose and k8s; default: that of the run, else lmsysorg/sglang:v<version>."
 )
