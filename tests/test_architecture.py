@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 MODULES = sorted([*(ROOT / "orchestrator").glob("*.py"), *(ROOT / "actors").rglob("*.py")])
 VOCABULARY = {
+    "arrival_check",  # asked of a scenario, and again where load is made
     "dialect", "errors", "options", "outcome", "paths", "records", "schemas", "server_start", "traffic", "trial",
     "host_report", "telemetry",
     "faked_results", "gpu_arch", "sglang_rules",  # asked again on the host, where GPUs and environment are known
@@ -20,7 +22,7 @@ VOCABULARY = {
     "model_folder",  # hosts and the driver look for a model in the same places
 }  # fmt: skip
 CORE = {
-    "cut_network",
+    "arrival_check", "cut_network", "scenario_workload",
     "audit", "bench_serving", "distribution", "percentile_support", "plan_warnings", "point_state", "rates",
     "saturation", "settled", "acceptance", "attention_rules", "auto_choices", "block_draft_rules", "capacity_rules",
     "cell_size", "command_check", "config_shape", "emulated_memory", "estimate", "gpu_memory", "graph_budget",
@@ -62,6 +64,7 @@ CORE = {
     "live_view", "live_state", "time_left", "progress_lines", "watch_state", "live_section",
     "telemetry",
     "report_plots", "report_markdown", "plot_values", "shown_text",
+    "plural",
     "change_points", "history_changes", "night", "night_history", "night_rows", "night_segments",
     "expected_changes", "history_lines", "history_report", "history_text",
     "night_evidence", "night_feasibility", "night_noise", "night_rules", "night_verdict",
@@ -133,6 +136,13 @@ def test_actors_are_created_in_one_place() -> None:
 
     # The others start tasks: something asked of a host, a spool that is read.
     assert creating == {"slot_grant.py", "cluster.py", "ray_slot.py"}
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    names = {".".join(m.relative_to(ROOT).with_suffix("").parts): m for m in MODULES}
+
+    # CycleError names the circle.
+    TopologicalSorter({name: imports(path) & set(names) - {name} for name, path in names.items()}).prepare()
 
 
 @pytest.mark.parametrize("path", MODULES, ids=str)

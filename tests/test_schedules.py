@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from orchestrator.cli import main
+from tests.unit_files import directives
 
 ROOT = Path(__file__).resolve().parent.parent
 DEPLOY = ROOT / "deploy"
@@ -54,16 +55,6 @@ def cron_lines() -> list[tuple[str, str, str]]:
     return [(" ".join(fields[:5]), fields[5], fields[6]) for fields in split]
 
 
-def unit(text: str) -> dict[str, list[str]]:
-    """Directives of a unit, continued lines joined; some are given several times."""
-    found: dict[str, list[str]] = {}
-    for line in text.replace("\\\n", " ").splitlines():
-        name, equals, value = line.partition("=")
-        if equals and not line.startswith(("#", "[")):
-            found.setdefault(name, []).append(value)
-    return found
-
-
 def after(words: Sequence[str], command: str = "nightly") -> list[str]:
     return list(words)[list(words).index(command) + 1 :]
 
@@ -71,7 +62,7 @@ def after(words: Sequence[str], command: str = "nightly") -> list[str]:
 COMMANDS = {
     "cron": after(shlex.split(cron_lines()[0][2])),
     "self-test": after(shlex.split(cron_lines()[1][2])),
-    "systemd": after(shlex.split(unit(SERVICE)["ExecStart"][0])),
+    "systemd": after(shlex.split(directives(SERVICE)["ExecStart"][0])),
     "kubernetes": after(shlex.split(JOB["spec"]["entrypoint"])),
     "github": after(shlex.split(GITHUB["jobs"]["nightly"]["steps"][1]["run"])),
     "gitlab": after(shlex.split(GITLAB["nightly"]["script"][0])),
@@ -128,7 +119,7 @@ def test_what_is_no_schedule_is_seen(text: str, is_one: bool) -> None:
 
 @pytest.mark.parametrize("recipe", ["cron", "systemd"])
 def test_two_nights_never_overlap_and_the_second_ends_as_one_that_was_not_measured(recipe: str, tmp_path: Path) -> None:
-    whole = cron_lines()[0][2] if recipe == "cron" else unit(SERVICE)["ExecStart"][0]
+    whole = cron_lines()[0][2] if recipe == "cron" else directives(SERVICE)["ExecStart"][0]
     words = shlex.split(whole[whole.index("flock ") :])
     options = words[1 : next(i for i, word in enumerate(words) if word.endswith("nightly.lock"))]
     flock = shutil.which("flock")
@@ -146,7 +137,7 @@ def test_two_nights_never_overlap_and_the_second_ends_as_one_that_was_not_measur
 def test_a_stop_reaches_the_night_behind_its_lock_and_a_lock_that_is_not_free_is_told(
     recipe: str, tmp_path: Path
 ) -> None:
-    whole = cron_lines()[0][2] if recipe == "cron" else unit(SERVICE)["ExecStart"][0]
+    whole = cron_lines()[0][2] if recipe == "cron" else directives(SERVICE)["ExecStart"][0]
     words = shlex.split(whole[whole.index("flock ") :])
     place = next(i for i, word in enumerate(words) if word.endswith("nightly.lock"))
     flock = shutil.which("flock")
@@ -183,7 +174,7 @@ def test_a_time_limit_asks_once_for_an_orderly_end_and_the_code_is_that_of_the_n
 
 
 def test_a_unit_gives_a_night_its_time_an_orderly_end_and_secrets_from_a_file() -> None:
-    told, timer = unit(SERVICE), unit(TIMER)
+    told, timer = directives(SERVICE), directives(TIMER)
 
     assert (told["Type"], told["TimeoutStartSec"], told["KillMode"]) == (["oneshot"], ["8h"], ["mixed"])
     assert int(told["TimeoutStopSec"][0]) > 60
@@ -200,7 +191,9 @@ def test_systemd_takes_the_units_and_the_calendar() -> None:
         pytest.skip("no systemd here")
     files = [str(DEPLOY / f"specsweep-nightly.{kind}") for kind in ("service", "timer")]
     verified = subprocess.run([analyze, "verify", *files], capture_output=True, text=True, check=False)
-    calendar = subprocess.run([analyze, "calendar", unit(TIMER)["OnCalendar"][0]], capture_output=True, check=False)
+    calendar = subprocess.run(
+        [analyze, "calendar", directives(TIMER)["OnCalendar"][0]], capture_output=True, check=False
+    )
 
     assert "specsweep-nightly" not in verified.stderr, verified.stderr
     assert calendar.returncode == 0

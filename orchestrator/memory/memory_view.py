@@ -13,6 +13,7 @@ from orchestrator.memory.estimate import Estimate
 from orchestrator.memory.memory_advice import advice
 from orchestrator.memory.memory_budget import Prediction
 from orchestrator.outcome import Phase
+from orchestrator.plural import plural
 
 BAR = 40
 VERDICTS = {"fits": "fits", "does_not_fit": "DOES NOT FIT", "unsure": "unsure"}
@@ -69,7 +70,8 @@ def _print_verdict(prediction: Prediction, starts: int, console: Console) -> Non
     console.print(f"[{style}]{VERDICTS[prediction.verdict]}[/{style}]: {escape(reason(prediction))}")
     for line in advice(prediction):
         console.print(escape(f"  {line}"))
-    grounds = f"{starts} earlier start(s): {', '.join(sorted(model.learnt))}" if model.learnt else "no earlier start"
+    earlier = f"{plural(starts, 'earlier start')}: {', '.join(sorted(model.learnt))}"
+    grounds = earlier if model.learnt else "no earlier start"
     console.print(
         escape(f"Rules of SGLang {model.ask.release}; mem_fraction_static {model.ask.fraction:g}; from {grounds}")
     )

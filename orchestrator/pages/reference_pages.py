@@ -20,17 +20,16 @@ from orchestrator.scenarios.scenario import (
     Profile,
     Recovery,
     Scenario,
-    Slo,
     Slots,
     Sweep,
     Timeouts,
-    Workload,
     json_schema,
 )
 from orchestrator.scenarios.scenario_engine import Counters, Engine, HostCommand, Model, Value
 from orchestrator.scenarios.scenario_nightly import Build, Nightly
 from orchestrator.scenarios.scenario_search import SearchKeys, SpaceRange
 from orchestrator.scenarios.scenario_traffic import ArrivalKeys, Bell, Decay, Distribution, MixEntry, Range, SessionKeys
+from orchestrator.scenarios.scenario_workload import Slo, Workload
 from orchestrator.sglang.gpu_arch import Arch
 from orchestrator.sglang.rule_terms import Rule
 from orchestrator.sglang.sglang_rules import THEMES

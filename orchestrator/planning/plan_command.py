@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
@@ -20,6 +19,7 @@ from orchestrator.planning.scenario_files import check_named_files
 from orchestrator.planning.search_plan import search_plan
 from orchestrator.planning.trial_count import plan_precision
 from orchestrator.planning.trial_estimate import start_estimate_s
+from orchestrator.plural import plural
 from orchestrator.rankings.objective_text import objective_texts, objectives_json
 from orchestrator.scenarios.config_label import config_labels
 from orchestrator.scenarios.scenario import Scenario
@@ -28,6 +28,7 @@ from orchestrator.sglang.auto_choices import AutoChoice, auto_choices
 from orchestrator.sglang.gpu_arch import arch_of_products
 from orchestrator.sglang.sglang_adjustments import adjustments
 from orchestrator.sglang.sglang_rules import RULED_ENGINES
+from orchestrator.terminal import print_json
 
 SHOWN_TRIALS = 40
 SHOWN_CONFIGS = 40
@@ -39,7 +40,7 @@ def show_plan(path: Path, overrides: tuple[str, ...], slots: int | None, *, as_j
     check_named_files(scenario, path)
     plan = make_plan(scenario, slots or planned_slots(scenario))
     if as_json:
-        console.file.write(json.dumps(plan_json(scenario, plan), indent=1) + "\n")
+        print_json(plan_json(scenario, plan), console)
     else:
         _print(scenario, plan, console)
         _print_memory(scenario, plan, console)
@@ -163,10 +164,10 @@ def _print(scenario: Scenario, plan: Plan, console: Console) -> None:
     if len(plan.trials) > SHOWN_TRIALS:
         more = "trials" if search is None else "configs"
         console.print(f"... and {len(plan.trials) - SHOWN_TRIALS} more {more} (--json lists all)")
-    counts = f"{len(plan.trials)} trials (server starts), {plan.points} points on "
+    counts = f"{plural(len(plan.trials), 'trial')} (server starts), {plural(plan.points, 'point')} on "
     console.print(
-        f"{len(plan.configs)} configs, {counts if search is None else ''}"
-        f"{len(plan.slots)} slot(s) of {scenario.slots.size}; seed {scenario.seed}"
+        f"{plural(len(plan.configs), 'config')}, {counts if search is None else ''}"
+        f"{plural(len(plan.slots), 'slot')} of {scenario.slots.size}; seed {scenario.seed}"
     )
     each = plan.server_hours / max(1, len(plan.trials))
     lines = search.lines(each) if search else plan_precision(scenario, len(plan.configs), len(plan.slots)).lines()

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from orchestrator.outcome import Label
+from orchestrator.plural import plural
 from orchestrator.searches.bracket import Bracket
 from orchestrator.searches.search import Dead, Scored, Told
 from orchestrator.searches.search_table import SearchTable
@@ -148,8 +149,8 @@ class LineState:
         results: list[Told] = list(self.table.told.get(self.line.at(cell).config_id, {}).values())
         died = [told for told in results if isinstance(told, Dead)]
         served = [told for told in results if isinstance(told, Scored)]
-        hosts = len({told.host for told in served})
-        said = f"served {len(served)} of {len(served) + len(died)} on {hosts} host{'' if hosts == 1 else 's'}"
+        hosts = plural(len({told.host for told in served}), "host")
+        said = f"served {len(served)} of {len(served) + len(died)} on {hosts}"
         if not died:
             return said if served else "not started"
         return f"{died[0].label}: {died[0].evidence}" + (f" ({said})" if served else "")

@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from orchestrator.plural import plural
 from orchestrator.searches.asked_trials import FIRST_REFERENCE
 from orchestrator.searches.race import Heat, HeatMemo, RaceGoal, RaceRules
 from orchestrator.searches.search import RACE_OVER, Scored, Step
@@ -192,7 +193,7 @@ class Decision:
             kept += [c for c in may_win[most:] if now.gap(c)[1] > now.standing.sigma]
         dropped = {c: self._why_dropped(now, c, c in may_win) for c in (*of, *lost) if c not in kept}
         if dropped:
-            said = f"{name}: {len(kept)} of {len(of) + len(lost)} go on after {starts} start{'s' if starts > 1 else ''}"
+            said = f"{name}: {len(kept)} of {len(of) + len(lost)} go on after {plural(starts, 'start')}"
             self._steps.append(Step("rung", said, dropped, objective=name))
         return kept
 

@@ -21,6 +21,7 @@ from orchestrator.hosts.host_match import matches
 from orchestrator.planning.planner import Plan
 from orchestrator.planning.search_plan import search_plan
 from orchestrator.planning.trial_launch import launch_spec
+from orchestrator.plural import plural
 from orchestrator.run_files.run_directory import RunDirectory
 from orchestrator.run_files.run_hosts import keep_hosts
 from orchestrator.scenarios.scenario import Scenario
@@ -224,12 +225,11 @@ def _connection(scenario: Scenario, address: str) -> Connection:
 def plan_line(plan: Plan, slots: int, classes: Sequence[str] = (), method: str = "grid") -> str:
     """One line about what is going to be done."""
     apart = f" (every config on each of {len(classes)} classes of hosts)" if len(classes) > 1 else ""
+    configs, where = plural(len(plan.configs), "config"), f"on {plural(slots, 'slot')}{apart}"
     if method != "grid":
-        return f"search: {method}, {len(plan.configs)} configs in question, on {slots} slots{apart}"
-    return (
-        f"{len(plan.configs)} configs, {len(plan.trials)} trials, {plan.points} points on {slots} slots{apart}; "
-        f"about {plan.makespan_s / 60:.1f} min by estimate"
-    )
+        return f"search: {method}, {configs} in question, {where}"
+    trials, points = plural(len(plan.trials), "trial"), plural(plan.points, "point")
+    return f"{configs}, {trials}, {points} {where}; about {plan.makespan_s / 60:.1f} min by estimate"
 
 
 def _orderly_interrupt(sweep: Sweep) -> contextlib.AbstractContextManager[None]:

@@ -121,4 +121,4 @@ def test_a_scenario_that_the_cluster_cannot_hold_is_refused_with_wanted_and_avai
     refused = run("run", str(scenario), *where, "--set", "slots.count=3")
 
     assert refused.returncode == 3
-    assert "Wanted: 3 slot(s) of 1 GPUs. Available: 2 slot(s)." in refused.stderr
+    assert "Wanted: 3 slots of 1 GPU. Available: 2 slots." in refused.stderr

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,20 +13,17 @@ from pathlib import Path
 import pytest
 
 from actors.gpus.gpu_holders import device_openers, gpu_uses
-from actors.gpus.gpu_ledger import LEDGER_VARIABLE, GpuLedger
+from actors.gpus.gpu_ledger import GpuLedger
 from actors.guards.guard import RUN_MARK
 from actors.host.evictions import evict, evictable, evicted_here
 from actors.processes.process_identity import identify
-from tests.fakes.gpu_holder import Start, holders
+from tests.fakes.gpu_holder import Start, holders, watched_ledger
 from tests.fakes.supervisor import SERVER_WORDS
 
 
 @pytest.fixture
 def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GpuLedger:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    made = GpuLedger.create(tmp_path / "ledger", [96.0, 96.0])
-    monkeypatch.setenv(LEDGER_VARIABLE, str(made.folder))
-    return made
+    return watched_ledger(tmp_path, [96.0, 96.0], monkeypatch)
 
 
 @pytest.fixture

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from actors.guards.guard import GUARD_MARK, RUN_MARK, Guarded
+from actors.guards.guard import GUARD_MARK, RUN_MARK
 from actors.host.host_cleanup import clean_host, end_leftovers, prepare_host
 from actors.host.leftovers import host_marks, orphans
 from actors.host.run_lease import LeaseHolder, RunLease, RunLife, dead_ray_folders, leases_of, run_life, scratch_dir
 from actors.processes.process_identity import ProcessIdentity, boot_id, identify, pid_namespace
 from tests.fakes.gpu_holder import end_holder, start_holder
+from tests.fakes.guarded import guarded
 
 ALIVE, DEAD, UNKNOWN = RunLife.ALIVE, RunLife.DEAD, RunLife.UNKNOWN
 PATH = {"PATH": os.environ["PATH"]}
@@ -113,7 +114,7 @@ def test_a_server_below_a_living_guard_is_no_orphan_even_if_its_run_is_dead(tmp_
     claim(run_id, owner.pid)
     end_holder(owner)
     env = {RUN_MARK: run_id, **PATH}
-    held = Guarded.start(["sleep", "600"], env=env, log_path=tmp_path / "log")
+    held = guarded(["sleep", "600"], env=env, log_path=tmp_path / "log")
     marks = host_marks()
     assert marks.guards[run_id] == (held.guard_pid,)
     assert marks.life_of(run_id) is ALIVE
@@ -127,7 +128,7 @@ def test_a_server_below_a_guard_of_an_earlier_release_is_no_orphan(tmp_path: Pat
     """Such a guard has no mark of its own and its run no lease; its command is known."""
     run_id = run_named("before")
     command = ["env", f"{RUN_MARK}={run_id}", "sleep", "600"]
-    held = Guarded.start(command, env=PATH, log_path=tmp_path / "log")
+    held = guarded(command, env=PATH, log_path=tmp_path / "log")
     while not (found := [p for p in host_marks().processes if p.run_id == run_id]):
         assert held.poll(0.02) is None
     marks = host_marks()

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from actors.load.loadgen import load_endpoint
 from orchestrator.records import RequestRecord
 from orchestrator.records import RequestStatus as Status
 from orchestrator.trial import ClientReport, LoadLevel
 from tests.actors.emulator.faulty import faulty
 from tests.actors.emulator.running import Emulator
 from tests.actors.load_specs import run, spec
+from tests.fakes.load import load_endpoint
 
 TOKENS = 12
 # Fault of a request -> its status and what its error begins with.

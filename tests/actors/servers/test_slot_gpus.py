@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +19,7 @@ from actors.servers.slot_gpus import SlotGpus
 from actors.slot_host import SlotHost
 from orchestrator.outcome import Label, Phase
 from orchestrator.server_start import LaunchSpec, ServerDied, ServerReady, StartEvent
-from tests.fakes.gpu_holder import Start, holders
+from tests.fakes.gpu_holder import Start, holders, watched_ledger
 from tests.fakes.scripted_server import SLOT, diagnosis_of
 
 RUN = f"slot-gpus-{os.getpid()}"
@@ -39,12 +38,9 @@ SPEC = LaunchSpec(
 
 @pytest.fixture
 def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GpuLedger:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     for name, seconds in {"_SETTLE_S": 0.1, "_RETURN_S": 0.3, "_ENDED_S": 5.0}.items():
         monkeypatch.setattr(actors.servers.slot_gpus, name, seconds)
-    made = GpuLedger.create(tmp_path / "ledger", [200.0, 200.0])
-    monkeypatch.setenv(LEDGER_VARIABLE, str(made.folder))
-    return made
+    return watched_ledger(tmp_path, [200.0, 200.0], monkeypatch)
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from actors.gpus.gpu_ledger import LEDGER_VARIABLE, GpuLedger
+from actors.gpus.gpu_ledger import GpuLedger
 from actors.guards.guard import RUN_MARK
 from actors.host.run_lease import scratch_dir
 from actors.processes.process_identity import boot_id, pid_namespace
@@ -24,18 +23,15 @@ from orchestrator.errors import ClusterRefusal
 from orchestrator.hosts.eviction_command import sentence
 from orchestrator.hosts.hosts_command import restart_warning
 from orchestrator.slots.ray_connection import Connection
-from tests.fakes.gpu_holder import Start, holders
+from tests.fakes.gpu_holder import Start, holders, watched_ledger
 
 RUN = f"clean-command-{os.getpid()}"
 
 
 @pytest.fixture
 def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GpuLedger:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr("actors.host.evictions.WATCH_S", 0.0)
-    made = GpuLedger.create(tmp_path / "ledger", [96.0])
-    monkeypatch.setenv(LEDGER_VARIABLE, str(made.folder))
-    return made
+    return watched_ledger(tmp_path, [96.0], monkeypatch)
 
 
 @pytest.fixture
