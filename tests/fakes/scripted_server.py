@@ -95,7 +95,7 @@ async def started(
         await server.stop(0.0)
 
 
-async def eventually(condition: Callable[[], Coroutine[Any, Any, Any]], within_s: float = 20.0) -> Any:
+async def eventually(condition: Callable[[], Coroutine[Any, Any, Any]], within_s: float = 60.0) -> Any:
     """What the condition returned when it was first true."""
     deadline = time.monotonic() + within_s
     while not (found := await condition()) and time.monotonic() < deadline:  # noqa: ASYNC110 - no event to wait for

@@ -10,9 +10,10 @@ import pyarrow.dataset as ds
 import pytest
 
 from orchestrator.telemetry_series import telemetry_of
+from tests.fakes.stall_witness import undisturbed
 from tests.integration.programs import marked_processes, run
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 
 # The field report's table: output tokens per second by (depth, concurrency).
 REPORT_A = {
@@ -23,12 +24,15 @@ REPORT_A = {
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """The run directory of `make demo` and what it printed."""
-    root = tmp_path_factory.mktemp("runs") / "demo"
-    done = run(
-        "run", "scenarios/qwen3.5-122b-mtp-depth.yaml", "--address", "local", "--run-dir", str(root), timeout_s=400
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return root, done.stdout
+
+    def whole() -> tuple[Path, str]:
+        root = tmp_path_factory.mktemp("runs") / "demo"
+        words = ("scenarios/qwen3.5-122b-mtp-depth.yaml", "--address", "local", "--run-dir", str(root))
+        done = run("run", *words, timeout_s=290)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return root, done.stdout
+
+    return undisturbed(whole)
 
 
 def winner(root: Path, objective: str) -> dict[str, Any]:
@@ -40,8 +44,8 @@ def winner(root: Path, objective: str) -> dict[str, Any]:
 def test_agentic_picks_depth_4_and_balanced_picks_depth_3(demo: tuple[Path, str]) -> None:
     root, printed = demo
 
-    assert winner(root, "agentic")["settings"]["speculative_num_steps"] == 4
-    assert winner(root, "agentic")["tie"] is True
+    agentic = winner(root, "agentic")
+    assert (agentic["settings"]["speculative_num_steps"], agentic["tie"]) == (4, True)
     assert winner(root, "balanced")["settings"]["speculative_num_steps"] == 3
     told = " ".join(printed.split())
     assert "a near-tie (within 3.0% of the best) with speculative_num_steps=5" in told

@@ -1,13 +1,18 @@
-"""What is lost of separate hosts costs its own points, and nothing that was finished."""
+"""Separate hosts work side by side, and what is lost of them costs its own points, and nothing that was finished."""
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from datetime import datetime
+from itertools import product
+from pathlib import Path
 
 import pytest
 
 from benchmarks.host_rig import HostRig, send
+from orchestrator import dataset
+from orchestrator.paths import RunPaths
 from tests.integration.host_runs import POINTS, began, ended, failed_on, two_hosts, until_clean, until_serving
 from tests.integration.programs import assert_each_once, events, wait_until
 
@@ -28,18 +33,51 @@ def whole(rig: HostRig) -> HostRig:
     return rig
 
 
+def seconds(told: str) -> float:
+    return datetime.fromisoformat(told).timestamp()
+
+
+def measured(root: Path, duration_s: float) -> dict[str, list[tuple[float, float]]]:
+    """When the points of each host were measured: from, to."""
+    hosts = {e["trial_id"]: e["place"]["host"] for e in events(root, "trial_started")}
+    done = {e["point_id"]: seconds(e["at"]) for e in events(root, "point_done")}
+    times: dict[str, list[tuple[float, float]]] = {}
+    for row in dataset.read_rows(RunPaths(root), "loads"):
+        end = done[row["point_id"]]
+        times.setdefault(hosts[row["trial_id"]], []).append((end - duration_s, end))
+    return times
+
+
+def test_two_hosts_work_side_by_side_and_so_in_about_half_the_time_of_one(whole: HostRig) -> None:
+    steady = ("--set", "measure.duration_s=3", "--set", "workloads.0.concurrency=[1]")
+    driver, root = began(whole, "two", *steady)
+    ended(driver)
+
+    started = {e["trial_id"]: e["place"] for e in events(root, "trial_started")}
+    assert sorted(place["host"] for place in started.values()) == ["h1", "h1", "h2", "h2"]
+    spans = [(seconds(started[e["trial_id"]]["began_at"]), seconds(e["at"])) for e in events(root, "trial_ended")]
+    one_after_the_other_s = sum(end - begin for begin, end in spans)
+    side_by_side_s = max(end for _, end in spans) - min(begin for begin, _ in spans)
+    assert side_by_side_s / one_after_the_other_s < 0.8
+    pairs = product(*measured(root, 3.0).values())
+    # Nor did a trial that had begun wait for the other host.
+    assert max(min(one[1], other[1]) - max(one[0], other[0]) for one, other in pairs) > 0
+    assert_each_once(root, 4)
+    until_clean(whole)
+
+
 def test_an_actor_and_a_raylet_that_are_killed_cost_their_own_points_only_and_their_host_is_used_again(
     whole: HostRig,
 ) -> None:
     driver, root = began(whole, "killed", "--set", "measure.duration_s=3")
     until_serving(driver, root, "h1")
     whole.hosts[1].actors("SlotActor")[0].kill()
-    wait_until(lambda: failed_on(root, "h1"), "the lost slot is noticed", 60)
+    wait_until(lambda: failed_on(root, "h1"), "the lost slot is noticed", 120)
     until_serving(driver, root, "h2")
     whole.kill_raylet(whole.hosts[2])
-    wait_until(lambda: events(root, "host_lost"), "the lost host is noticed", 60)
+    wait_until(lambda: events(root, "host_lost"), "the lost host is noticed", 120)
     whole.revive(whole.hosts[2])
-    wait_until(lambda: events(root, "host_joined") or driver.poll() is not None, "it is used again", 60)
+    wait_until(lambda: events(root, "host_joined") or driver.poll() is not None, "it is used again", 120)
     printed = ended(driver)
 
     assert len(failed_on(root, "h1")) == len(failed_on(root, "h2")) == 1
@@ -53,7 +91,7 @@ def test_a_host_without_power_and_then_no_driver_lose_no_finished_point(whole: H
     driver, root = began(whole, "dark")
     until_serving(driver, root, "h2")
     whole.power_off(whole.hosts[2])
-    wait_until(lambda: failed_on(root, "h2"), "the lost host is noticed", 60)
+    wait_until(lambda: failed_on(root, "h2"), "the lost host is noticed", 120)
     until_serving(driver, root, "h1")
     send(driver, signal.SIGKILL)
     driver.communicate()
@@ -75,9 +113,9 @@ def test_a_host_that_was_cut_off_for_20_s_runs_nothing_afterwards_and_its_point_
     driver, root = began(whole, "cut")
     until_serving(driver, root, "h2")
     whole.partition(whole.hosts[2])
-    wait_until(lambda: failed_on(root, "h2"), "the cut is noticed", 60)
+    wait_until(lambda: failed_on(root, "h2"), "the cut is noticed", 120)
     assert whole.hosts[2].marked("cut")  # nobody can reach it
-    wait_until(lambda: not whole.hosts[2].raylets(), "the host that is cut off gives up by itself", 60)
+    wait_until(lambda: not whole.hosts[2].raylets(), "the host that is cut off gives up by itself", 120)
     wait_until(lambda: not whole.hosts[2].marked("cut"), "and its server with it", 30)
     whole.heal(whole.hosts[2])
     ended(driver)

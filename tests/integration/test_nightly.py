@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,10 @@ import pytest
 import yaml
 
 from benchmarks.kill_rig import KillRig
+from tests.fakes.stall_witness import undisturbed
 from tests.integration.programs import marked_processes, run
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(400)]
 
 FAULTS = {"start": [{"label": "oom_graph_target", "when": {"speculative_num_steps": 3}}]}
 SCENARIO: dict[str, Any] = {
@@ -50,12 +52,15 @@ def scenario(tmp_path: Path) -> Path:
 def test_a_slowdown_a_lost_kv_cache_and_a_death_are_regressions_by_name_and_the_reference_against_itself_is_none(
     cluster: KillRig, scenario: Path, tmp_path: Path
 ) -> None:
-    history = tmp_path / "history"
-    worse = run("nightly", str(scenario), "--history", str(history), "--address", cluster.address,
-                "--run-dir", str(tmp_path / "worse"), "--junit", str(tmp_path / "junit.xml"))  # fmt: skip
+    def night() -> tuple[Path, Path]:
+        folder = Path(tempfile.mkdtemp(dir=tmp_path))
+        worse = run("nightly", str(scenario), "--history", str(folder / "history"), "--address", cluster.address,
+                    "--run-dir", str(folder / "worse"), "--junit", str(folder / "junit.xml"))  # fmt: skip
+        assert worse.returncode == 1, worse.stdout + worse.stderr
+        return folder / "worse", folder / "history"
 
-    assert worse.returncode == 1, worse.stdout + worse.stderr
-    told = json.loads((tmp_path / "worse" / "night.json").read_text())
+    root, history = undisturbed(night)
+    told = json.loads((root / "night.json").read_text())
     regressed = {(one["metric"], one["label"]): one for one in told["series"] if one["verdict"] == "regressed"}
     died = regressed["feasible", "speculative_num_steps=3"]
     assert died["reason"].startswith("died (oom_graph_target)")

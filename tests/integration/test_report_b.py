@@ -25,6 +25,7 @@ from orchestrator.sweep import Sweep
 from orchestrator.telemetry_series import telemetry_of
 from orchestrator.trial_launch import launch_spec
 from tests.fakes.local_slot import LocalSlot
+from tests.fakes.stall_witness import undisturbed
 
 SCENARIO = Path(__file__).resolve().parents[2] / "scenarios/deepseek-v4-flash-mtp.yaml"
 # The same question with short answers, each config once: its servers take a tenth of a second for a token, and more.
@@ -71,9 +72,13 @@ class Campaign:
 
 @pytest.fixture(scope="module")
 def campaign(tmp_path_factory: pytest.TempPathFactory) -> Campaign:
+    return undisturbed(lambda: measured(tmp_path_factory.mktemp("runs") / "report-b"))
+
+
+def measured(root: Path) -> Campaign:
     scenario = load_scenario(SCENARIO, QUICK)
     said, printed = (Console(file=io.StringIO(), width=300) for _ in range(2))
-    run = RunDirectory.create(tmp_path_factory.mktemp("runs") / "report-b", scenario)
+    run = RunDirectory.create(root, scenario)
     plan = run.plan(scenario, ["", ""])
     with ExitStack() as stack:
         slots = [stack.enter_context(LocalSlot(run.run_id, 5 + i, (), f"127.0.0.{5 + i}")) for i in range(2)]

@@ -56,7 +56,7 @@ class Emulator:
     def children(self) -> list[psutil.Process]:
         return psutil.Process(self.process.pid).children(recursive=True)
 
-    def wait_for(self, text: str, seconds: float = 20.0) -> None:
+    def wait_for(self, text: str, seconds: float = 60.0) -> None:
         end = time.monotonic() + seconds
         while text not in self.log:
             assert self.process.poll() is None, self.log[-2000:]
@@ -64,7 +64,7 @@ class Emulator:
             time.sleep(0.02)
 
     def call(self, method: str, path: str, body: Any = None, key: str | None = None) -> Answer:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         payload = body if isinstance(body, bytes | None) else json.dumps(body).encode()
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         if payload is not None:
