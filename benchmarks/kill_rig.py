@@ -28,6 +28,25 @@ RIG_MARK = "SPECSWEEP_KILL_RIG"
 NODE_LABEL = "role=victim"
 _UP_S = 120.0
 
+# `ray start` gives its raylet 30 s to register and no more, which is little on a machine that does much else.
+PATIENT_RAY = """
+import sys, time
+from ray._private import services
+ask = services.get_node
+def get_node(*arguments):
+    until = time.monotonic() + 90
+    while True:
+        try:
+            return ask(*arguments)
+        except RuntimeError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.2)
+services.get_node = get_node
+from ray.scripts.scripts import main
+sys.exit(main())
+"""
+
 
 def free_port() -> int:
     """A port of loopback that nobody listens on."""
@@ -209,7 +228,7 @@ class KillRig:
             own.append(f"--temp-dir={self._ray_folder}")
         with (self._folder / f"{name}.log").open("ab") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--node-ip-address=127.0.0.1",
+                [sys.executable, "-c", PATIENT_RAY, "start", "--block", "--node-ip-address=127.0.0.1",
                  "--object-store-memory=104857600", *arguments, *own],
                 stdout=log, stderr=log, env=env, start_new_session=True,
             )  # fmt: skip

@@ -54,7 +54,7 @@ def start(ledger: GpuLedger) -> Iterator[Start]:
 
 
 def slot(gpu: str = "1") -> SlotHost:
-    return SlotHost(RUN, SLOT + 30, (gpu,), "127.0.0.1")
+    return SlotHost(RUN, SLOT + 3, (gpu,), "127.0.0.1")
 
 
 async def launched(host: SlotHost) -> StartEvent:

@@ -26,8 +26,9 @@ from orchestrator.server_start import LaunchSpec, ServerDied, StartEvent
 from orchestrator.trial import freeze_settings
 
 FAKE = Path(__file__).with_name("log_server.py")
-# Tests that run beside each other must not choose the same ports; up to 30 slots above this one are used.
-SLOT = 40 + 35 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+# Tests that run beside each other must not choose the same ports, and no connection may take one that was chosen: up to
+# three slots above this one are used, and of six workers all are below the ephemeral ports.
+SLOT = 8 + 4 * (int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 6)
 STAMP = "[2026-08-07 17:35:59]"
 START = [
     f"{STAMP} server_args={{'model_path': 'm', 'api_key': 'sk-printed'}}",
