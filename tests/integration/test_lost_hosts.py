@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Iterator
 from datetime import datetime
@@ -33,35 +34,23 @@ def whole(rig: HostRig) -> HostRig:
     return rig
 
 
-def seconds(told: str) -> float:
-    return datetime.fromisoformat(told).timestamp()
-
-
-def measured(root: Path, duration_s: float) -> dict[str, list[tuple[float, float]]]:
+def measured(root: Path) -> dict[str, list[tuple[float, float]]]:
     """When the points of each host were measured: from, to."""
-    hosts = {e["trial_id"]: e["place"]["host"] for e in events(root, "trial_started")}
-    done = {e["point_id"]: seconds(e["at"]) for e in events(root, "point_done")}
     times: dict[str, list[tuple[float, float]]] = {}
     for row in dataset.read_rows(RunPaths(root), "loads"):
-        end = done[row["point_id"]]
-        times.setdefault(hosts[row["trial_id"]], []).append((end - duration_s, end))
+        began_s = datetime.fromisoformat(row["began_at"]).timestamp()
+        times.setdefault(row["host"], []).append((began_s, began_s + json.loads(row["client_json"])["duration_s"]))
     return times
 
 
-def test_two_hosts_work_side_by_side_and_so_in_about_half_the_time_of_one(whole: HostRig) -> None:
-    steady = ("--set", "measure.duration_s=3", "--set", "workloads.0.concurrency=[1]")
-    driver, root = began(whole, "two", *steady)
+def test_two_hosts_share_the_work_and_measure_at_the_same_time(whole: HostRig) -> None:
+    driver, root = began(whole, "two", "--set", "measure.duration_s=3", "--set", "workloads.0.concurrency=[1]")
     ended(driver)
 
-    started = {e["trial_id"]: e["place"] for e in events(root, "trial_started")}
-    assert sorted(place["host"] for place in started.values()) == ["h1", "h1", "h2", "h2"]
-    spans = [(seconds(started[e["trial_id"]]["began_at"]), seconds(e["at"])) for e in events(root, "trial_ended")]
-    one_after_the_other_s = sum(end - begin for begin, end in spans)
-    side_by_side_s = max(end for _, end in spans) - min(begin for begin, _ in spans)
-    assert side_by_side_s / one_after_the_other_s < 0.8
-    pairs = product(*measured(root, 3.0).values())
-    # Nor did a trial that had begun wait for the other host.
-    assert max(min(one[1], other[1]) - max(one[0], other[0]) for one, other in pairs) > 0
+    assert sorted(e["place"]["host"] for e in events(root, "trial_started")) == ["h1", "h1", "h2", "h2"]
+    times = measured(root)
+    at_once_s = sum(max(0.0, min(a[1], b[1]) - max(a[0], b[0])) for a, b in product(times["h1"], times["h2"]))
+    assert at_once_s > 3.0  # of the 6 s that each measures; none if one waited for the other
     assert_each_once(root, 4)
     until_clean(whole)
 
