@@ -61,7 +61,7 @@ def test_sigterm_while_serving_drains_and_exits_with_zero(tmp_path: Path) -> Non
         answers: list[int] = []
 
         def ask() -> None:
-            body = {"text": "hello", "sampling_params": {"max_new_tokens": 150}, "rid": "r1"}
+            body = {"text": "hello", "sampling_params": {"max_new_tokens": 400}, "rid": "r1"}
             answers.append(len(running.generate(**body).json["output_ids"]))
 
         client = threading.Thread(target=ask)
@@ -73,7 +73,7 @@ def test_sigterm_while_serving_drains_and_exits_with_zero(tmp_path: Path) -> Non
         client.join()
         assert ends_with(running) == 0
         log = running.log
-    assert answers == [150]
+    assert answers == [400]
     assert "SIGTERM received. signum=None frame=None. Draining requests and shutting down..." in log
     assert "Gracefully exiting... Remaining number of requests 1. Remaining requests remaining_rids=['r1']." in log
     assert "Gracefully exiting... Remaining number of requests 0. Remaining requests remaining_rids=[]." in log

@@ -76,7 +76,7 @@ def test_a_server_whose_memory_another_process_holds_dies_and_names_that_process
 def test_memory_that_another_process_takes_while_a_server_starts_is_missing_in_the_phase_that_wants_it(
     ledger: GpuLedger, stranger: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
-    with emulator(tmp_path, QWEN, speedup=40) as server:
+    with emulator(tmp_path, QWEN, speedup=10) as server:
         server.wait_for("Load weight begin")
         ledger.hold(stranger.pid, 1, ledger.gpus()[1].free_gib)
         assert server.process.wait(60) == -9
