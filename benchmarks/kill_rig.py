@@ -27,6 +27,8 @@ from orchestrator.raylet_settings import PRIORITY
 RUN_MARK, TRIAL_MARK = "SPECSWEEP_RUN_ID", "SPECSWEEP_TRIAL_ID"
 RIG_MARK, PART_MARK = "SPECSWEEP_KILL_RIG", "SPECSWEEP_KILL_RIG_PART"
 NODE_LABEL = "role=victim"
+# Of the rig and of its drivers, whatever token the user has for other clusters.
+NO_TOKEN = {"RAY_AUTH_MODE": "disabled"}
 _UP_S = 120.0
 _TRIES = 3
 
@@ -209,7 +211,7 @@ class KillRig:
 
     def _ray(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
         env = {**os.environ, **PRIORITY}
-        env |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}
+        env |= {"RAY_USAGE_STATS_ENABLED": "0", **NO_TOKEN}
         if self._ledger is not None:
             env[LEDGER_VARIABLE] = str(self._ledger)
         env |= {RIG_MARK: self._ray_folder, PART_MARK: name}

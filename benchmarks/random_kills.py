@@ -28,7 +28,7 @@ from pathlib import Path
 import psutil
 
 from actors.gpu_ledger import GpuLedger
-from benchmarks.kill_rig import KillRig, ServerTree, alive, marked, server_trees, told, unguarded
+from benchmarks.kill_rig import NO_TOKEN, KillRig, ServerTree, alive, marked, server_trees, told, unguarded
 
 ROOT = Path(__file__).resolve().parent.parent
 LIMIT_S = 15.0
@@ -123,7 +123,8 @@ class Killer:
             client = JobSubmissionClient(self._rig.jobs)
             return Victim(run_id, None, client.submit_job(entrypoint=line, runtime_env=environment))
         with (self._folder / f"{run_id}.log").open("wb") as log:
-            driver = subprocess.Popen(words, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
+            env = {**os.environ, **NO_TOKEN}
+            driver = subprocess.Popen(words, cwd=ROOT, env=env, stdout=log, stderr=log, start_new_session=True)
         return Victim(run_id, driver, None)
 
     def _scenario(self) -> Path:

@@ -17,7 +17,7 @@ import pytest
 
 from actors.gpu_ledger import GpuLedger
 from benchmarks.host_rig import HostRig
-from benchmarks.kill_rig import KillRig
+from benchmarks.kill_rig import NO_TOKEN, KillRig
 from benchmarks.rig_network import why_impossible
 from orchestrator.journal import read_events
 
@@ -49,7 +49,14 @@ def start(*arguments: str) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
         cwd=ROOT,
+        env=_environment(arguments),
     )
+
+
+def _environment(arguments: Sequence[str]) -> dict[str, str]:
+    """Ours; clusters on this machine are those of rigs."""
+    on_rig = any(word.startswith("127.0.0.1:") for word in arguments)
+    return {**os.environ, **(NO_TOKEN if on_rig else {})}
 
 
 def run(*arguments: str, timeout_s: float = 300) -> subprocess.CompletedProcess[str]:
@@ -59,6 +66,7 @@ def run(*arguments: str, timeout_s: float = 300) -> subprocess.CompletedProcess[
         capture_output=True,
         text=True,
         cwd=ROOT,
+        env=_environment(arguments),
         timeout=timeout_s,
         check=False,
     )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
 import pytest
 
-from benchmarks.kill_rig import KillRig
+from benchmarks.kill_rig import NO_TOKEN, KillRig
 from tests.fakes.scripted_endpoint import ScriptedEndpoint, native_answer
 from tests.fakes.served_script import served
 from tests.integration.programs import ROOT
@@ -20,7 +21,7 @@ def test_two_load_actors_offer_one_point_and_a_killed_one_ends_it_with_what_came
     with served(ScriptedEndpoint(lambda n, body: native_answer(3, pause_s=0.02))) as server:
         driver = subprocess.run(
             [sys.executable, "-m", "tests.fakes.ray_load", cluster.address, server.url],
-            capture_output=True, text=True, cwd=ROOT, timeout=200, check=False,
+            capture_output=True, text=True, cwd=ROOT, timeout=200, check=False, env={**os.environ, **NO_TOKEN},
         )  # fmt: skip
     assert driver.returncode == 0, driver.stderr
     told = json.loads(driver.stdout)
