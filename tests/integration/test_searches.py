@@ -38,7 +38,7 @@ QUICK = (
 def slots_on(run: RunDirectory, hosts: tuple[str, ...]) -> Iterator[list[LocalSlot]]:
     with ExitStack() as stack:
         yield [
-            stack.enter_context(LocalSlot(run.run_id, 40 + i, (), f"127.0.0.{40 + i}", host))
+            stack.enter_context(LocalSlot(run.run_id, 34 + i, (), f"127.0.0.{34 + i}", host))
             for i, host in enumerate(hosts)
         ]
 

@@ -73,7 +73,7 @@ def test_repeats_of_a_config_are_measured_on_different_hosts(tmp_path: Path, mon
     # All trials take as long: which is begun last is then no matter of their length.
     monkeypatch.setattr(sweep_module, "time", SimpleNamespace(monotonic=lambda: 0.0))
     run = RunDirectory.create(tmp_path / "run", SCENARIO)
-    together = threading.Barrier(2, timeout=30)
+    together = threading.Barrier(2, timeout=60)
     first_of: dict[str, str] = {}
     # What each host measured first is the fastest, and so what is started again.
     slots = [

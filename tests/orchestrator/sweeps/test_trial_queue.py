@@ -134,11 +134,11 @@ def test_a_slot_waits_for_what_may_be_offered_and_ends_when_nothing_comes_any_mo
     worker = threading.Thread(target=work)
     worker.start()
     queue.offer("", [repeat_of(1, 0)])
-    assert first.wait(10)
+    assert first.wait(60)
     assert worker.is_alive()
     queue.done(0)
     queue.close_class("")
-    worker.join(10)
+    worker.join(60)
 
     assert [t and t.trial_id for t in found] == ["c1r0", None]
     assert not queue.is_open
@@ -206,7 +206,7 @@ def test_a_further_pair_waits_for_the_host_that_has_had_fewer() -> None:
     assert [taken(queue, 1), taken(queue, 1)] == ["a1", "b1"]
     assert found == []
     queue.close()
-    waiting.join(timeout=5)
+    waiting.join(timeout=60)
     assert found == ["none"]
 
 
