@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from types import ModuleType
 from typing import Any, Literal
@@ -40,6 +40,7 @@ class OptunaRules:
     best: int = 4
     best_repeats: int = 3
     seed: int = 1
+    spread: Spread = field(default_factory=Spread)
 
     @property
     def first_starts(self) -> int:
@@ -234,7 +235,7 @@ class OptunaSearch:
         if not seen:
             return {}
         configs = [self._configs[c] for c in dict.fromkeys(o.config_id for o in seen)]
-        hosts = pooled_fit(seen, places_of(configs), maximize=goal.maximize, spread=Spread()).hosts
+        hosts = pooled_fit(seen, places_of(configs), maximize=goal.maximize, spread=self._rules.spread).hosts
         sign = 1.0 if goal.maximize else -1.0
         by_config: dict[str, list[float]] = {}
         for o in seen:

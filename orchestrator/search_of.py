@@ -54,7 +54,8 @@ def search_of(
 def optuna_rules(scenario: Scenario) -> OptunaRules:
     """Of a search that draws."""
     keys = scenario.search
-    return OptunaRules(keys.optuna_starts, keys.sampler, keys.best, keys.best_repeats, scenario.seed)
+    spread = Spread(keys.noise, keys.host_spread)
+    return OptunaRules(keys.optuna_starts, keys.sampler, keys.best, keys.best_repeats, scenario.seed, spread)
 
 
 def race_rules(scenario: Scenario, configs: Sequence[EngineConfig]) -> RaceRules:

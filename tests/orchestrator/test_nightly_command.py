@@ -69,6 +69,18 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     return Bench(tmp_path, monkeypatch)
 
 
+def test_keys_that_a_night_decides_by_itself_are_named_before_it_begins(bench: Bench) -> None:
+    bench.refusal = ClusterRefusal("no cluster")
+    assert "decides by itself" not in bench.night()[1]
+
+    tree = yaml.safe_load(bench.file.read_text())
+    bench.file.write_text(yaml.safe_dump({**tree, "search": {"noise": 0.01}, "recovery": {"tries": 1}}))
+    _, told = bench.night()
+
+    first = told.splitlines()[0]
+    assert first == "A night decides by itself what these keys of night.yaml say to `run`: search, recovery"
+
+
 def test_a_night_is_kept_told_in_one_line_and_ends_with_its_exit_code(bench: Bench) -> None:
     bench.slots = [build_slot(kv_tokens=(100_000, 85_000))]
 
