@@ -54,7 +54,7 @@ def night_scenario(scenario: Scenario, *, self_test: bool = False, wait_s: float
 
 def set_aside(scenario: Scenario) -> tuple[str, ...]:
     """The keys that a scenario gives for `specsweep run` and that a night does not heed: it decides them itself."""
-    own = [name for name in ("search", "recovery", "pareto") if name in scenario.model_fields_set]
+    own: list[str] = [name for name in ("search", "recovery", "pareto") if name in scenario.model_fields_set]
     own += [f"measure.{n}" for n in ("repeats", "reference", "profile") if n in scenario.measure.model_fields_set]
     own += ["sweep.skip_hopeless"] if "skip_hopeless" in scenario.sweep.model_fields_set else []
     return tuple(name for name in own if name != "search" or scenario.search.method != "pairs")
