@@ -67,11 +67,16 @@ class LineState:
 
     def _state(self, cell: Cell) -> State:
         """A cell of which one start died does not hold, also if another served: the ceiling is the lower of the two."""
-        results = list(self.table.told.get(self.line.at(cell).config_id, {}).values())
+        results = self._results(cell)
         death = next((told for told in results if isinstance(told, Dead)), None)
         if death is not None:
             return "too little" if self.line.interval and death.label in TOO_LITTLE else "fails"
         return "holds" if any(isinstance(told, Scored) for told in results) else "unknown"
+
+    def _results(self, cell: Cell) -> list[Told]:
+        """What its starts came to, by their numbers: in whichever order they ended."""
+        told = self.table.told.get(self.line.at(cell).config_id, {})
+        return [told[repeat] for repeat in sorted(told)]
 
     def cells(self, *states: State) -> list[Cell]:
         return [cell for cell, state in self.states.items() if state in states]
@@ -145,7 +150,7 @@ class LineState:
 
     def evidence(self, cell: Cell) -> str:
         """What its starts came to: `served 2 of 2 on 2 hosts`, or why it died."""
-        results: list[Told] = list(self.table.told.get(self.line.at(cell).config_id, {}).values())
+        results = self._results(cell)
         died = [told for told in results if isinstance(told, Dead)]
         served = [told for told in results if isinstance(told, Scored)]
         hosts = len({told.host for told in served})

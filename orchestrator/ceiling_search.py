@@ -56,17 +56,18 @@ class CeilingSearch:
             return
         self._table.tell(config, repeat, told)
         self._states[i] = LineState(self._states[i].line, self._table)
-        self._tell_step(i, self._states[i])
 
     def ask(self, slots: int) -> tuple[Ask, ...]:
+        again = self._table.recalled()
         room = slots - self._table.waiting
         if room <= 0:
-            return ()
+            return again
         wanted = [self._wanted(i, state, room) for i, state in enumerate(self._states)]
-        return self._table.give(in_turns(wanted)[:room])
+        return (*again, *self._table.give(in_turns(wanted)[:room]))
 
-    def recall(self, config: EngineConfig, repeat: int) -> None:
-        """It is asked again if it is still wanted."""
+    def recall(self, config: EngineConfig, repeat: int, *, broke: bool = False) -> None:
+        if config.config_id in self._line_of and not broke:
+            self._table.recall(config, repeat)
 
     @property
     def done(self) -> bool:
@@ -76,6 +77,8 @@ class CeilingSearch:
 
     @property
     def steps(self) -> tuple[Step, ...]:
+        for i, state in enumerate(self._states):
+            self._tell_step(i, state)
         return tuple(self._steps)
 
     @property

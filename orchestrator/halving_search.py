@@ -45,15 +45,18 @@ class HalvingSearch:
             self._planned = None
 
     def ask(self, slots: int) -> tuple[Ask, ...]:
-        plan, left = self._plan(), self._left()
+        again, plan, left = self._table.recalled(), self._plan(), self._left()
         room = slots - self._table.waiting
         room = room if left is None else min(room, left)
         if room <= 0:
-            return ()
-        return self._table.give((self._first_starts(plan, room) if plan.open_ids else self._next_starts(plan))[:room])
+            return again
+        fresh = self._first_starts(plan, room) if plan.open_ids else self._next_starts(plan)
+        return (*again, *self._table.give(fresh[:room]))
 
-    def recall(self, config: EngineConfig, repeat: int) -> None:
-        """It is asked again if it is still wanted."""
+    def recall(self, config: EngineConfig, repeat: int, *, broke: bool = False) -> None:
+        if config.config_id in self._configs and not broke:
+            self._table.recall(config, repeat)
+            self._planned = None
 
     @property
     def done(self) -> bool:

@@ -22,7 +22,7 @@ from orchestrator.redaction import holds_secrets, storable
 from orchestrator.report_command import leave_reports
 from orchestrator.reuse_command import offer_reuse, runs_to_reuse, take_over_all
 from orchestrator.run_account import RunAccount
-from orchestrator.run_conductor import PairGuide, missing_work
+from orchestrator.run_conductor import PairGuide, missing_work, run_conductor
 from orchestrator.run_directory import RunDirectory
 from orchestrator.run_manifest import new_run_root, read_manifest
 from orchestrator.run_ranking import rank_run
@@ -94,8 +94,9 @@ def _work(
 ) -> Path:  # fmt: skip
     done = finished_work(directory.state)
     try:
-        if missing_work(scenario, directory, request.guide):
-            use = ClusterUse(request.address, request.evict, request.yes, request.guide, request.leave)
+        conductor = run_conductor(scenario, directory, request.guide)
+        if missing_work(scenario, directory, conductor):
+            use = ClusterUse(request.address, request.evict, request.yes, conductor, request.leave)
             account.swept = sweep_on_cluster(scenario, directory, done, use, console, early)
         else:
             console.print(f"Nothing is missing in {directory.paths.root}")

@@ -1,14 +1,14 @@
 """What a search asks for and is told: trials out, results in. Pure.
 
 A search is a table of what was told and what was asked; all it decides follows from these. So a run that is resumed
-tells it everything that was measured before and goes on, whichever slots it has by then.
+tells it everything that was measured before, recalls what was on its way, and goes on, whichever slots it has by then.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from orchestrator.trial import EngineConfig
 
@@ -75,13 +75,14 @@ RACE_OVER = "race"
 @dataclass(frozen=True, slots=True)
 class Step:
     """One decision of a search, for the journal, progress and report. `dropped`: config id -> why it is out; of the
-    race for one `objective`, if it is named.
+    race for one `objective`, if it is named. `draw`: the settings that it speaks of, where there is no config of them.
     """
 
     name: str
     text: str
     dropped: Mapping[str, str] = field(default_factory=dict)
     objective: str = ""
+    draw: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Search(Protocol):
@@ -96,9 +97,9 @@ class Search(Protocol):
     def tell(self, config: EngineConfig, repeat: int, told: Told) -> None:
         """A result, also one that was not asked for (of an earlier start of the run). The last of a trial counts."""
 
-    def recall(self, config: EngineConfig, repeat: int) -> None:
-        """An earlier start of the run asked for this trial, and it has no end. For searches that draw by chance: others
-        come to the same questions by what they are told.
+    def recall(self, config: EngineConfig, repeat: int, *, broke: bool = False) -> None:
+        """An earlier start of the run asked for this trial, and it has no end; it is asked first of all, so that the
+        search stands where it stood. `broke`: it ended, but says nothing: it is asked again if it is still wanted.
         """
 
     @property

@@ -50,20 +50,29 @@ class SearchConductor:
         judge_of: Callable[[str], Judge | None] = lambda _: None,
     ) -> None:
         self._run = run
+        self._search_of, self._judge_of = search_of, judge_of
         self._scores = TrialScores(scenario, run)
         self._is_probed = is_probed(scenario)
         self._is_night = scenario.search.method == "pairs"  # two builds do not lead each other
-        searches = {c: search_of(c) for c in run.trial_classes}
-        self._races = {c: _Race(search, judge_of(c)) for c, search in searches.items() if search is not None}
+        self._races: dict[str, _Race] = {}
         self._deciding: AbstractContextManager[object] = nullcontext()
         self._queue: TrialQueue | None = None
-        self._tell_earlier()
+        self.take_classes()
 
-    def _tell_earlier(self) -> None:
-        """All that earlier starts of the run found out; what broke is asked again."""
+    def take_classes(self) -> None:
+        """One search for each class of hosts that the run measures on by now: it may learn of them only when slots are
+        granted. Those that are there stay, so that no trial is scored twice.
+        """
+        of_class = {c: self._races.get(c) or self._new_race(c) for c in self._run.trial_classes}
+        fresh = of_class.keys() - self._races.keys()
+        self._races = {c: race for c, race in of_class.items() if race is not None}
         for asked in list(self._run.asked.all):
-            if asked.host_class in self._races:
+            if asked.host_class in fresh & self._races.keys():
                 self._tell(asked, again=True)
+
+    def _new_race(self, host_class: str) -> _Race | None:
+        search = self._search_of(host_class)
+        return None if search is None else _Race(search, self._judge_of(host_class))
 
     @property
     def done(self) -> bool:
@@ -126,8 +135,9 @@ class SearchConductor:
             race.trials.pop(key, None)
         if told is not None:
             race.search.tell(asked.config, asked.repeat, told)
-        elif again:
-            race.search.recall(asked.config, asked.repeat)
+        elif again and not asked.is_reference:
+            broke = ran is not None and self._run.state.outcomes.get(ran.trial_id, {}).get("outcome") == "failed"
+            race.search.recall(asked.config, asked.repeat, broke=broke)
         return told
 
     def _ask(self, host_class: str, race: _Race) -> list[TrialAsked | SearchStep | BestSoFar]:

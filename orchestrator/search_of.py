@@ -19,7 +19,7 @@ from orchestrator.point_need import goals_of
 from orchestrator.pooled_fit import Spread
 from orchestrator.race import RaceGoal, RaceRules
 from orchestrator.scenario import Scenario
-from orchestrator.search import Search
+from orchestrator.search import Search, Step
 from orchestrator.search_space import search_space
 from orchestrator.sweep_space import expand
 from orchestrator.trial import EngineConfig
@@ -29,15 +29,16 @@ def search_of(
     scenario: Scenario,
     configs: Sequence[EngineConfig] | None = None,
     guess: Guess = no_guess,
+    before: Sequence[Step] = (),
 ) -> Search:
     """A search that was told nothing yet. BadInput where it needs what is not installed.
 
     `configs`: those of the sweep, if they are expanded already; `guess`: of configs in the order of the memory they
-    need, the index of the last that should fit.
+    need, the index of the last that should fit; `before`: what the search decided in earlier starts of the run.
     """
     keys = scenario.search
     if keys.method == "optuna":
-        return OptunaSearch(search_space(scenario), race_goals(scenario), optuna_rules(scenario))
+        return OptunaSearch(search_space(scenario), race_goals(scenario), optuna_rules(scenario), before)
     configs = tuple(expand(scenario)) if configs is None else configs
     if keys.method == "grid":
         return GridSearch(configs, scenario.measure.repeats)

@@ -15,7 +15,7 @@ from orchestrator.night_scenario import night_scenario, rules_of
 from orchestrator.night_text import exit_code, headline
 from orchestrator.outcome import Label
 from orchestrator.report_page import page_html
-from orchestrator.run_conductor import PairGuide, missing_work
+from orchestrator.run_conductor import PairGuide, missing_work, run_conductor
 from orchestrator.run_directory import RunDirectory
 from orchestrator.run_ranking import rank_run
 from orchestrator.run_report import run_report
@@ -159,7 +159,7 @@ def test_a_night_that_was_stopped_goes_on_and_makes_the_half_pair_anew(tmp_path:
 
     again = RunDirectory.reopen(root, scenario)
     guide = PairGuide(lambda place: in_doubt(scenario, NightJudge(rules_of(scenario)), AT, place))
-    assert missing_work(scenario, again, guide)
+    assert missing_work(scenario, again, run_conductor(scenario, again, guide))
     sweep_night(again, scenario, [build_slot()], guide)
     again.close(complete=True)
     night = night_of(root, scenario, AT, NightJudge(rules_of(scenario)))
@@ -167,7 +167,7 @@ def test_a_night_that_was_stopped_goes_on_and_makes_the_half_pair_anew(tmp_path:
     assert len(series(night, "e2e_p50_ms", "C=4").measured.pairs) == 3
     assert night.verdict is Verdict.SAME
     finished = RunDirectory.reopen(root, scenario)
-    assert not missing_work(scenario, finished, guide)
+    assert not missing_work(scenario, finished, run_conductor(scenario, finished, guide))
     finished.close(complete=True)
 
 

@@ -48,7 +48,7 @@ class Bench:
     def _sweep(self, scenario: Any, directory: Any, done: Any, use: Any, *_: Any) -> SweepResult:
         if self.refusal is not None:
             raise self.refusal
-        return sweep_night(directory, scenario, self.slots, use.guide)
+        return sweep_night(directory, scenario, self.slots, conductor=use.conductor)
 
     def night(self, files: NightFiles | None = None, **options: Any) -> tuple[int, str]:
         """(exit code, what was printed)."""
@@ -192,7 +192,7 @@ def test_a_lost_head_ends_the_process_with_the_night_kept_and_its_exit_code(
     ended: list[int] = []
 
     def loses(scenario: Any, directory: Any, done: Any, use: Any, *rest: Any) -> SweepResult:
-        sweep_night(directory, scenario, bench.slots, use.guide)
+        sweep_night(directory, scenario, bench.slots, conductor=use.conductor)
         cluster = SimpleNamespace(head_address="h:1", stop_servers=lambda wait_s: None)
         _leave_without_head(cluster, directory, rest[0], use.leave, 50.0)  # type: ignore[arg-type]
         raise EndedError
