@@ -100,7 +100,7 @@ class AskedTrials:
     def steps_of(self, host_class: str) -> tuple[Step, ...]:
         """What the search on these hosts decided in all starts of the run."""
         return tuple(
-            Step(told["name"], told["text"], told["dropped"], told["objective"], told.get("draw", {}))
+            Step(told["name"], told["text"], told["dropped"], told["objective"], told.get("facts", {}))
             for told in self._state.steps
             if told["host_class"] == host_class
         )
@@ -109,7 +109,7 @@ class AskedTrials:
         """A decision of a search."""
         told = {
             "name": step.name, "text": step.text, "objective": step.objective, "dropped": dict(step.dropped),
-            "host_class": host_class, **({"draw": dict(step.draw)} if step.draw else {}),
+            "host_class": host_class, **({"facts": dict(step.facts)} if step.facts else {}),
         }  # fmt: skip
         if told not in self._state.steps:  # a resumed search decides the same again
             self._state.steps.append(told)

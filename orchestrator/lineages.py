@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from orchestrator.asked_trials import FIRST_REFERENCE
 from orchestrator.engine_build import engine_of
 from orchestrator.failed_lineage import KNOBS, Change, Needs, Situation, Try
 from orchestrator.failed_start import FailedStart
@@ -82,6 +83,8 @@ class Lineages:
     ) -> None:
         self._scenario = scenario
         self._host_class = host_class
+        # The search of a ceiling asks again for what died, to see it die again.
+        self._is_ceiling = scenario.search.method == "ceiling"
         self._needs = needs_of(scenario)
         self._swept = _swept(scenario)
         self._asked: dict[str, EngineConfig] = {config.config_id: config for config in asked}
@@ -189,6 +192,8 @@ class Lineages:
         """The trial itself, that of its stand-in, or None if it is spared."""
         config_id = trial.config.config_id
         if config_id not in self._into and config_id not in self._dead:
+            return trial
+        if self._is_ceiling and trial.repeat < FIRST_REFERENCE:
             return trial
         found = self.stand_in(config_id)
         if found.config is None:

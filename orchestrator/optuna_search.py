@@ -63,7 +63,7 @@ class OptunaSearch:
         self._table = SearchTable()
         self._configs: dict[str, EngineConfig] = {}
         self._draws: dict[str, dict[str, Any]] = {}
-        self._refused = [dict(step.draw) for step in before if step.name == "refused" and step.draw]
+        self._refused = [dict(step.facts["draw"]) for step in before if step.name == "refused"]
         self._exhausted = any(step.name == "exhausted" for step in before)
         self._steps: list[Step] = []
 
@@ -182,7 +182,7 @@ class OptunaSearch:
             return
         self._refused.append(draw)
         said = ", ".join(f"{name}={value}" for name, value in draw.items())
-        self._steps.append(Step("refused", f"{said} is not started: {why}", draw=draw))
+        self._steps.append(Step("refused", f"{said} is not started: {why}", facts={"draw": draw}))
 
     def _study(self) -> Any:
         """A study of all that is known: what was measured, what cannot run, what is on its way."""

@@ -131,8 +131,8 @@ class SearchKeys(Strict):
         le=5,
         description=_of(
             "verify",
-            "so many more starts of the last value that served, on other hosts if there are. What died for want of "
-            "memory is not started again.",
+            "so many more starts of both sides of each ceiling, the last value that served and the first that did not, "
+            "on other hosts if there are, whatever is predicted. 0: none.",
         ),
     )
     space: dict[str, SpaceRange] = Field(

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from orchestrator.outcome import PREDICTED
 from orchestrator.trial import EngineConfig
 
 
@@ -18,13 +19,15 @@ class Ask:
     """One fresh server start that a search wants. `repeat` counts the starts of a config from 0; `why`: for progress.
 
     Config id and repeat together are its identity. `follows`: that of another ask, whose slot takes this at once when
-    that has ended. Asks that are followed go to the host where they ran least often, and wait for it.
+    that has ended. Asks that are followed go to the host where they ran least often, and wait for it; so do those that
+    want to be `elsewhere` than the starts of their config before.
     """
 
     config: EngineConfig
     repeat: int
     why: str = ""
     follows: tuple[str, int] | None = None
+    elsewhere: bool = False
 
     @property
     def key(self) -> tuple[str, int]:
@@ -52,10 +55,18 @@ class Scored:
 
 @dataclass(frozen=True, slots=True)
 class Dead:
-    """The config cannot run, by nature and by this evidence, nor after any repair. A result like any other."""
+    """The config cannot run, by nature and by this evidence, nor after any repair. A result like any other. `host`:
+    where it was started last, empty if nowhere.
+    """
 
     label: str
     evidence: str
+    host: str = ""
+
+    @property
+    def is_foreseen(self) -> bool:
+        """Whether no server was started, since it was sure to die."""
+        return self.evidence.startswith(PREDICTED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +86,14 @@ RACE_OVER = "race"
 @dataclass(frozen=True, slots=True)
 class Step:
     """One decision of a search, for the journal, progress and report. `dropped`: config id -> why it is out; of the
-    race for one `objective`, if it is named. `draw`: the settings that it speaks of, where there is no config of them.
+    race for one `objective`, if it is named. `facts`: what the text says, for programs and for later starts.
     """
 
     name: str
     text: str
     dropped: Mapping[str, str] = field(default_factory=dict)
     objective: str = ""
-    draw: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Search(Protocol):

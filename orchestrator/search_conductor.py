@@ -24,7 +24,9 @@ from orchestrator.trial_score import TrialScores
 
 @dataclass
 class _Race:
-    """One search, on hosts of one class. `trials`: what each of its trials has measured so far."""
+    """One search, on hosts of one class. `trials`: what each of its trials has measured so far; `ran_on`: where each of
+    them ran.
+    """
 
     search: Search
     judge: Judge | None
@@ -32,6 +34,7 @@ class _Race:
     steps_told: int = 0
     is_judged: bool = False
     trials: dict[tuple[str, int], TrialPoints] = field(default_factory=dict)
+    ran_on: dict[tuple[str, int], str] = field(default_factory=dict)
     leaders: dict[str, tuple[str, float]] = field(default_factory=dict)
 
 
@@ -86,8 +89,8 @@ class SearchConductor:
         self._queue, self._deciding = queue, deciding
         for host_class, race in self._races.items():
             queue.open_class(host_class)
-            for (config_id, _), points in race.trials.items():
-                queue.ran(host_class, points.host, config_id)
+            for (config_id, _), host in race.ran_on.items():
+                queue.ran(host_class, host, config_id)
         return self.ask()
 
     def settled(self, trial: Trial) -> list[TrialAsked | SearchStep | BestSoFar]:
@@ -133,6 +136,8 @@ class SearchConductor:
             race.trials[key] = points
         if isinstance(told, Dead):
             race.trials.pop(key, None)
+        if isinstance(told, Dead | Scored) and told.host:
+            race.ran_on[key] = told.host
         if told is not None:
             race.search.tell(asked.config, asked.repeat, told)
         elif again and not asked.is_reference:
@@ -156,7 +161,7 @@ class SearchConductor:
         by_key = {ask.key: trial for trial, ask in zip(trials, asks, strict=True)}
         leaders = [by_key[ask.key] for ask in asks if ask.follows is None]
         followers = {by_key[ask.follows].trial_id: by_key[ask.key] for ask in asks if ask.follows is not None}
-        queue.offer(host_class, leaders, followers)
+        queue.offer(host_class, leaders, followers, {by_key[ask.key].trial_id for ask in asks if ask.elsewhere})
         if not race.outstanding:
             queue.close_class(host_class)
         asked = [TrialAsked(trial, ask.why) for trial, ask in zip(trials, asks, strict=True)]

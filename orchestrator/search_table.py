@@ -47,9 +47,9 @@ class SearchTable:
                 fresh.append(ask)
         return tuple(fresh)
 
-    def recall(self, config: EngineConfig, repeat: int) -> None:
+    def recall(self, config: EngineConfig, repeat: int, *, elsewhere: bool = False) -> None:
         """An earlier start of the run asked for it and was not told: it is on its way still, and given first of all."""
-        ask = Ask(config, repeat, "asked before")
+        ask = Ask(config, repeat, "asked before", elsewhere=elsewhere)
         if repeat not in self._asked.setdefault(config.config_id, set()):
             self._asked[config.config_id].add(repeat)
             self._waiting.add(ask.key)

@@ -168,7 +168,7 @@ def test_a_resumed_run_scores_and_tells_each_trial_once(tmp_path: Path, monkeypa
 
 def test_what_a_search_decided_is_there_for_the_next_start_with_the_draw_that_it_speaks_of(tmp_path: Path) -> None:
     steps = (
-        Step("refused", "a=1 is not started: is excluded", draw={"a": 1}),
+        Step("refused", "a=1 is not started: is excluded", facts={"draw": {"a": 1}}),
         Step("screen", "1 not started", {"c": "why"}),
     )
     run = RunDirectory.create(tmp_path / "run", SCENARIOS["optuna"])
