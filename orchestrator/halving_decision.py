@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from orchestrator.asked_trials import FIRST_REFERENCE
+from orchestrator.config_label import listed
 from orchestrator.race import Heat, HeatMemo, RaceGoal, RaceRules
 from orchestrator.search import RACE_OVER, Scored, Step
 from orchestrator.search_table import SearchTable
@@ -220,7 +221,7 @@ class Decision:
             f"{-math.expm1(-goal.margin):.1%}"
         )
         if len(ranked) > 1 and now.settled:
-            text += f"; within that, a tie with {', '.join(self.labels[c] for c in ranked if c != now.leader)}"
+            text += f"; within that, a tie with {listed([self.labels[c] for c in ranked if c != now.leader])}"
         return Verdict(goal.name, now.leader, tuple(ranked), now.settled, now.risk, text)
 
 

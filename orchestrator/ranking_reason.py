@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from orchestrator.aim import Aim
+from orchestrator.config_label import listed
 from orchestrator.estimates import Estimates, NotComparable
 from orchestrator.ranking_cells import value_text
 from orchestrator.ranking_row import Row, gap
@@ -70,7 +71,7 @@ def _doubt(case: Case, winner: Row, rest: Sequence[Row]) -> str:
     others = [row for row in rest if row.told_apart is False]
     if not others:
         return ""
-    names = ", ".join(case.labels[row.config_id] for row in others[:_NAMED])
+    names = listed([case.labels[row.config_id] for row in others[:_NAMED]])
     more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
     return f"; {sum(row.trials for row in (winner, *others))} trials do not tell it apart from {names}{more}"
 

@@ -71,7 +71,9 @@ class SearchConductor:
         self._races = {c: race for c, race in of_class.items() if race is not None}
         for asked in list(self._run.asked.all):
             if asked.host_class in fresh & self._races.keys():
-                self._tell(asked, again=True)
+                told = self._tell(asked, again=True)
+                if isinstance(told, Scored) and not self._is_night:
+                    self._new_leaders(self._races[asked.host_class], asked, told)
 
     def _new_race(self, host_class: str) -> _Race | None:
         search = self._search_of(host_class)
@@ -87,11 +89,17 @@ class SearchConductor:
     ) -> list[TrialAsked | SearchStep | BestSoFar]:
         """Ask for the first trials. `deciding`: held while anybody looks at what stands for what."""
         self._queue, self._deciding = queue, deciding
+        leads: list[TrialAsked | SearchStep | BestSoFar] = []
         for host_class, race in self._races.items():
             queue.open_class(host_class)
             for (config_id, _), host in race.ran_on.items():
                 queue.ran(host_class, host, config_id)
-        return self.ask()
+            leads += [
+                best_so_far(goal, *race.leaders[goal.name], host_class)
+                for goal in self._scores.goals
+                if goal.name in race.leaders  # of earlier starts of the run
+            ]
+        return [*leads, *self.ask()]
 
     def settled(self, trial: Trial) -> list[TrialAsked | SearchStep | BestSoFar]:
         """A trial has ended for good, after all repairs and second tries; what its search wants now."""

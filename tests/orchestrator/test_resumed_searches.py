@@ -138,7 +138,7 @@ def test_a_resumed_run_scores_and_tells_each_trial_once(tmp_path: Path, monkeypa
     assert conducted_on(run, scenario, [first], before=stop_at_sixth).cancelled
     run.close(complete=False)
 
-    scored, told = Counter[str](), Counter[tuple[str, int]]()
+    scored, told, best = Counter[str](), Counter[tuple[str, int]](), list[float]()
     of_search = HalvingSearch.tell
 
     def counted(paths: Any, of: Any, configs: Any, rows: Any, attempts: Any) -> Any:
@@ -151,6 +151,8 @@ def test_a_resumed_run_scores_and_tells_each_trial_once(tmp_path: Path, monkeypa
 
     def on_cluster(scenario: Any, directory: RunDirectory, done: Any, use: Any, *_: Any) -> SweepResult:
         use.conductor.take_classes()  # as when slots are granted
+        (race,) = use.conductor._races.values()
+        best.append(race.leaders["fast"][1])
         return sweep_with(directory, scenario, use.conductor, FakeSlot("b", slowness=deeper_is_faster))
 
     monkeypatch.setattr(trial_score, "measured_points", counted)
@@ -161,6 +163,7 @@ def test_a_resumed_run_scores_and_tells_each_trial_once(tmp_path: Path, monkeypa
     finished = RunDirectory.reopen(tmp_path / "run", scenario)
     asked = {(one.config.config_id, one.repeat) for one in finished.asked.all}
     assert told == Counter(asked)
+    assert best == [pytest.approx(160, rel=0.1)]  # of what the first start of the run measured
     assert scored == Counter(finished.state.done_points.keys())
     assert not missing_work(scenario, finished, run_conductor(scenario, finished))
     finished.close(complete=True)
