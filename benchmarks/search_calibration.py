@@ -70,7 +70,7 @@ def interacting(rng: random.Random) -> dict[Cell, float]:
 
 
 def cliffs(rng: random.Random) -> dict[Cell, float]:
-    """A hill, of which all beyond an edge through both axes is 10 to 30 % lower; another edge for each name."""
+    """A hill; beyond an edge through both axes, another for each name, all is 10 to 30 % lower."""
     hill = smooth(rng)
     edges = [(rng.uniform(0.4, 1.6), rng.uniform(3, 7), rng.uniform(0.1, 0.3)) for _ in range(2)]
     return {
@@ -96,13 +96,14 @@ TRUTHS: dict[str, Surface] = {
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """One campaign. `risk`: what the verdict states; `wrong`: a finalist was better by more than near_tie, `missed`: any
-    config was. `statements`: P(best) of the ranking, about all configs.
+    """One campaign. `risk`, `overlooked`: what the verdict states; `wrong`: a finalist was better by more than
+    near_tie, `missed`: any config was. `statements`: P(best) of the ranking, about all configs.
     """
 
     starts: int
     settled: bool
     risk: float
+    overlooked: float
     wrong: bool
     missed: bool
     loss: float
@@ -122,12 +123,14 @@ def campaign(surface: Surface, seed: int) -> Ended:
     verdict = search.verdicts["fast"]
     assert verdict.winner is not None
     assert verdict.risk is not None
+    assert verdict.overlooked is not None
     best, mine = max(true.values()), true[verdict.winner]
     rivals = max((true[c] for c in verdict.finalists), default=mine)
     return Ended(
         played.starts,
         verdict.settled,
         verdict.risk,
+        verdict.overlooked,
         rivals - mine > goal.margin,
         best - mine > goal.margin,
         1 - math.exp(mine - best),
@@ -157,9 +160,9 @@ def _stated(played: Campaign, search: HalvingSearch, true: dict[str, float]) -> 
 def table(found: dict[str, list[Ended]]) -> list[str]:
     """Markdown: one row for each kind of truth."""
     lines = [
-        "| truth | campaigns | starts | settled | stated risk | wrong among finalists | wrong among all | mean loss | "
-        "first: stated P(best) | true |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        "| truth | campaigns | starts | settled | a finalist is better: stated | true | any config is: stated | true | "
+        "mean loss | first: stated P(best) | true |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for name, of in found.items():
         settled = [one for one in of if one.settled] or of
@@ -167,7 +170,8 @@ def table(found: dict[str, list[Ended]]) -> list[str]:
         lines.append(
             f"| {name} | {len(of)} | {_mean(one.starts for one in of):.0f} | {_mean(one.settled for one in of):.0%} | "
             f"{_mean(one.risk for one in settled):.1%} | {_mean(one.wrong for one in settled):.1%} | "
-            f"{_mean(one.missed for one in settled):.1%} | {_mean(one.loss for one in of):.2%} | "
+            f"{_mean(one.overlooked for one in of):.1%} | {_mean(one.missed for one in of):.1%} | "
+            f"{_mean(one.loss for one in of):.2%} | "
             f"{_mean(s.stated for s in first):.2f} | {_mean(s.best for s in first):.2f} |"
         )
     return lines

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from orchestrator.asked_trials import FIRST_REFERENCE
 from orchestrator.first_configs import spread_order
 from orchestrator.halving_decision import Decision, HalvingRules, Plan, Verdict
 from orchestrator.memory_order import DIRECTIONS, needs_more
 from orchestrator.outcome import OUT_OF_GPU_MEMORY
-from orchestrator.race import HeatMemo, RaceGoal, RaceRules, most_hopeful
+from orchestrator.race import HeatMemo, RaceGoal, RaceRules, most_hopeful, overlooked
 from orchestrator.scenario_search import Direction
 from orchestrator.search import Ask, Step, Told
 from orchestrator.search_table import SearchTable, in_turns
@@ -70,8 +71,25 @@ class HalvingSearch:
 
     @property
     def verdicts(self) -> Mapping[str, Verdict]:
-        """Objective -> how it stands by now."""
-        return self._plan().verdicts
+        """Objective -> how it stands by now; at the end with what may have been overlooked."""
+        verdicts = self._plan().verdicts
+        return {g.name: self._ended(g, verdicts[g.name]) for g in self._goals} if self.done else verdicts
+
+    def _ended(self, goal: RaceGoal, verdict: Verdict) -> Verdict:
+        if verdict.winner is None:
+            return verdict
+        results = {c: [told for _, told in self._table.scored(c)] for c in self._configs}
+        gone = self._gone()
+        among = [c for c in self._configs if c not in gone and self._table.set_aside(c) is None]
+        # Where tie-breakers decide, the pick need not be the best of the near-ties.
+        picked = list(dict.fromkeys((verdict.winner, *verdict.finalists))) if goal.ties else [verdict.winner]
+        risk = overlooked(goal, self._races, {c: of for c, of in results.items() if of}, picked, among)
+        if risk is None:
+            return verdict
+        told = "<0.01" if risk < 0.01 else f"{risk:.2f}"
+        whoever = "that any config is, started or not, if none need be like its neighbours"
+        text = f"{verdict.text}. Probability {told} {whoever}"
+        return replace(verdict, text=text, overlooked=risk)
 
     def _left(self) -> int | None:
         """Starts that the budget still allows."""

@@ -17,6 +17,7 @@ from rich.console import Console
 from orchestrator import run_command, trial_score
 from orchestrator.halving_search import HalvingSearch
 from orchestrator.point_table import measured_points
+from orchestrator.report_search import asked_once
 from orchestrator.run_command import RunRequest
 from orchestrator.run_conductor import missing_work, run_conductor, run_references
 from orchestrator.run_directory import RunDirectory
@@ -199,3 +200,11 @@ def test_a_run_that_learns_of_classes_with_its_slots_has_a_search_for_each_and_k
     assert list(conductor._races) == ["4x L4", "8x B200"]
     assert list(conductor._races.values()) == [of_l4, of_b200]
     run.close(complete=False)
+
+
+def test_a_start_that_was_asked_for_again_is_one_start_in_the_report() -> None:
+    first = {"event": "trial_asked", "config_id": "c", "repeat": 0, "why": "first start"}
+    events = [first, {"event": "run_resumed"}, {**first, "why": "asked before"}, {**first, "repeat": 1}]
+
+    assert [(event["repeat"], event["why"]) for event in asked_once(events)] == [(0, "first start"), (1, "first start")]
+    assert len(asked_once([first, {**first, "host_class": "8x B200"}])) == 2

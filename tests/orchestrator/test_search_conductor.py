@@ -343,6 +343,7 @@ def test_how_a_race_stood_at_its_end_is_told_once_and_stored(tmp_path: Path) -> 
     verdicts = [step["text"] for step in ranked.as_json()["search"] if step["name"] == "verdict"]
     assert len(verdicts) == 1
     assert verdicts[0] == (
-        "fast: speculative_num_steps=2 leads; probability <0.01 that another finalist is better by more than 2.0%"
+        "fast: speculative_num_steps=2 leads; probability <0.01 that another finalist is better by more than 2.0%. "
+        "Probability <0.01 that any config is, started or not, if none need be like its neighbours"
     )
     assert f"search: {verdicts[0]}" in ranked.notes
