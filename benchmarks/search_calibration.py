@@ -16,7 +16,7 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 
 import click
@@ -35,6 +35,7 @@ from orchestrator.scenario_objective import Objective
 from orchestrator.trial import EngineConfig, freeze_settings
 
 NEAR_TIE = 0.02
+RISKS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.4, 1.01)
 AXES = {
     "max_running_requests": (16, 32, 64, 128, 256),
     "chunked_prefill_size": (1024, 2048, 4096, 8192, 16384),
@@ -177,6 +178,17 @@ def table(found: dict[str, list[Ended]]) -> list[str]:
     return lines
 
 
+def risk_table(of: Sequence[Ended]) -> list[str]:
+    """Markdown: how often any config was better by more than near_tie, by what the verdict said of that."""
+    lines = ["| stated: any config is better | campaigns | mean stated | true |", "|---|---|---|---|"]
+    for low, high in pairwise(RISKS):
+        inside = [one for one in of if low <= one.overlooked < high]
+        if inside:
+            stated, true = _mean(one.overlooked for one in inside), _mean(one.missed for one in inside)
+            lines.append(f"| {low:g} to {min(high, 1.0):g} | {len(inside)} | {stated:.3f} | {true:.3f} |")
+    return lines
+
+
 def _mean(values: Iterable[float]) -> float:
     of = list(values)
     return math.fsum(of) / len(of)
@@ -200,6 +212,9 @@ def main(campaigns: int, first: int, names: Sequence[str], out: Path | None) -> 
                 _keep(out, name, seed, known[name, seed])
             found.setdefault(name, []).append(known[name, seed])
     click.echo("\n".join(table(found)))
+    every = [one for of in found.values() for one in of]
+    click.echo("\n" + "\n".join(risk_table(every)))
+    click.echo("\nAll:\n" + "\n".join(report([s for one in every for s in one.statements])))
     for name, of in found.items():
         click.echo(f"\n{name}:\n" + "\n".join(report([s for one in of for s in one.statements])))
 

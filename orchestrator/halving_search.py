@@ -17,6 +17,10 @@ from orchestrator.search_table import SearchTable, in_turns
 from orchestrator.trial import EngineConfig
 
 
+# From here on the last verdict points to what one can do.
+_MUCH_OVERLOOKED = 0.1
+
+
 class HalvingSearch:
     """Finds the best config for each of `goals`. `labels`: config id -> how steps call it."""
 
@@ -89,6 +93,7 @@ class HalvingSearch:
         told = "<0.01" if risk < 0.01 else f"{risk:.2f}"
         whoever = "that any config is, started or not, if none need be like its neighbours"
         text = f"{verdict.text}. Probability {told} {whoever}"
+        text += " (docs/search.md, `How far to trust it`)" if risk > _MUCH_OVERLOOKED else ""
         return replace(verdict, text=text, overlooked=risk)
 
     def _left(self) -> int | None:

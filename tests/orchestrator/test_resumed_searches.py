@@ -203,8 +203,13 @@ def test_a_run_that_learns_of_classes_with_its_slots_has_a_search_for_each_and_k
 
 
 def test_a_start_that_was_asked_for_again_is_one_start_in_the_report() -> None:
-    first = {"event": "trial_asked", "config_id": "c", "repeat": 0, "why": "first start"}
-    events = [first, {"event": "run_resumed"}, {**first, "why": "asked before"}, {**first, "repeat": 1}]
+    first: dict[str, Any] = {"event": "trial_asked", "config_id": "c", "repeat": 0, "why": "first start"}
+    events: list[dict[str, Any]] = [
+        first,
+        {"event": "run_resumed"},
+        {**first, "why": "asked before"},
+        {**first, "repeat": 1},
+    ]
 
     assert [(event["repeat"], event["why"]) for event in asked_once(events)] == [(0, "first start"), (1, "first start")]
     assert len(asked_once([first, {**first, "host_class": "8x B200"}])) == 2
