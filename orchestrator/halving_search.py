@@ -16,7 +16,6 @@ from orchestrator.search import Ask, Step, Told
 from orchestrator.search_table import SearchTable, in_turns
 from orchestrator.trial import EngineConfig
 
-
 # From here on the last verdict points to what one can do.
 _MUCH_OVERLOOKED = 0.1
 
