@@ -155,7 +155,7 @@ def test_a_stop_reaches_the_night_behind_its_lock_and_a_lock_that_is_not_free_is
     night.terminate()
 
     assert (other.returncode, "failed to get lock" in other.stderr) == (3, True)
-    assert night.wait(timeout=20) == 3  # of its own: else -15, by flock, which would leave it behind
+    assert night.wait(timeout=60) == 3  # of its own: else -15, by flock, which would leave it behind
 
 
 @pytest.mark.parametrize("recipe", ["cron", "self-test", "github", "gitlab"])

@@ -33,6 +33,7 @@ from orchestrator.exchange.run_side import least_near_tie, objective_metrics, ru
 from orchestrator.points.metric_names import METRICS
 from orchestrator.provenance import utc_now
 from orchestrator.run_files.stored_run import StoredRun, read_run
+from orchestrator.scenarios.scenario import Scenario
 from orchestrator.sglang.options import did_you_mean
 from orchestrator.supported_digits import shown
 from orchestrator.terminal import print_json
@@ -100,15 +101,18 @@ def compared(request: CompareRequest) -> RunComparison:
     if not metrics:
         metrics = [*_OF_STARTS, *DEFAULT_METRICS, *(m for run in runs for m in objective_metrics(run.scenario))]
         metrics += _OF_PEERS if len(runs) < 2 else ()
-    near_tie = least_near_tie(run.scenario for run in runs)
-    floor = request.floor if request.floor is not None else near_tie if near_tie is not None else Doubt().floor
-    searches = [run.scenario.search for run in runs]
-    doubt = Doubt(
-        floor,
-        max((search.noise for search in searches), default=Doubt().start_noise),
-        max((search.host_spread for search in searches), default=Doubt().host_spread),
-    )
+    doubt = doubt_of([run.scenario for run in runs], request.floor)
     return compare_sides(first, second, list(dict.fromkeys(metrics)), doubt)
+
+
+def doubt_of(scenarios: Sequence[Scenario], floor: float | None = None) -> Doubt:
+    """What the scenarios of the two runs say of differences that are none; of two values the more careful."""
+    near_tie = least_near_tie(scenarios)
+    return Doubt(
+        floor if floor is not None else near_tie if near_tie is not None else Doubt().floor,
+        max((of.search.noise for of in scenarios), default=Doubt().start_noise),
+        max((of.search.host_spread for of in scenarios), default=Doubt().host_spread),
+    )
 
 
 def of_one_class(read: Sequence[StoredRun | Path], wanted: str | None) -> list[StoredRun | Path]:

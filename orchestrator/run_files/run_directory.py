@@ -277,7 +277,7 @@ class RunDirectory:
         measured = sum(p.point_id in self.state.done_points for p in trial.points)
         row = trial_row(self._run_facts, trial, attempt, outcome, server, place, measured) | notes.columns()
         dataset.write_trial(self.paths, row)
-        told = {k: row[k] for k in ("outcome", "label", "phase", "evidence", "exit_code")}
+        told = {k: row[k] for k in ("outcome", "label", "phase", "evidence", "exit_code", "host")}
         self._note_end(trial, attempt, told, **({} if recovery is None else {"recovery": recovery.as_json()}))
 
     def _note_end(self, trial: Trial, attempt: int, told: dict[str, Any], **facts: Any) -> None:

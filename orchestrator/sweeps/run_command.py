@@ -31,7 +31,7 @@ from orchestrator.scenarios.scenario_file import load_scenario
 from orchestrator.scenarios.sweep_space import expand
 from orchestrator.sglang.options import SettingsFault
 from orchestrator.sweeps.run_account import RunAccount
-from orchestrator.sweeps.run_conductor import PairGuide, missing_work
+from orchestrator.sweeps.run_conductor import PairGuide, missing_work, run_conductor
 from orchestrator.sweeps.run_sweep import ClusterUse, EarlyInterrupt, sweep_on_cluster
 from orchestrator.sweeps.sweep import SweepResult
 
@@ -95,8 +95,9 @@ def _work(
 ) -> Path:  # fmt: skip
     done = finished_work(directory.state)
     try:
-        if missing_work(scenario, directory, request.guide):
-            use = ClusterUse(request.address, request.evict, request.yes, request.guide, request.leave)
+        conductor = run_conductor(scenario, directory, request.guide)
+        if missing_work(scenario, directory, conductor):
+            use = ClusterUse(request.address, request.evict, request.yes, conductor, request.leave)
             account.swept = sweep_on_cluster(scenario, directory, done, use, console, early)
         else:
             console.print(f"Nothing is missing in {directory.paths.root}")

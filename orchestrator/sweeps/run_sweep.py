@@ -33,7 +33,8 @@ from orchestrator.slots.slot_port import SlotPort
 from orchestrator.stop_signals import STOP_SIGNALS, StopWish, stop_handled_by, stop_ignored
 from orchestrator.sweeps.foresight import run_foresight
 from orchestrator.sweeps.grid_leaders import GridLeaders
-from orchestrator.sweeps.run_conductor import PairGuide, run_conductor, run_references
+from orchestrator.sweeps.run_conductor import run_references
+from orchestrator.sweeps.search_conductor import SearchConductor
 from orchestrator.sweeps.start_memory import StartMemory
 from orchestrator.sweeps.sweep import Sweep, SweepResult
 from orchestrator.trial import Trial
@@ -47,14 +48,15 @@ _LEAVE_S = 5.0
 
 @dataclass(frozen=True)
 class ClusterUse:
-    """Which cluster a run uses, and whether strangers are ended on its GPUs (`yes`: without asking). `guide`: of the
-    pairs of a night; `leave`: what is done before the process ends for want of the head (told why), for the exit code.
+    """Which cluster a run uses, and whether strangers are ended on its GPUs (`yes`: without asking). `conductor`: who
+    decides what the plan does not, told all that was measured before; `leave`: what is done before the process ends for
+    want of the head (told why), for the exit code.
     """
 
     address: str | None
     evict: bool = False
     yes: bool = False
-    guide: PairGuide | None = None
+    conductor: SearchConductor | None = None
     leave: Callable[[str], int] | None = None
 
 
@@ -137,7 +139,8 @@ def _sweep(
 ) -> SweepResult:  # fmt: skip
     """The loop on slots that are granted, shown on the console and in live.json."""
     plan = directory.plan(scenario, [slot.facts.host_class for slot in slots], done)
-    conductor = run_conductor(scenario, directory, wanted.guide)
+    if wanted.conductor is not None:
+        wanted.conductor.take_classes()
     console.print(plan_line(plan, len(slots), cluster.classes, scenario.search.method), markup=False)
     names = [slot.facts.name for slot in slots]
     progress = Progress(plan, names, console, bounds=_search_bounds(scenario, directory, plan))
@@ -155,7 +158,7 @@ def _sweep(
             return replace(asked, phase_budgets=memory.budgets(trial), version=version)
 
         sweep = Sweep(plan, list(slots), directory, spec, memory, foresight, source=cluster.source)
-        sweep.follow(conductor, run_references(scenario, directory, plan))
+        sweep.follow(wanted.conductor, run_references(scenario, directory, plan))
         with _orderly_interrupt(sweep):
             result = sweep.run()
             keep_hosts(directory.paths.root, cluster.host_reports())  # some joined later

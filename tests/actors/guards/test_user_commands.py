@@ -229,7 +229,7 @@ def test_a_server_gets_soft_limits_and_keeps_the_hard_ones(tmp_path: Path) -> No
         log_path=tmp_path / "log",
         around=Surroundings(limits={"nofile": 128, "core": 0}),
     )
-    ended = held.poll(20)
+    ended = held.poll(60)
     assert ended is not None
     assert ended.code == 0
     assert (tmp_path / "log").read_text(encoding="utf-8") == f"(128, {hard[0]}) (0, {hard[1]})\n"

@@ -182,7 +182,7 @@ def test_leftovers_are_told_without_their_secrets() -> None:
         env={**os.environ, "SPECSWEEP_RUN_ID": run_id},
     )
     told = end_leftovers(run_id)
-    assert left.wait(timeout=10) == -15
+    assert left.wait(timeout=60) == -15
     command = f"{sys.executable} -c import time; time.sleep(60) --api-key *** --hf-token=***"
     assert told == [(left.pid, command)]
 

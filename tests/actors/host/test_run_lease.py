@@ -98,7 +98,7 @@ def test_a_new_run_ends_what_dead_runs_left_and_leaves_living_and_unknown_ones_a
 
     told = prepare_host(mine)
 
-    assert [p.wait(5) for p in (left, earlier)] == [-15, -15]
+    assert [p.wait(60) for p in (left, earlier)] == [-15, -15]
     assert [p.poll() for p in (used, nobodys)] == [None, None]
     assert (scratch_dir(dead).exists(), scratch_dir(living).exists()) == (False, True)
     lines = [line for line in told if dead in line or mine in line]
@@ -169,7 +169,7 @@ def test_cleaning_a_host_ends_a_dead_run_only_when_it_is_meant(
     assert left.poll() is None
 
     seen = clean_host(only_run=run_id)
-    assert left.wait(5) == -15
+    assert left.wait(60) == -15
     assert seen["ended"][-1] == f"removed {scratch_dir(run_id)}"
     assert seen["remaining"] == []
     assert clean_host(only_run=run_id)["runs"] == []
@@ -182,7 +182,7 @@ def test_what_no_run_claims_is_ended_by_a_clean_but_its_young_folder_is_kept(
     left = server_of(run_id)
     scratch_dir(run_id).mkdir(parents=True)
     seen = clean_host(only_run=run_id)
-    assert left.wait(5) == -15
+    assert left.wait(60) == -15
     assert seen["remaining"] == [f"run {run_id} (unknown): {scratch_dir(run_id)}; kept for a day"]
     os.utime(scratch_dir(run_id), (1.0, 1.0))
     assert clean_host(only_run=run_id)["remaining"] == []

@@ -50,7 +50,7 @@ def start(ledger: GpuLedger) -> Iterator[Start]:
 
 
 def slot(gpu: str = "1") -> SlotHost:
-    return SlotHost(RUN, SLOT + 30, (gpu,), "127.0.0.1")
+    return SlotHost(RUN, SLOT + 3, (gpu,), "127.0.0.1")
 
 
 async def launched(host: SlotHost) -> StartEvent:
@@ -126,7 +126,7 @@ def test_a_stranger_on_the_gpu_is_named_and_the_slot_refuses(start: Start) -> No
 def test_one_that_was_evicted_and_is_there_again_is_told_as_restarted(start: Start) -> None:
     first = start({1: 60.0}, words=("vllm", "serve"))
     evict([h.process for h in evictable(RUN) if h.process], run_id=RUN, gpu_ids=["1"], watch_s=0.0)
-    assert first.wait(5) == -15
+    assert first.wait(60) == -15
     second = start({1: 60.0}, words=("vllm", "serve"))
     evidence = diagnosis_of(asyncio.run(launched(slot()))).evidence
     assert f"pid {second.pid} runs the command of pid {first.pid} again, which was evicted" in evidence

@@ -64,7 +64,7 @@ def test_a_dead_run_is_listed_first_ended_then_and_gone_afterwards(start: Start)
     assert left.poll() is None
 
     done = clean("--run", RUN)
-    assert (done.exit_code, left.wait(5)) == (0, -15)
+    assert (done.exit_code, left.wait(60)) == (0, -15)
     assert f"ended a process {left.pid} that run {RUN} had left" in done.output
     assert done.output.endswith(f"Nothing is left of a run {RUN}.\n")
     assert clean("--run", RUN).exit_code == 0
@@ -87,7 +87,7 @@ def test_strangers_are_listed_with_what_they_hold_and_evicted_only_with_yes_or_a
     assert stranger.poll() is None
 
     done = clean("--run", RUN, "--evict", "--yes")
-    assert (done.exit_code, stranger.wait(5)) == (0, -15)
+    assert (done.exit_code, stranger.wait(60)) == (0, -15)
     assert f"evicted pid {stranger.pid}: " in done.output
 
 
