@@ -8,7 +8,6 @@ import platform
 import resource
 import shutil
 import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -20,6 +19,7 @@ import psutil
 
 from actors.gpus.gpu_place import driver_version, gpu_links, gpu_places
 from actors.host.ray_settings import ray_start
+from actors.processes.command_output import output_of
 from actors.servers.container_options import ContainerRefusal, parse_run
 from actors.servers.engine_version import software_in, version_probe
 from actors.servers.launch import server_environment
@@ -122,19 +122,7 @@ def model_present(path: str | None) -> bool | None:
 
 
 def _ask(probe: Sequence[str], env: Mapping[str, str]) -> str | None:
-    try:
-        done = subprocess.run(
-            probe,
-            env=dict(env),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_PROBE_S,
-            check=False,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout if done.returncode == 0 else None
+    return output_of(probe, limit_s=_PROBE_S, env=env)
 
 
 def _installed(package: str) -> str | None:

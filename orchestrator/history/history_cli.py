@@ -20,7 +20,7 @@ _PATH = click.Path(path_type=Path)
 @click.option("--scenario", metavar="NAME", help="Only nights of this scenario.")
 @click.option("--since", metavar="DATE", help="Only nights from this date on, e.g. 2026-11-01.")
 @click.option(
-    "--changes", type=_PATH, metavar="FILE", help="Expected changes; default scenarios/CHANGES.yaml, if it is there."
+    "--changes", type=_PATH, metavar="FILE", help="Expected changes; default: scenarios/CHANGES.yaml, if it is there."
 )
 @click.option("--html", type=_PATH, metavar="FILE", help="Write a report, one file that needs nothing else.")
 @click.option("--md", type=_PATH, metavar="FILE", help="Write the report as Markdown.")
@@ -28,7 +28,7 @@ _PATH = click.Path(path_type=Path)
     "--mark", type=(str, click.Choice(["true", "false", "fixed"])), metavar="NIGHT true|false|fixed",
     help="Say what a night's alarm was; NIGHT is its id or date.",
 )  # fmt: skip
-@click.option("--series", default="", metavar="ID", help="With --mark: only this series; default all that regressed.")
+@click.option("--series", default="", metavar="ID", help="With --mark: only this series; default: all that regressed.")
 @click.option("--note", default="", metavar="TEXT", help="With --mark: why.")
 @click.option(
     "--fail-on-change",
@@ -39,7 +39,10 @@ _PATH = click.Path(path_type=Path)
               help="With --fail-on-change: how many nights a change is new, default 7.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="For machines.")
 def history(since: str | None, **options: Any) -> None:
-    """Show the nights kept in DIR: every series, where it changed and what changed then, gaps, and false alarms."""
+    """Show the nights that are kept in DIR.
+
+    Every series, where it changed and what changed then, gaps, and false alarms.
+    """
     import sys
 
     from orchestrator.errors import BadInput

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -30,9 +29,10 @@ from orchestrator.history.history_text import (
 from orchestrator.history.night_history import History, Mark, Word
 from orchestrator.nights.night_evidence import series_name
 from orchestrator.nights.night_text import GAP_EXIT_CODE
-from orchestrator.paths import write_whole
+from orchestrator.paths import user_file
+from orchestrator.plural import plural
 from orchestrator.provenance import utc_now
-from orchestrator.reports.report_numbers import plural
+from orchestrator.terminal import print_json
 
 # Read if it is there and no other file is named.
 CHANGES_FILE = Path("scenarios/CHANGES.yaml")
@@ -83,7 +83,7 @@ def show_history(request: HistoryRequest, console: Console) -> int:
     gate = ChangeGate(request.fail_on_change, alarms)
     code = _exit_code(gate, lines)
     if request.as_json:
-        print(json.dumps({**history_json(history, lines), **gate.as_json(), "exit_code": code}, indent=1))  # noqa: T201
+        print_json({**history_json(history, lines), **gate.as_json(), "exit_code": code}, console)
         return code
     _print(history, lines, console)
     if gate.fails:
@@ -103,14 +103,10 @@ def _exit_code(gate: ChangeGate, lines: Sequence[SeriesLine]) -> int:
 def read_expected(file: Path | None) -> tuple[ExpectedChange, ...]:
     """Expected changes of a file; of scenarios/CHANGES.yaml, if it is there, where none is named."""
     path = file or CHANGES_FILE
-    try:
+    if file is None and not path.exists():
+        return ()
+    with user_file(f"--changes {path}", "read", absent="no such file"):
         data = path.read_bytes()
-    except FileNotFoundError:
-        if file is None:
-            return ()
-        raise BadInput(f"--changes {file}: no such file") from None
-    except OSError as error:
-        raise BadInput(f"--changes {path}: cannot be read: {error.strerror}") from None
     return expected_changes(data, str(path))
 
 
@@ -164,16 +160,10 @@ def _write(request: HistoryRequest, place: str, history: History, lines: Sequenc
     if request.html is None and request.md is None:
         return
     from orchestrator.history.history_report import history_report
-    from orchestrator.reports.report_markdown import markdown
-    from orchestrator.reports.report_page import page_html
+    from orchestrator.reports.report_files import write_reports
 
     document = history_report(history, lines, place=place, made_at=utc_now())
-    for file, render in ((request.html, page_html), (request.md, markdown)):
-        if file is not None:
-            try:
-                write_whole(file, render(document).encode())
-            except OSError as error:
-                raise BadInput(f"{file}: cannot be written: {error.strerror}") from None
+    write_reports(document, html=request.html, md=request.md)
 
 
 def _print(history: History, lines: Sequence[SeriesLine], console: Console) -> None:

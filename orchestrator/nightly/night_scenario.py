@@ -52,6 +52,14 @@ def night_scenario(scenario: Scenario, *, self_test: bool = False, wait_s: float
     )
 
 
+def set_aside(scenario: Scenario) -> tuple[str, ...]:
+    """The keys that a scenario gives for `specsweep run` and that a night does not heed: it decides them itself."""
+    own: list[str] = [name for name in ("search", "recovery", "pareto") if name in scenario.model_fields_set]
+    own += [f"measure.{n}" for n in ("repeats", "reference", "profile") if n in scenario.measure.model_fields_set]
+    own += ["sweep.skip_hopeless"] if "skip_hopeless" in scenario.sweep.model_fields_set else []
+    return tuple(name for name in own if name != "search" or scenario.search.method != "pairs")
+
+
 def is_self_test(scenario: Scenario) -> bool:
     """Whether both builds are one."""
     assert scenario.nightly is not None, "checked with the scenario"

@@ -22,7 +22,7 @@ from orchestrator.history.history_store import HistoryStore
 from orchestrator.history.history_text import history_news
 from orchestrator.history.night_history import History
 from orchestrator.nightly.night_run import NightJudge, empty_night, in_doubt, night_of, unknown_software
-from orchestrator.nightly.night_scenario import is_self_test, night_name, night_scenario, rules_of
+from orchestrator.nightly.night_scenario import is_self_test, night_name, night_scenario, rules_of, set_aside
 from orchestrator.nightly.nightly_output import NightFiles, NightTold, show_night, write_night
 from orchestrator.nights.night import End, Gap, Night, Verdict
 from orchestrator.nights.night_text import GAP_EXIT_CODE
@@ -83,7 +83,7 @@ def nightly(request: NightRequest, console: Console) -> int:
 
 def _nightly(request: NightRequest, console: Console) -> int:
     began_s = time.monotonic()
-    scenario = _scenario(request)
+    scenario = _scenario(request, console)
     store = _store(request)
     history = store.read().of_scenario(night_name(scenario)) if store else None
     root, now = _root(request, scenario), utc_now()
@@ -223,7 +223,7 @@ def _why_nothing(night: Night) -> str:
     return f"no pair was measured{': ' if told else ''}{', '.join(told)}"
 
 
-def _scenario(request: NightRequest) -> Scenario:
+def _scenario(request: NightRequest, console: Console) -> Scenario:
     """What is run; of a run that is resumed as it was begun."""
     overrides = list(request.overrides)
     for build, image in (("reference", request.reference_image), ("candidate", request.candidate_image)):
@@ -240,6 +240,9 @@ def _scenario(request: NightRequest) -> Scenario:
         return stored
     given = load_scenario(request.scenario, tuple(overrides))
     check_named_files(given, request.scenario)
+    if aside := set_aside(given):
+        told = f"A night decides by itself what these keys of {request.scenario.name} say to `run`: {', '.join(aside)}"
+        console.print(told, soft_wrap=True, markup=False, highlight=False)
     return night_scenario(given, self_test=request.self_test, wait_s=request.wait_s)
 
 

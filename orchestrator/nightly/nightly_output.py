@@ -93,14 +93,14 @@ class _Texts:
         return json.dumps(night_json(self._told), indent=1).encode() + b"\n"
 
     def page(self) -> bytes:
-        from orchestrator.reports.report_page import page_html
+        from orchestrator.reports.report_files import page_bytes
 
-        return page_html(self._document).encode(errors="replace")
+        return page_bytes(self._document)
 
     def markdown(self) -> bytes:
-        from orchestrator.reports.report_markdown import markdown
+        from orchestrator.reports.report_files import markdown_bytes
 
-        return markdown(self._document).encode(errors="replace")
+        return markdown_bytes(self._document)
 
     @cached_property
     def _document(self) -> ReportDocument:

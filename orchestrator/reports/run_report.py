@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from orchestrator.plural import plural
 from orchestrator.provenance import utc_now
 from orchestrator.rankings.run_ranking import RunRanking
 from orchestrator.reports.report_curves import curve_blocks, depth_blocks
@@ -14,7 +15,6 @@ from orchestrator.reports.report_headlines import headlines, notes, warnings
 from orchestrator.reports.report_latency import latency_blocks
 from orchestrator.reports.report_material import read_latencies, read_material, read_predictions
 from orchestrator.reports.report_memory import memory_blocks
-from orchestrator.reports.report_numbers import plural
 from orchestrator.reports.report_pareto import front_blocks, speed_blocks
 from orchestrator.reports.report_part import PartMaterial, RunMaterial
 from orchestrator.reports.report_provenance import (

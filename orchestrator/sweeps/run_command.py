@@ -17,6 +17,7 @@ from orchestrator.job_place import in_job, lasting, runs_parent
 from orchestrator.jobs.job_log import RUN_DIRECTORY_LINE
 from orchestrator.jobs.sealed_scenario import open_sealed
 from orchestrator.planning.scenario_files import check_named_files
+from orchestrator.plural import plural
 from orchestrator.rankings.ranking_table import print_rankings
 from orchestrator.rankings.run_ranking import rank_run
 from orchestrator.redaction import holds_secrets, storable
@@ -30,7 +31,7 @@ from orchestrator.scenarios.scenario_file import load_scenario
 from orchestrator.scenarios.sweep_space import expand
 from orchestrator.sglang.options import SettingsFault
 from orchestrator.sweeps.run_account import RunAccount
-from orchestrator.sweeps.run_conductor import PairGuide, missing_work
+from orchestrator.sweeps.run_conductor import PairGuide, missing_work, run_conductor
 from orchestrator.sweeps.run_sweep import ClusterUse, EarlyInterrupt, sweep_on_cluster
 from orchestrator.sweeps.sweep import SweepResult
 
@@ -94,8 +95,9 @@ def _work(
 ) -> Path:  # fmt: skip
     done = finished_work(directory.state)
     try:
-        if missing_work(scenario, directory, request.guide):
-            use = ClusterUse(request.address, request.evict, request.yes, request.guide, request.leave)
+        conductor = run_conductor(scenario, directory, request.guide)
+        if missing_work(scenario, directory, conductor):
+            use = ClusterUse(request.address, request.evict, request.yes, conductor, request.leave)
             account.swept = sweep_on_cluster(scenario, directory, done, use, console, early)
         else:
             console.print(f"Nothing is missing in {directory.paths.root}")
@@ -194,7 +196,10 @@ def _refuse_what_rules_refuse_by_now(root: Path, stored: Scenario) -> None:
         for _ in expand(stored):
             pass
     except SettingsFault as fault:
-        raise BadInput(f"--resume {root}: {fault.name}: {fault.message} (refused by now)") from None
+        raise BadInput(
+            f"--resume {root}: {fault.name}: {fault.message} (refused by now); continue it with the release that began "
+            "it, or start a new run without that config"
+        ) from None
 
 
 def _open_run(request: RunRequest, scenario: Scenario) -> RunDirectory:
@@ -223,6 +228,6 @@ def _judge(result: SweepResult, directory: RunDirectory) -> None:
     failed = [t for t, outcome in result.outcomes.items() if outcome.kind == "failed"]
     if failed:
         raise TrialsFailed(
-            f"{len(failed)} trial(s) failed; their logs are in {root}/logs/.\n"
+            f"{plural(len(failed), 'trial')} failed; their logs are in {root}/logs/.\n"
             f"Try them again: specsweep run --resume {root}"
         )

@@ -1,7 +1,7 @@
 """An object store that speaks S3 over HTTP on loopback, as far as pyarrow asks it. Path style, one bucket.
 
-It answers pyarrow as moto does (run tests/orchestrator/history/test_history_on_s3.py with SPECSWEEP_TEST_S3 against that or
-any other store). Rights are by access key; signatures are not looked at.
+It answers pyarrow as moto does (run tests/orchestrator/history/test_history_on_s3.py with SPECSWEEP_TEST_S3 against
+that or any other store). Rights are by access key; signatures are not looked at.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from orchestrator.run_files.run_directory import RunDirectory
 from orchestrator.scenarios.scenario import Scenario
 from orchestrator.server_start import EngineSoftware, LaunchSpec
 from orchestrator.sweeps.run_conductor import PairGuide, run_conductor
+from orchestrator.sweeps.search_conductor import SearchConductor
 from orchestrator.sweeps.sweep import Sweep, SweepResult
 from orchestrator.trial import Point
 from tests.fakes.killable_sweep import Silent
@@ -80,12 +81,16 @@ def build_slot(
 
 
 def sweep_night(
-    run: RunDirectory, scenario: Scenario, slots: list[FakeSlot], guide: PairGuide | None = None
+    run: RunDirectory,
+    scenario: Scenario,
+    slots: list[FakeSlot],
+    guide: PairGuide | None = None,
+    conductor: SearchConductor | None = None,
 ) -> SweepResult:
     """What a run does with a night's scenario."""
     own = guide or PairGuide(lambda root: in_doubt(scenario, NightJudge(rules_of(scenario)), AT, root))
     sweep = Sweep(run.plan(scenario, [""] * len(slots)), list(slots), run, spec_of(scenario), Silent())
-    sweep.follow(run_conductor(scenario, run, own))
+    sweep.follow(conductor or run_conductor(scenario, run, own))
     return sweep.run()
 
 

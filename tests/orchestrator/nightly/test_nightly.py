@@ -20,7 +20,7 @@ from orchestrator.reports.run_report import run_report
 from orchestrator.run_files.journal import read_events
 from orchestrator.run_files.run_directory import RunDirectory
 from orchestrator.server_start import LaunchSpec
-from orchestrator.sweeps.run_conductor import PairGuide, missing_work
+from orchestrator.sweeps.run_conductor import PairGuide, missing_work, run_conductor
 from tests.orchestrator.night_samples import (
     AT,
     build_slot,
@@ -196,7 +196,7 @@ def test_a_night_that_was_stopped_goes_on_and_makes_the_half_pair_anew(tmp_path:
 
     again = RunDirectory.reopen(root, scenario)
     guide = PairGuide(lambda place: in_doubt(scenario, NightJudge(rules_of(scenario)), AT, place))
-    assert missing_work(scenario, again, guide)
+    assert missing_work(scenario, again, run_conductor(scenario, again, guide))
     sweep_night(again, scenario, [build_slot()], guide)
     again.close(complete=True)
     night = night_of(root, scenario, AT, NightJudge(rules_of(scenario)))
@@ -204,7 +204,7 @@ def test_a_night_that_was_stopped_goes_on_and_makes_the_half_pair_anew(tmp_path:
     assert len(series(night, "e2e_p50_ms", "C=4").measured.pairs) == 3
     assert night.verdict is Verdict.SAME
     finished = RunDirectory.reopen(root, scenario)
-    assert not missing_work(scenario, finished, guide)
+    assert not missing_work(scenario, finished, run_conductor(scenario, finished, guide))
     finished.close(complete=True)
 
 

@@ -51,7 +51,7 @@ class Bench:
     def _sweep(self, scenario: Any, directory: Any, done: Any, use: Any, *_: Any) -> SweepResult:
         if self.refusal is not None:
             raise self.refusal
-        return sweep_night(directory, scenario, self.slots, use.guide)
+        return sweep_night(directory, scenario, self.slots, conductor=use.conductor)
 
     def night(self, files: NightFiles | None = None, **options: Any) -> tuple[int, str]:
         """(exit code, what was printed)."""
@@ -70,6 +70,18 @@ class Bench:
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     return Bench(tmp_path, monkeypatch)
+
+
+def test_keys_that_a_night_decides_by_itself_are_named_before_it_begins(bench: Bench) -> None:
+    bench.refusal = ClusterRefusal("no cluster")
+    assert "decides by itself" not in bench.night()[1]
+
+    tree = yaml.safe_load(bench.file.read_text())
+    bench.file.write_text(yaml.safe_dump({**tree, "search": {"noise": 0.01}, "recovery": {"tries": 1}}))
+    _, told = bench.night()
+
+    first = told.splitlines()[0]
+    assert first == "A night decides by itself what these keys of night.yaml say to `run`: search, recovery"
 
 
 def test_a_night_is_kept_told_in_one_line_and_ends_with_its_exit_code(bench: Bench) -> None:
@@ -226,7 +238,7 @@ def test_a_lost_head_ends_the_process_with_the_night_kept_and_its_exit_code(
     ended: list[int] = []
 
     def loses(scenario: Any, directory: Any, done: Any, use: Any, *rest: Any) -> SweepResult:
-        sweep_night(directory, scenario, bench.slots, use.guide)
+        sweep_night(directory, scenario, bench.slots, conductor=use.conductor)
         cluster = SimpleNamespace(head_address="h:1", stop_servers=lambda wait_s: None)
         _leave_without_head(cluster, directory, rest[0], use.leave, 50.0)  # type: ignore[arg-type]
         raise EndedError
