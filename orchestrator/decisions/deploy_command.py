@@ -17,13 +17,13 @@ from orchestrator.decisions.served_config import ServedConfig, Wish, deployment_
 from orchestrator.errors import BadInput
 from orchestrator.nightly.night_pairs import build_names
 from orchestrator.nightly.night_scenario import is_night
-from orchestrator.paths import RunPaths, write_whole
+from orchestrator.paths import RunPaths, user_file, write_whole
+from orchestrator.plural import plural
 from orchestrator.rankings.decided import decided_ranking, decided_row
-from orchestrator.rankings.ranking import Ranking, Row
 from orchestrator.rankings.ranking_cells import value_text
 from orchestrator.rankings.ranking_reason import probability
+from orchestrator.rankings.ranking_row import Ranking, Row
 from orchestrator.rankings.run_ranking import RunRanking, rank_run
-from orchestrator.reports.report_numbers import plural
 from orchestrator.run_files import dataset
 from orchestrator.run_files.run_manifest import read_manifest
 from orchestrator.scenarios.engine_build import of_build
@@ -72,10 +72,8 @@ def deploy(request: DeployRequest) -> tuple[str, tuple[str, ...]]:
         raise BadInput("--as yaml: is a --config file of SGLang, and this server is another one (engine.kind command)")
     text = FORMS[request.form](deployment)
     if request.out is not None:
-        try:
+        with user_file(f"--out {request.out}", "written"):
             write_whole(request.out, text.encode())
-        except OSError as error:
-            raise BadInput(f"--out {request.out}: cannot be written: {error.strerror or error}") from None
     return text, tuple(line for line in deployment.provenance if line == EMULATED)
 
 
@@ -157,7 +155,9 @@ def _check_words(request: DeployRequest) -> None:
         )
     for option, word in (("--host", request.host), ("--image", request.image)):
         if word is not None and not re.fullmatch(r"[A-Za-z0-9_.:/@%\[\]-]+", word):
-            raise BadInput(f"{option} {word!r}: has letters that do not belong there")
+            raise BadInput(
+                f"{option} {word!r}: has letters that do not belong there; allowed: A-Z a-z 0-9 and _ . : / @ % - [ ]"
+            )
 
 
 def _measured_starts(rows: Sequence[dict[str, Any]], config_id: str, host_class: str) -> list[dict[str, Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from orchestrator.reports.report_command import leave_reports
 from orchestrator.run_files.run_manifest import read_manifest
 from orchestrator.run_files.run_rows import RunRows
 from orchestrator.scenarios.scenario import Scenario
+from orchestrator.terminal import print_json
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def rank(request: RankRequest, console: Console) -> None:
     if is_night(scenario):
         _show_night(request, manifest, scenario, ranked, console)
     elif request.as_json:
-        _print_json(only_objective(ranked, request.objective).as_json(), console)
+        print_json(only_objective(ranked, request.objective).as_json(), console)
     else:
         print_rankings(only_objective(ranked, request.objective), console)
     leave_reports(request.run_dir, ranked, None if request.as_json else console)
@@ -55,12 +55,12 @@ def _show_night(
     request: RankRequest, manifest: dict[str, Any], scenario: Scenario, ranked: RunRanking, console: Console
 ) -> None:
     """A verdict needs the history, so it is not judged here; without one, how far its pairs have come."""
-    kept = kept_night(request.run_dir)
+    kept = kept_night(request.run_dir, rules_of(scenario))
     if kept is not None:
         if request.as_json:
-            _print_json(night_json(kept.night, kept.seconds, kept.notes), console)
+            print_json(night_json(kept), console)
         else:
-            show_night(kept.night, rules_of(scenario), console, kept.notes)
+            show_night(kept, console)
         return
     rows = RunRows(RunPaths(request.run_dir))
     told = read_night(request.run_dir, manifest, scenario, ranked, rows.trials(), rows.loads())
@@ -69,11 +69,7 @@ def _show_night(
         pairs = [{"config": one.config, "label": one.label, "host_class": one.host_class, "wanted": one.wanted,
                   "measured": one.measured, "died": one.died, "broken": one.broken, "half": one.half}
                  for one in told.counts]  # fmt: skip
-        _print_json({"verdict": None, "headline": "no verdict yet", "pairs_so_far": pairs}, console)
+        print_json({"verdict": None, "headline": "no verdict yet", "pairs_so_far": pairs}, console)
         return
     text = f"no verdict yet: {counts_line(told.counts)} measured. While it does not run, it goes on with: {how}"
     console.print(text, style="bold yellow", markup=False, soft_wrap=True, highlight=False)
-
-
-def _print_json(told: dict[str, Any], console: Console) -> None:
-    console.file.write(json.dumps(told, indent=1) + "\n")

@@ -26,9 +26,10 @@ def read_night(
     root: Path, manifest: Mapping[str, Any], scenario: Scenario, ranking: RunRanking, trials: Rows, loads: Rows
 ) -> NightMaterial:
     """Of a run that `rank_run` has just read. Nothing is judged here: that takes the history, and is done once."""
-    kept, rules = kept_night(root), rules_of(scenario)
+    rules = rules_of(scenario)
+    kept = kept_night(root, rules)
     if kept is not None and kept.night.gap is None:
-        return NightMaterial(kept.night, rules, is_judged=True, notes=kept.notes)
+        return NightMaterial(kept.night, rules, is_judged=True, notes=tuple(kept.notes), gate=kept.gate)
     values = [value for part in ranking.parts or (ranking,) for value in part.values]
     tables = NightTables(trials, loads, values)
     began_at = str(manifest["starts"][0]["started_at"])
@@ -36,7 +37,7 @@ def read_night(
         kept.night if kept else night_frame(root, scenario, began_at, tables),
         rules,
         is_judged=kept is not None,
-        notes=kept.notes if kept else (),
+        notes=tuple(kept.notes) if kept else (),
         counts=pair_counts(scenario, tables, manifest.get("host_classes", ())),
         measured=night_series(scenario, tables),
     )

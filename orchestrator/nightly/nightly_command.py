@@ -16,12 +16,15 @@ from rich.console import Console
 
 from orchestrator.error_text import first_line
 from orchestrator.errors import BadInput, NoSlotLeft, RunInterrupted, SpecsweepError, TrialsFailed
+from orchestrator.history.change_alarms import NO_GATE, ChangeGate, change_alarms
 from orchestrator.history.history_command import read_expected
+from orchestrator.history.history_lines import history_lines
 from orchestrator.history.history_store import HistoryStore
 from orchestrator.history.history_text import history_news
 from orchestrator.history.night_history import History
 from orchestrator.nightly.night_end import NightMade, Swept, began_at, night_found
-from orchestrator.nightly.night_run import NightJudge, in_doubt
+from orchestrator.nightly.night_json import NightTold
+from orchestrator.nightly.night_run import NightJudge, in_doubt, unknown_software
 from orchestrator.nightly.night_scenario import (
     is_night,
     is_self_test,
@@ -29,10 +32,11 @@ from orchestrator.nightly.night_scenario import (
     night_scenario,
     resume_command,
     rules_of,
+    set_aside,
 )
 from orchestrator.nightly.nightly_output import NightFiles, show_night, write_night
 from orchestrator.nights.night import Night
-from orchestrator.nights.night_text import GAP_EXIT_CODE, exit_code, headline
+from orchestrator.nights.night_text import GAP_EXIT_CODE, headline
 from orchestrator.planning.scenario_files import check_named_files
 from orchestrator.provenance import utc_now
 from orchestrator.reports.report_command import leave_report
@@ -61,6 +65,7 @@ class NightRequest:
     wait_s: float | None = None
     self_test: bool = False
     changes: Path | None = None
+    fail_on_change: bool = False
 
 
 def nightly(request: NightRequest, console: Console) -> int:
@@ -83,7 +88,7 @@ def _nightly(request: NightRequest, console: Console) -> int:
     early = EarlyInterrupt()
     # Ray is left last: a SIGTERM within `ray.shutdown` ends us at once (Cluster.leave).
     with early.listening(), contextlib.ExitStack() as connected:
-        scenario = _scenario(request)
+        scenario = _scenario(request, console)
         store = _store(request)
         history = store.read().of_scenario(night_name(scenario)) if store else None
         root, now = _root(request, scenario), utc_now()
@@ -130,7 +135,7 @@ class _Night:
         return hours is not None and time.monotonic() - self._began_s > hours * 3600
 
     def _kept_and_told(self, night: Night) -> int:
-        made, history, faults = self.made, self._history, list[str]()
+        made, faults = self.made, list[str]()
         kept = "A self-test is not kept in the history."
         if self._store and not is_self_test(made.scenario):
             try:
@@ -138,20 +143,38 @@ class _Night:
             except SpecsweepError as error:
                 how = resume_command(made.scenario, made.root)
                 faults.append(f"{error}\nKeep it when that is repaired: {how}")
-        notes = (*history.skipped, *history_news(history.with_night(night), made.judge.changes)) if history else ()
-        seconds = time.monotonic() - self._began_s
-        faults += write_night(night, made.judge.rules, made.root, self.request.files, seconds, notes)
-        show_night(night, made.judge.rules, self.console, notes)
+        told = self._told(night)
+        faults += write_night(told, made.root, self.request.files)
+        show_night(told, self.console)
         for fault in faults:
             sys.stderr.write(f"specsweep: {fault}\n")
         if not faults:
             self.console.print(kept, soft_wrap=True, markup=False, highlight=False)
-        code = exit_code(night)
+        code = told.gate.exit_code(night)
         code = code if code or not faults else GAP_EXIT_CODE
         verdict = "gap" if night.verdict is None else night.verdict.value
         lacks = bool(night.gap or night.cut)
         self.account.tell(Ending(code, verdict, headline(night)), resumable=lacks)
         return code
+
+    def _told(self, night: Night) -> NightTold:
+        """With what the history shows, tonight's night in it."""
+        made = self.made
+        whole = self._history.with_night(night) if self._history else None
+        gate = self._gate(whole)
+        told_above = gate.fails and night.gap is None
+        news = history_news(whole, made.judge.changes) if whole and not told_above else ()
+        unknown = unknown_software(made.root, made.scenario) if night.gap is None else ()
+        notes = (*(whole.skipped if whole else ()), *news, *unknown)
+        return NightTold(night, made.judge.rules, time.monotonic() - self._began_s, notes, gate)
+
+    def _gate(self, history: History | None) -> ChangeGate:
+        """Change points, where they are to decide the exit code; a self-test is in no history."""
+        nightly = self.made.scenario.nightly
+        is_on = self.request.fail_on_change or (nightly is not None and nightly.fail_on_change)
+        if not is_on or history is None or is_self_test(self.made.scenario):
+            return NO_GATE
+        return ChangeGate(True, change_alarms(history_lines(history, self.made.judge.changes), history))
 
 
 def _swept(night: _Night, connected: contextlib.ExitStack) -> Swept:
@@ -184,7 +207,7 @@ def _swept(night: _Night, connected: contextlib.ExitStack) -> Swept:
     return Swept(is_late=night.is_late())
 
 
-def _scenario(request: NightRequest) -> Scenario:
+def _scenario(request: NightRequest, console: Console) -> Scenario:
     """What is run; of a run that is resumed as it was begun."""
     overrides = list(request.overrides)
     for build, image in (("reference", request.reference_image), ("candidate", request.candidate_image)):
@@ -201,6 +224,9 @@ def _scenario(request: NightRequest) -> Scenario:
         return stored
     given = load_scenario(request.scenario, tuple(overrides))
     check_named_files(given, request.scenario)
+    if aside := set_aside(given):
+        told = f"A night decides by itself what these keys of {request.scenario.name} say to `run`: {', '.join(aside)}"
+        console.print(told, soft_wrap=True, markup=False, highlight=False)
     return night_scenario(given, self_test=request.self_test, wait_s=request.wait_s)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from orchestrator.history.change_alarms import NO_GATE, ChangeGate, how_to_mark
 from orchestrator.nightly.night_blocks import (
     TONES,
     builds_section,
@@ -15,6 +16,7 @@ from orchestrator.nightly.night_blocks import (
     short_line,
     so_far_section,
 )
+from orchestrator.nightly.night_json import NightTold
 from orchestrator.nightly.night_pairs import PairCount, counts_line
 from orchestrator.nights.night import Measured, Night, Verdict
 from orchestrator.nights.night_rules import NightRules
@@ -31,16 +33,17 @@ _WORDS = {
 }
 
 
-def nightly_report(night: Night, rules: NightRules, notes: Sequence[str] = (), made_at: str = "") -> ReportDocument:
-    """`notes`: what to know besides, e.g. of the history. `made_at`: when the report was, if not with the night."""
-    sections = verdict_sections(night, rules) if night.gap is None else ()
+def nightly_report(told: NightTold, made_at: str = "") -> ReportDocument:
+    """The verdict and what is behind it. `made_at`: when the report was, if not with the night."""
+    night = told.night
+    sections = verdict_sections(night, told.rules) if night.gap is None else ()
     return ReportDocument(
         title=night_title(night),
         subtitle=f"{builds_text(night)}. Begun {night.at[:16]} UTC; run {night.run or 'none'}.",
-        headlines=(verdict_headline(night),),
-        sections=(*sections, builds_section(night), rules_section(rules)),
+        headlines=verdict_headlines(night, told.gate),
+        sections=(*sections, builds_section(night), rules_section(told.rules)),
         made_at=made_at or night.at,
-        warnings=tuple(notes),
+        warnings=tuple(told.notes),
     )
 
 
@@ -57,6 +60,19 @@ def builds_text(night: Night) -> str:
 def verdict_sections(night: Night, rules: NightRules) -> tuple[Section, ...]:
     """All that is behind a verdict but the builds and the rules."""
     return (series_section(night, rules), *evidence_sections(night), pairs_section(night))
+
+
+def verdict_headlines(night: Night, gate: ChangeGate = NO_GATE) -> tuple[Headline, ...]:
+    """The verdict of a night; then what the nights together show, where that decides too."""
+    return (verdict_headline(night), *(_over_nights(gate) if night.gap is None else ()))
+
+
+def _over_nights(gate: ChangeGate) -> list[Headline]:
+    if not gate.fails:
+        return []
+    first, *others = gate.alarms
+    lines = (*(alarm.line for alarm in others[:_MOST_LINES]), how_to_mark(first))
+    return [Headline("Over the nights", "changed", first.line, tone="bad", details=(Items(lines),))]
 
 
 def verdict_headline(night: Night) -> Headline:

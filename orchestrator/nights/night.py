@@ -180,8 +180,9 @@ class SeriesNight:
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """A server build: what it was called (image, release, commit), and facts that change speeds: `sglang`, `image`,
-    `command`, `arguments`, `settings`, `environment`. A fact that is not known is left out.
+    """A server build: what it was called (image, release, commit), and facts that change speeds: `sglang`, `torch`,
+    `cuda`, `kernels` and the like of its servers, `image`, `command`, `arguments`, `settings`, `environment`. A fact
+    that is not known is left out.
     """
 
     name: str

@@ -18,8 +18,9 @@ from orchestrator.rankings.explanation_text import explanation_json
 from orchestrator.rankings.not_measured import NotMeasured
 from orchestrator.rankings.objective_text import cost_note
 from orchestrator.rankings.pareto import ParetoFront, fronts_json, pareto_front
-from orchestrator.rankings.ranking import Ranking, rank
+from orchestrator.rankings.ranking import rank
 from orchestrator.rankings.ranking_json import ranking_bytes, row_json, spread_json
+from orchestrator.rankings.ranking_row import Ranking
 from orchestrator.rankings.run_explanation import Told, explanations_of
 from orchestrator.rankings.trial_facts import winner_rates, with_facts
 from orchestrator.recoveries.run_repairs import RunRepairs, changes_json

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from orchestrator.history.change_alarms import NO_GATE, ChangeGate
 from orchestrator.nightly.night_pairs import PairCount
 from orchestrator.nights.night import Measured, Night
 from orchestrator.nights.night_rules import NightRules
@@ -168,6 +169,7 @@ class NightMaterial:
     rules: NightRules
     is_judged: bool
     notes: tuple[str, ...] = ()
+    gate: ChangeGate = NO_GATE
     counts: tuple[PairCount, ...] = ()
     measured: tuple[Measured, ...] = ()
 

@@ -12,9 +12,10 @@ from orchestrator.nightly.nightly_report import (
     night_title,
     open_headline,
     open_sections,
-    verdict_headline,
+    verdict_headlines,
     verdict_sections,
 )
+from orchestrator.plural import plural
 from orchestrator.provenance import utc_now
 from orchestrator.rankings.run_ranking import RunRanking
 from orchestrator.reports.report_curves import curve_blocks, depth_blocks
@@ -24,7 +25,6 @@ from orchestrator.reports.report_headlines import headlines, notes, notes_above,
 from orchestrator.reports.report_latency import latency_blocks
 from orchestrator.reports.report_material import read_latencies, read_material, read_predictions
 from orchestrator.reports.report_memory import memory_blocks
-from orchestrator.reports.report_numbers import plural
 from orchestrator.reports.report_pareto import front_blocks, speed_blocks
 from orchestrator.reports.report_part import NightMaterial, PartMaterial, RunMaterial
 from orchestrator.reports.report_provenance import (
@@ -71,16 +71,16 @@ def _night_report(run: RunMaterial, told: NightMaterial, *, is_live: bool) -> Re
     night = told.night
     resume = resume_command(run.scenario, run.place)
     if told.is_judged:
-        headline = verdict_headline(night)
+        top = verdict_headlines(night, told.gate)
     else:
-        headline = open_headline(night, told.counts, is_live=is_live, resume=resume)
+        top = (open_headline(night, told.counts, is_live=is_live, resume=resume),)
     first = open_sections(told.counts, told.measured)
     if told.is_judged and night.gap is None:
         first = verdict_sections(night, told.rules)
     return ReportDocument(
         title=night_title(night),
         subtitle=f"{builds_text(night)}. {_model(run)}. {_work(run)}",
-        headlines=(headline,),
+        headlines=top,
         sections=(*first, builds_section(night), rules_section(told.rules), *_sections(run, _OF_NIGHTS)),
         made_at=utc_now(),
         warnings=(*told.notes, *notes_above(run)),

@@ -14,6 +14,7 @@ from orchestrator.errors import ClusterRefusal
 from orchestrator.host_report import HostReport
 from orchestrator.hosts.host_class import class_lines, classes_of_run, foreign_class
 from orchestrator.hosts.host_match import GpuPlace, HostFacts, SlotPlace, told_apart
+from orchestrator.plural import plural
 from orchestrator.scenarios.scenario import Slots
 from orchestrator.slots.ray_slot import CALL_S, RaySlot
 from orchestrator.slots.slot_grant import GROUP_PREFIX, SlotGrant
@@ -169,10 +170,10 @@ class Cluster:
 
         free = ray.available_resources()
         return (
-            f"the cluster did not grant a slot within {timeout_s:g} s. Wanted: {wanted} slots of {slots.size} "
-            f"and {slots.cpus:g} CPUs, and a CPU for the load of each. Free now: {free.get('GPU', 0):g} GPUs, "
-            f"{free.get('CPU', 0):g} CPUs.{self._holders()} Wait for their end, or raise timeouts.cluster_s to wait "
-            "longer (`specsweep hosts` shows what is used)."
+            f"the cluster did not grant a slot within {timeout_s:g} s. Wanted: {plural(wanted, 'slot')} of "
+            f"{slots.size} and {slots.cpus:g} CPUs, and a CPU for the load of each. "
+            f"Free now: {free.get('GPU', 0):g} GPUs, {free.get('CPU', 0):g} CPUs.{self._holders()} "
+            "Wait for their end, or raise timeouts.cluster_s to wait longer (`specsweep hosts` shows what is used)."
         )
 
     def _holders(self) -> str:

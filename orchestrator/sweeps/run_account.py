@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import orjson
 from rich.console import Console
 
 from orchestrator.hosts.host_event import HostChange
 from orchestrator.job_place import in_job, job_id
 from orchestrator.nightly.night_scenario import resume_command
-from orchestrator.paths import write_whole
 from orchestrator.provenance import utc_now
 from orchestrator.rankings.run_ranking import RunRanking
 from orchestrator.run_files.journal import finished_work
+from orchestrator.run_files.result_file import write_result
 from orchestrator.run_files.run_directory import RunDirectory
 from orchestrator.run_files.run_result import Ending, RunResult, ending_of, picks_of, trial_counts
 from orchestrator.scenarios.scenario import Scenario
@@ -57,17 +55,10 @@ class RunAccount:
             kept = self.directory is not None and not self.directory.is_discarded
             files = [self.directory.paths.result] if self.directory is not None and kept else []
             for file in (*files, *([self._wanted] if self._wanted else ())):
-                self._write(file, result)
+                write_result(file, result)
             if in_job():
                 self._console.file.write(result.line() + "\n")
                 self._console.file.flush()
-
-    def _write(self, file: Path, result: RunResult) -> None:
-        try:
-            write_whole(file, orjson.dumps(result.as_json(), option=orjson.OPT_INDENT_2) + b"\n")
-        except OSError as fault:
-            # The run has ended as it has; a full disk must not make another end of it.
-            print(f"specsweep: {file}: the result cannot be written: {fault.strerror or fault}", file=sys.stderr)  # noqa: T201
 
     def result(self, ending: Ending, *, resumable: bool = False) -> RunResult:
         """The run as far as it came, with this ending."""

@@ -7,7 +7,7 @@ import errno
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -18,6 +18,7 @@ from orchestrator.jobs.job_log import RUN_DIRECTORY_LINE
 from orchestrator.jobs.sealed_scenario import open_sealed
 from orchestrator.nightly.night_scenario import is_night, resume_command
 from orchestrator.planning.scenario_files import check_named_files
+from orchestrator.plural import plural
 from orchestrator.rankings.ranking_table import print_rankings
 from orchestrator.rankings.run_ranking import rank_run
 from orchestrator.redaction import holds_secrets, storable
@@ -32,7 +33,7 @@ from orchestrator.scenarios.sweep_space import expand
 from orchestrator.sglang.options import SettingsFault
 from orchestrator.stop_signals import EarlyInterrupt
 from orchestrator.sweeps.run_account import RunAccount
-from orchestrator.sweeps.run_conductor import PairGuide, missing_work
+from orchestrator.sweeps.run_conductor import PairGuide, missing_work, run_conductor
 from orchestrator.sweeps.run_sweep import ClusterUse, sweep_on_cluster
 from orchestrator.sweeps.sweep import SweepResult
 
@@ -102,9 +103,10 @@ def _run(
             take_over_all(directory, taken, console)
         elif request.resume is None and request.offers:
             offer_reuse(scenario, directory, console)
-        guide, leave = (request.night.guide, request.night.leave) if request.night else (None, None)
-        use = ClusterUse(request.address, connected, request.evict, request.yes, guide, leave)
-        _measure(scenario, directory, use, console, account, early)
+        night = request.night
+        leave = night.leave if night else None
+        use = ClusterUse(request.address, connected, request.evict, request.yes, leave=leave)
+        _measure(scenario, directory, use, console, account, early, night.guide if night else None)
         if request.night is None:
             account.ranking = rank_run(directory.paths.root)
             print_rankings(account.ranking, console)
@@ -117,12 +119,14 @@ def _run(
 
 def _measure(
     scenario: Scenario, directory: RunDirectory, use: ClusterUse, console: Console, account: RunAccount,
-    early: EarlyInterrupt,
+    early: EarlyInterrupt, guide: PairGuide | None,
 ) -> None:  # fmt: skip
     """Whatever is missing in the run; its directory is closed by then."""
     done = finished_work(directory.state)
     try:
-        if missing_work(scenario, directory, use.guide):
+        conductor = run_conductor(scenario, directory, guide)
+        if missing_work(scenario, directory, conductor):
+            use = replace(use, conductor=conductor)
             account.swept = sweep_on_cluster(scenario, directory, done, use, console, early)
         else:
             console.print(f"Nothing is missing in {directory.paths.root}")
@@ -214,7 +218,10 @@ def _refuse_what_rules_refuse_by_now(root: Path, stored: Scenario) -> None:
         for _ in expand(stored):
             pass
     except SettingsFault as fault:
-        raise BadInput(f"--resume {root}: {fault.name}: {fault.message} (refused by now)") from None
+        raise BadInput(
+            f"--resume {root}: {fault.name}: {fault.message} (refused by now); continue it with the release that began "
+            "it, or start a new run without that config"
+        ) from None
 
 
 def _open_run(request: RunRequest, scenario: Scenario) -> RunDirectory:
@@ -244,6 +251,6 @@ def _judge(result: SweepResult, scenario: Scenario, directory: RunDirectory) -> 
     failed = [t for t, outcome in result.outcomes.items() if outcome.kind == "failed"]
     if failed:
         raise TrialsFailed(
-            f"{len(failed)} trial(s) failed; their logs are in {root}/logs/.\n"
+            f"{plural(len(failed), 'trial')} failed; their logs are in {root}/logs/.\n"
             f"Try them again: {resume_command(scenario, root)}"
         )

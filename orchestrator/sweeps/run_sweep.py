@@ -20,6 +20,7 @@ from orchestrator.hosts.host_match import matches
 from orchestrator.planning.planner import Plan
 from orchestrator.planning.search_plan import search_plan
 from orchestrator.planning.trial_launch import launch_spec
+from orchestrator.plural import plural
 from orchestrator.run_files.run_directory import RunDirectory
 from orchestrator.run_files.run_hosts import keep_hosts
 from orchestrator.scenarios.scenario import Scenario
@@ -31,7 +32,8 @@ from orchestrator.slots.slot_port import SlotPort
 from orchestrator.stop_signals import EarlyInterrupt, StopWish, stop_handled_by, stop_ignored
 from orchestrator.sweeps.foresight import run_foresight
 from orchestrator.sweeps.grid_leaders import GridLeaders
-from orchestrator.sweeps.run_conductor import PairGuide, run_conductor, run_references
+from orchestrator.sweeps.run_conductor import run_references
+from orchestrator.sweeps.search_conductor import SearchConductor
 from orchestrator.sweeps.start_memory import StartMemory
 from orchestrator.sweeps.sweep import Sweep, SweepResult
 from orchestrator.trial import Trial
@@ -45,8 +47,9 @@ _LEAVE_S = 5.0
 
 @dataclass(frozen=True)
 class ClusterUse:
-    """Which cluster a run uses, and whether strangers are ended on its GPUs (`yes`: without asking). `guide`: of the
-    pairs of a night; `leave`: what is done before the process ends for want of the head (told why), for the exit code.
+    """Which cluster a run uses, and whether strangers are ended on its GPUs (`yes`: without asking). `conductor`: who
+    decides what the plan does not, told all that was measured before; `leave`: what is done before the process ends for
+    want of the head (told why), for the exit code.
 
     Ray is left when `connected` is: not before all that was found is on disk (see Cluster.leave).
     """
@@ -55,7 +58,7 @@ class ClusterUse:
     connected: contextlib.ExitStack
     evict: bool = False
     yes: bool = False
-    guide: PairGuide | None = None
+    conductor: SearchConductor | None = None
     leave: Callable[[str], int] | None = None
 
 
@@ -109,7 +112,8 @@ def _sweep(
 ) -> SweepResult:  # fmt: skip
     """The loop on slots that are granted, shown on the console and in live.json."""
     plan = directory.plan(scenario, [slot.facts.host_class for slot in slots], done)
-    conductor = run_conductor(scenario, directory, wanted.guide)
+    if wanted.conductor is not None:
+        wanted.conductor.take_classes()
     console.print(plan_line(plan, len(slots), cluster.classes, scenario.search.method), markup=False)
     names = [slot.facts.name for slot in slots]
     progress = Progress(plan, names, console, bounds=_search_bounds(scenario, directory, plan))
@@ -127,7 +131,7 @@ def _sweep(
             return replace(asked, phase_budgets=memory.budgets(trial), version=version)
 
         sweep = Sweep(plan, list(slots), directory, spec, memory, foresight, source=cluster.source)
-        sweep.follow(conductor, run_references(scenario, directory, plan))
+        sweep.follow(wanted.conductor, run_references(scenario, directory, plan))
         with _orderly_interrupt(sweep):
             result = sweep.run()
             keep_hosts(directory.paths.root, cluster.host_reports())  # some joined later
@@ -197,12 +201,11 @@ def _connection(scenario: Scenario, address: str) -> Connection:
 def plan_line(plan: Plan, slots: int, classes: Sequence[str] = (), method: str = "grid") -> str:
     """One line about what is going to be done."""
     apart = f" (every config on each of {len(classes)} classes of hosts)" if len(classes) > 1 else ""
+    configs, where = plural(len(plan.configs), "config"), f"on {plural(slots, 'slot')}{apart}"
     if method != "grid":
-        return f"search: {method}, {len(plan.configs)} configs in question, on {slots} slots{apart}"
-    return (
-        f"{len(plan.configs)} configs, {len(plan.trials)} trials, {plan.points} points on {slots} slots{apart}; "
-        f"about {plan.makespan_s / 60:.1f} min by estimate"
-    )
+        return f"search: {method}, {configs} in question, {where}"
+    trials, points = plural(len(plan.trials), "trial"), plural(plan.points, "point")
+    return f"{configs}, {trials}, {points} {where}; about {plan.makespan_s / 60:.1f} min by estimate"
 
 
 def _orderly_interrupt(sweep: Sweep) -> contextlib.AbstractContextManager[None]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from orchestrator.nightly.night_json import NightTold
 from orchestrator.nightly.nightly_report import nightly_report
 from orchestrator.nights.night_rules import NightRules
 from tests.browser.conftest import Open
@@ -60,7 +61,7 @@ def test_a_report_opens_without_complaint_asks_for_nothing_and_draws_every_kind_
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_night_opens_with_its_verdict_on_the_first_screen_of_a_telephone(open_page: Open, scheme: str) -> None:
-    seen = open_page(nightly_report(MIXED, NightRules(), ("slower since May",)), width=390, height=844,
+    seen = open_page(nightly_report(NightTold(MIXED, NightRules(), notes=("slower since May",))), width=390, height=844,
                      color_scheme=scheme)  # fmt: skip
     seen.draw_all()
 

@@ -46,11 +46,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_both_packages_are_sent_whole_and_without_caches() -> None:
     sent = own_files()
 
-    assert {
-        "orchestrator/sweeps/run_command.py",
-        "actors/slot_actor.py",
-        "actors/workloads/corpus/prose.txt.zst",
-    } <= set(sent)
+    corpus = "actors/workloads/corpus/prose.txt.zst"
+    assert {"orchestrator/sweeps/run_command.py", "actors/slot_actor.py", corpus} <= set(sent)
     assert [name for name in sent if "__pycache__" in name] == []
     assert {name.split("/")[0] for name in sent} == {"orchestrator", "actors"}
     assert sent["orchestrator/errors.py"] == (ROOT / "orchestrator/errors.py").read_bytes()

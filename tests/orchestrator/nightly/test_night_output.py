@@ -9,8 +9,9 @@ from dataclasses import replace
 
 import pytest
 
+from orchestrator.history.change_alarms import ChangeAlarm, ChangeGate
 from orchestrator.nightly.junit import junit_xml
-from orchestrator.nightly.night_json import night_json, night_of_json
+from orchestrator.nightly.night_json import NightTold, night_json, night_of_json
 from orchestrator.nightly.nightly_report import nightly_report
 from orchestrator.nights.night import (
     Build,
@@ -141,7 +142,7 @@ def test_exit_codes_are_0_for_same_and_improved_1_for_regressed_and_3_for_the_re
 
 
 def test_the_report_says_the_verdict_first_and_what_differs_between_the_builds() -> None:
-    report = nightly_report(MIXED, NightRules(), ("a part of the history was torn",))
+    report = nightly_report(NightTold(MIXED, NightRules(), notes=("a part of the history was torn",)))
 
     assert (report.headlines[0].verdict, report.headlines[0].tone) == ("regressed", "bad")
     assert report.warnings == ("a part of the history was torn",)
@@ -160,7 +161,7 @@ def test_the_report_says_the_verdict_first_and_what_differs_between_the_builds()
 def test_only_lines_of_the_log_are_shown_as_its_lines() -> None:
     died = death()
     beside = replace(died, evidence=(*died.evidence, "the night before: same"))
-    report = nightly_report(night(beside), NightRules())
+    report = nightly_report(NightTold(night(beside), NightRules()))
 
     (evidence,) = [section for section in report.sections if section.section_id == "evidence"]
     (code,) = [block for block in evidence.blocks if isinstance(block, Code)]
@@ -170,28 +171,37 @@ def test_only_lines_of_the_log_are_shown_as_its_lines() -> None:
 
 def test_a_fact_that_one_build_does_not_tell_is_no_difference() -> None:
     dead = replace(night(death()), candidate=Build("tonight"))
-    (builds,) = [s for s in nightly_report(dead, NightRules()).sections if s.section_id == "builds"]
+    (builds,) = [s for s in nightly_report(NightTold(dead, NightRules())).sections if s.section_id == "builds"]
     (table,) = [block for block in builds.blocks if isinstance(block, Table)]
 
     assert [(cell.text, cell.tone) for cell in table.rows[1]][::2] == [("sglang", "plain"), ("not known", "plain")]
 
 
 def test_the_summary_is_markdown_in_which_log_lines_do_nothing() -> None:
-    text = markdown(nightly_report(MIXED, NightRules()))
+    text = markdown(nightly_report(NightTold(MIXED, NightRules())))
 
     assert "<script>" not in re.sub(r"^(```+).*?^\1", "", text, flags=re.DOTALL | re.MULTILINE)  # log lines are code
     assert "regressed" in text.partition("\n## ")[0]
-    gap = markdown(nightly_report(night(gap="busy"), NightRules()))
+    gap = markdown(nightly_report(NightTold(night(gap="busy"), NightRules())))
     assert "This night could not be measured, which is never a pass: busy" in gap.partition("\n## ")[0]
 
 
 def test_a_night_comes_back_from_its_file_as_it_was() -> None:
-    for told in (replace(MIXED, cut="it was stopped"), night(gap="busy"), night()):
-        kept = night_of_json(json.loads(json.dumps(night_json(told, 12.34, ("a note",)))))
+    gate = ChangeGate(True, (ChangeAlarm("s1", "n1", "kv_tokens", "-3.0 % since 2026-11-01"),))
+    for one in (replace(MIXED, cut="it was stopped"), night(gap="busy"), night()):
+        told = NightTold(one, NightRules(), 12.34, ("a note",), gate)
+        kept = night_of_json(json.loads(json.dumps(night_json(told))), NightRules())
 
-        assert (kept.night, kept.notes, kept.seconds) == (told, ("a note",), 12.3)
+        assert kept == replace(told, seconds=12.3)
     with pytest.raises(KeyError):
-        night_of_json({"verdict": "same"})
+        night_of_json({"verdict": "same"}, NightRules())
+
+
+def test_a_night_that_was_kept_before_changes_over_the_nights_decided_is_read_without_them() -> None:
+    told = night_json(NightTold(MIXED, NightRules()))
+    del told["fail_on_change"], told["change_alarms"]
+
+    assert night_of_json(told, NightRules()) == NightTold(MIXED, NightRules())
 
 
 @pytest.mark.parametrize(
@@ -220,7 +230,7 @@ def test_a_night_comes_back_from_its_file_as_it_was() -> None:
 def test_the_headline_of_a_report_counts_the_series_and_names_those_that_decide(
     series: tuple[SeriesNight, ...], text: str, lines: tuple[str, ...]
 ) -> None:
-    (headline_,) = nightly_report(night(*series), NightRules()).headlines
+    (headline_,) = nightly_report(NightTold(night(*series), NightRules())).headlines
 
     assert headline_.label == f"Is {HOSTILE} worse than v0.5.15?"
     assert headline_.text == text

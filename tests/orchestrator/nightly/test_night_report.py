@@ -16,11 +16,12 @@ from orchestrator.cli import main
 from orchestrator.decisions.explain_command import show_explanation
 from orchestrator.decisions.rank_command import RankRequest, rank
 from orchestrator.errors import BadInput
-from orchestrator.nightly.night_json import night_json
+from orchestrator.nightly.night_json import NightTold, night_json
 from orchestrator.nightly.night_pairs import PairCount, are_enough, counts_line, ended_pairs, pair_counts, shortfall
 from orchestrator.nightly.night_run import NightJudge, night_of, night_tables
 from orchestrator.nightly.night_scenario import night_scenario, rules_of
 from orchestrator.nights.night import Gap
+from orchestrator.nights.night_rules import NightRules
 from orchestrator.outcome import Label
 from orchestrator.paths import RunPaths
 from orchestrator.rankings.run_ranking import rank_run
@@ -58,7 +59,9 @@ def keep_verdict(root: Path, gap: str = "") -> None:
     night = night_of(root, SCENARIO, AT, NightJudge(rules_of(SCENARIO)))
     if gap:
         night = replace(night, series=(), gap=Gap(gap))
-    RunPaths(root).night.write_text(json.dumps(night_json(night, 60.0, ("over the nights: slower since May",))))
+    RunPaths(root).night.write_text(
+        json.dumps(night_json(NightTold(night, NightRules(), 60.0, ("over the nights: slower since May",))))
+    )
 
 
 @pytest.fixture(scope="module")

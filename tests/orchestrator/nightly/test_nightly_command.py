@@ -6,6 +6,7 @@ import io
 import json
 import os
 import signal
+import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from rich.console import Console
 from orchestrator.cli import main
 from orchestrator.decisions.verify_command import VerifyRequest, contest_of
 from orchestrator.errors import BadInput, ClusterRefusal, RunInterrupted, SpecsweepError
+from orchestrator.history.change_alarms import ChangeAlarm
 from orchestrator.history.history_store import HistoryStore
 from orchestrator.history.night_history import History
 from orchestrator.nightly import night_end, nightly_command, nightly_output
@@ -58,7 +60,7 @@ class Bench:
     def _sweep(self, scenario: Any, directory: Any, done: Any, use: Any, *_: Any) -> SweepResult:
         if self.refusal is not None:
             raise self.refusal
-        return sweep_night(directory, scenario, self.slots, use.guide)
+        return sweep_night(directory, scenario, self.slots, conductor=use.conductor)
 
     def _report(self, root: Path, console: Console) -> None:
         if self.with_reports:
@@ -81,6 +83,18 @@ class Bench:
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     return Bench(tmp_path, monkeypatch)
+
+
+def test_keys_that_a_night_decides_by_itself_are_named_before_it_begins(bench: Bench) -> None:
+    bench.refusal = ClusterRefusal("no cluster")
+    assert "decides by itself" not in bench.night()[1]
+
+    tree = yaml.safe_load(bench.file.read_text())
+    bench.file.write_text(yaml.safe_dump({**tree, "search": {"noise": 0.01}, "recovery": {"tries": 1}}))
+    _, told = bench.night()
+
+    first = told.splitlines()[0]
+    assert first == "A night decides by itself what these keys of night.yaml say to `run`: search, recovery"
 
 
 def test_a_night_is_kept_told_in_one_line_and_ends_with_its_exit_code(bench: Bench) -> None:
@@ -115,6 +129,49 @@ def test_what_only_the_nights_together_show_is_told_and_kept_with_the_night(
     assert "over the nights: slower since Tuesday" in told
     told_json = json.loads((bench.folder / "run1" / "night.json").read_text())
     assert told_json["notes"] == ["over the nights: slower since Tuesday"]
+
+
+SLOW = ChangeAlarm("5e21e5", "20261021T020000Z-abcdef", "tpot_p50_ms at chat C=4", "2026-10-21 worse: +6.1 %")
+
+
+@pytest.fixture
+def change(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A history that shows one; how it is found is tested with the history."""
+    monkeypatch.setattr(nightly_command, "change_alarms", lambda lines, history: (SLOW,))
+
+
+def test_a_change_over_the_nights_ends_a_night_with_1_where_that_is_asked_for(bench: Bench, change: None) -> None:
+    files = NightFiles(junit=bench.folder / "j.xml", summary=bench.folder / "s.md")
+    code, told = bench.night(files, fail_on_change=True)
+
+    assert code == 1
+    assert "\nsame: " in told
+    assert "changed: tpot_p50_ms at chat C=4: 2026-10-21 worse: +6.1 %" in told
+    assert "--mark 20261021T020000Z-abcdef true|false|fixed --series 5e21e5" in told
+    kept = json.loads((bench.folder / "run1" / "night.json").read_text())
+    assert (kept["verdict"], kept["exit_code"], kept["fail_on_change"]) == ("same", 1, True)
+    assert [alarm["series_id"] for alarm in kept["change_alarms"]] == ["5e21e5"]
+    suites = ET.parse(bench.folder / "j.xml").getroot()
+    (failure,) = suites.iter("failure")
+    assert (suites.get("failures"), failure.get("type")) == ("1", "change")
+    assert int(suites.get("tests") or 0) == len(list(suites.iter("testcase")))
+    assert "Over the nights: changed" in (bench.folder / "s.md").read_text()
+
+
+def test_by_default_and_in_a_self_test_a_change_over_the_nights_decides_nothing(bench: Bench, change: None) -> None:
+    code, told = bench.night(NightFiles(junit=bench.folder / "j.xml"))
+
+    assert (code, "changed: " in told, "<failure" in (bench.folder / "j.xml").read_text()) == (0, False, False)
+    assert json.loads((bench.folder / "run1" / "night.json").read_text())["change_alarms"] == []
+    assert bench.night(self_test=True, fail_on_change=True)[0] == 0
+
+
+def test_the_scenario_may_ask_for_it_and_a_gap_stays_one(bench: Bench, change: None) -> None:
+    bench.file.write_text(bench.file.read_text().replace("nightly:\n", "nightly:\n  fail_on_change: true\n"))
+    assert bench.night()[0] == 1
+    bench.refusal = ClusterRefusal("no host was free")
+    code, told = bench.night()
+    assert (code, "changed: " in told) == (3, False)
 
 
 def test_the_second_night_knows_the_noise_of_the_first(bench: Bench) -> None:
@@ -197,7 +254,7 @@ def test_a_lost_head_ends_the_process_with_the_night_kept_and_its_exit_code(
     ended: list[int] = []
 
     def loses(scenario: Any, directory: Any, done: Any, use: Any, *rest: Any) -> SweepResult:
-        late = PairGuide(use.guide.doubts, lambda: len(bench.slots[0].launched) >= 2 * pairs)
+        late = PairGuide(lambda root: (), lambda: len(bench.slots[0].launched) >= 2 * pairs)
         sweep_night(directory, scenario, bench.slots, late)
         cluster = SimpleNamespace(head_address="h:1", stop_servers=lambda wait_s: None)
         _leave_without_head(cluster, directory, rest[0], use.leave, 50.0)  # type: ignore[arg-type]
