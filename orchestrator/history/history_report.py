@@ -24,6 +24,7 @@ from orchestrator.history.night_history import History
 from orchestrator.nightly.night_blocks import plain_title
 from orchestrator.nights.night import Kind, Night, Verdict, better_sign
 from orchestrator.nights.night_text import ORDER
+from orchestrator.plural import plural
 from orchestrator.reports.report_document import (
     Axis,
     Block,
@@ -40,7 +41,6 @@ from orchestrator.reports.report_document import (
     Table,
     Tone,
 )
-from orchestrator.reports.report_numbers import plural
 
 _TONES: dict[Verdict, Tone] = {
     Verdict.REGRESSED: "bad",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -18,7 +18,7 @@ DONE = b"data: [DONE]\n\n"
 class Script:
     """One answer: (seconds or event to wait for, bytes to write) in turn, then how it ends."""
 
-    writes: list[tuple[float | asyncio.Event, bytes]] = field(default_factory=list)
+    writes: Sequence[tuple[float | asyncio.Event, bytes]] = ()
     status: int = 200
     end: Literal["clean", "reset", "hang"] = "clean"
     content_type: str = "text/event-stream"

@@ -59,9 +59,8 @@ def keep_verdict(root: Path, gap: str = "") -> None:
     night = night_of(root, SCENARIO, AT, NightJudge(rules_of(SCENARIO)))
     if gap:
         night = replace(night, series=(), gap=Gap(gap))
-    RunPaths(root).night.write_text(
-        json.dumps(night_json(NightTold(night, NightRules(), 60.0, ("over the nights: slower since May",))))
-    )
+    told = NightTold(night, NightRules(), 60.0, ("over the nights: slower since May",))
+    RunPaths(root).night.write_text(json.dumps(night_json(told)))
 
 
 @pytest.fixture(scope="module")
