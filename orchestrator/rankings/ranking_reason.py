@@ -12,6 +12,7 @@ from orchestrator.objectives.aim import Aim
 from orchestrator.objectives.scenario_objective import Objective
 from orchestrator.rankings.ranking_cells import value_text
 from orchestrator.rankings.ranking_row import Row, gap
+from orchestrator.scenarios.config_label import listed
 from orchestrator.supported_digits import percent, plain
 
 # Configs that are named where many cannot be told apart.
@@ -70,7 +71,7 @@ def _doubt(case: Case, winner: Row, rest: Sequence[Row]) -> str:
     others = [row for row in rest if row.told_apart is False]
     if not others:
         return ""
-    names = ", ".join(case.labels[row.config_id] for row in others[:_NAMED])
+    names = listed([case.labels[row.config_id] for row in others[:_NAMED]])
     more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
     return f"; {sum(row.trials for row in (winner, *others))} trials do not tell it apart from {names}{more}"
 

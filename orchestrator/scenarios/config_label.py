@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from orchestrator.trial import Repaired
@@ -35,6 +35,19 @@ def config_labels(configs: Mapping[str, dict[str, Any]]) -> dict[str, str]:
     for label in labels.values():
         counts[label] = counts.get(label, 0) + 1
     return {c: label if counts[label] == 1 else f"{label} [{c}]" for c, label in labels.items()}
+
+
+def listed(labels: Sequence[str]) -> str:
+    """Several labels in a sentence, told apart also where they have commas themselves."""
+    return ("; " if any("," in label for label in labels) else ", ").join(labels)
+
+
+def label_values(configs: Mapping[str, dict[str, Any]]) -> tuple[list[str], dict[str, tuple[str, ...]]]:
+    """The same for tables: several settings have a column each (names, config id -> values), one has its label."""
+    varying, labels = _varying(configs), config_labels(configs)
+    if len(varying) < 2 or any(label.endswith(f"[{c}]") for c, label in labels.items()):
+        return ["config"], {config_id: (label,) for config_id, label in labels.items()}
+    return varying, {c: tuple(str(_shown(settings, name)) for name in varying) for c, settings in configs.items()}
 
 
 def run_labels(configs: Mapping[str, dict[str, Any]], repaired: Mapping[str, Repaired]) -> dict[str, str]:

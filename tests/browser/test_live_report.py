@@ -20,7 +20,7 @@ class Played:
     def __init__(self, browser: Any) -> None:
         self.waiting: list[Any] = []
         self.context = browser.new_context(viewport={"width": 1280, "height": 800})
-        self.context.set_default_timeout(10_000)
+        self.context.set_default_timeout(60_000)
 
     def open(self, document: ReportDocument) -> Seen:
         page = self.context.new_page()

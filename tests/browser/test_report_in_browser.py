@@ -8,8 +8,12 @@ from typing import Any
 
 import pytest
 
+from orchestrator.nightly.night_json import NightTold
+from orchestrator.nightly.nightly_report import nightly_report
+from orchestrator.nights.night_rules import NightRules
 from orchestrator.reports.report_document import Axis, Cell, Column, Plot, ReportDocument, Section, Series, Table
 from tests.browser.conftest import Open
+from tests.orchestrator.nightly.test_night_output import MIXED
 from tests.orchestrator.report_samples import MADE, hostile, sample
 
 ASSETS = Path(__file__).parent
@@ -54,6 +58,24 @@ def test_a_report_opens_without_complaint_asks_for_nothing_and_draws_every_kind_
     check_names_and_headings(seen.page)
     # WCAG AA: 4.5 to 1.
     assert seen.page.evaluate(CONTRAST) == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_night_opens_with_its_verdict_on_the_first_screen_of_a_telephone(open_page: Open, scheme: str) -> None:
+    seen = open_page(nightly_report(NightTold(MIXED, NightRules(), notes=("slower since May",))), width=390, height=844,
+                     color_scheme=scheme)  # fmt: skip
+    seen.draw_all()
+
+    page = seen.page
+    assert seen.wrong == []
+    check_names_and_headings(page)
+    assert page.evaluate(CONTRAST) == []
+    assert page.evaluate("document.documentElement.scrollWidth") == 390  # wide tables scroll in themselves
+    page.evaluate("scrollTo(0, 0)")
+    verdict = page.locator("p.verdict").bounding_box()
+    assert verdict["y"] + verdict["height"] < 844
+    heads = page.locator("#night-series thead th").all_inner_texts()
+    assert [head.split("\n")[0].strip() for head in heads][:3] == ["verdict", "series", "difference"]
 
 
 def test_a_table_is_sorted_by_mouse_and_what_is_unknown_stays_last(open_page: Open) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -352,10 +353,13 @@ def test_a_class_that_no_run_has_is_refused_also_where_there_is_one_only() -> No
 
 
 def test_programs_and_hosts_that_differ_are_told_but_only_hosts_that_served() -> None:
-    trials = [{"host": "h1", "host_class": "8x B200", "engine_version": "0.5.23", "gpu_ids": ["0", "1"]}]
+    old, new = (json.dumps({"versions": {"sglang": "0.5.23", "torch": t, "cuda": c}, "unknown": ""})
+                for t, c in (("2.9.1", "12.8"), ("2.10.0", "12.8")))  # fmt: skip
+    trials = [{"host": "h1", "host_class": "8x B200", "engine_version": "0.5.23", "gpu_ids": ["0", "1"],
+               "software_json": old}]  # fmt: skip
     hosts = {"h1": {"driver": "580.1", "gpu": "NVIDIA B200", "kernel": "6.8"}, "idle": {"driver": "535.0"}}
     first = run_facts({"engine": "sglang", "starts": [{"versions": {"ray": "2.60.0"}}]}, trials, hosts)
-    changed = [{**trials[0], "engine_version": "0.5.24"}, {**trials[0], "engine_version": "0.5.23"}]
+    changed = [{**trials[0], "engine_version": "0.5.24", "software_json": new}, {**trials[0], "software_json": new}]
     second = run_facts(
         {"engine": "sglang", "starts": [{"versions": {"ray": "2.61.0"}}]},
         changed,
@@ -365,9 +369,20 @@ def test_programs_and_hosts_that_differ_are_told_but_only_hosts_that_served() ->
     assert first["NVIDIA driver"] == "580.1"
     assert [(d.name, d.first, d.second, d.deciding) for d in fact_differences(first, second)] == [
         ("version of the server", "0.5.23", "0.5.23, 0.5.24", True),
+        ("torch of the server", "2.9.1", "2.10.0", True),
         ("NVIDIA driver", "580.1", "590.2", True),
         ("ray of the driver", "2.60.0", "2.61.0", False),
     ]
+
+
+def test_a_torch_that_is_not_known_says_why_and_a_run_of_an_earlier_release_says_nothing() -> None:
+    why = json.dumps({"versions": {"sglang": "0.5.23"}, "unknown": "python3 told no installed torch"})
+
+    told, earlier = (run_facts({"engine": "sglang"}, [{"host": "h1", "software_json": json}]) for json in (why, None))
+    assert told["torch of the server"] == "not known (python3 told no installed torch)"
+    assert "torch of the server" not in earlier
+    assert fact_differences(earlier, told) == []
+    assert "torch of the server" not in run_facts({"engine": "emulator"}, [{"host": "h1", "software_json": why}])
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=30))

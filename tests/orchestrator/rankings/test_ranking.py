@@ -8,7 +8,8 @@ import pytest
 
 from orchestrator.objectives.aim import PointValue
 from orchestrator.objectives.scenario_objective import Objective
-from orchestrator.rankings.ranking import Ranking, rank
+from orchestrator.rankings.ranking import rank
+from orchestrator.rankings.ranking_row import Ranking
 from orchestrator.trial import LoadLevel
 
 SPEED = "output_throughput_tok_s"

@@ -186,7 +186,7 @@ def test_the_driver_writes_its_state_over_and_over_and_marks_the_end(tmp_path: P
 
     with LiveFile(file, view, beat_s=0.001):
         for _ in range(3):
-            assert asked.acquire(timeout=10)
+            assert asked.acquire(timeout=60)
         going = read_live(file)
     over = read_live(file)
 

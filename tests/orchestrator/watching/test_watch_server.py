@@ -83,7 +83,7 @@ async def event(response: ClientResponse) -> dict[str, str]:
     """The next one; comments are skipped."""
     found: dict[str, str] = {}
     while True:
-        line = (await asyncio.wait_for(response.content.readline(), 10)).decode().rstrip("\n")
+        line = (await asyncio.wait_for(response.content.readline(), 60)).decode().rstrip("\n")
         if not line and found:
             return found
         name, _, value = line.partition(": ")
@@ -297,7 +297,7 @@ def test_a_page_that_waits_is_told_that_we_are_there(monkeypatch: pytest.MonkeyP
     async def test(made: Rig) -> None:
         stream = await made.listen(f"?since={made.feed.number}")
 
-        assert await asyncio.wait_for(stream.content.readline(), 10) == b": alive\n"
+        assert await asyncio.wait_for(stream.content.readline(), 60) == b": alive\n"
 
     check(test)
 
