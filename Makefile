@@ -30,10 +30,8 @@ demo-llamacpp: $(RUNTIME)
 	PYTHON=$(PYTHON) tests/llamacpp/install.sh .llamacpp
 	$(BIN)/specsweep run scenarios/llamacpp-smollm2.yaml --address local
 
-# What compares speeds with figures, keeps a schedule, or has the test cluster's addresses for itself.
-ALONE := tests/integration/test_demo.py tests/integration/test_report_b.py tests/integration/test_other_server.py \
-  tests/integration/test_killed_parts.py tests/integration/test_hosts_in_parallel.py tests/integration/test_nightly.py \
-  tests/actors/load/test_loadgen.py
+# What compares speeds with figures.
+ALONE := tests/integration/test_demo.py tests/integration/test_report_b.py tests/integration/test_nightly.py
 # Unit tests with servers wait more than they compute: more of them than there are cores. Whole runs start Ray, which
 # computes; their files stay in order, since the longest are not those with the most tests.
 BESIDE := -m 'not real' $(addprefix --ignore ,$(ALONE)) --dist loadfile

@@ -24,7 +24,7 @@ import numpy as np
 from benchmarks.bench_rig import BenchServer, Cores, adopt_orphans
 from benchmarks.client_runs import RAW, Client, ClientRuns, clients
 from benchmarks.cost_table import cost_table
-from benchmarks.peers.peer import Work
+from benchmarks.peers.work import Work
 from benchmarks.stream_script import Script
 
 STREAMS, TOKENS = 64, 128

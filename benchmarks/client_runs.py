@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.bench_rig import BenchServer, ChildRun, Cores, run_child
-from benchmarks.peers.peer import NOT_INSTALLED, Kept, Peer, Reading, Work, all_peers
+from benchmarks.peers.peer import NOT_INSTALLED, Peer, all_peers
+from benchmarks.peers.work import Kept, Reading, Work
 from benchmarks.stream_script import Script
 
 RAW, OURS = "raw reader", "specsweep"

@@ -147,7 +147,7 @@ class HostRig:
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
         host.pid1 = _first_child(host.unshare.pid)
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while self.run(host, "hostname").stdout.strip() != host.name:
             if time.monotonic() > deadline:
                 raise RuntimeError(f"{host.name} did not boot")
@@ -319,7 +319,7 @@ def send(started: subprocess.Popen[str], number: signal.Signals) -> None:
 
 
 def _first_child(pid: int) -> psutil.Process:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         with contextlib.suppress(psutil.Error):
             for child in psutil.Process(pid).children(recursive=True):

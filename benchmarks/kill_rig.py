@@ -6,6 +6,7 @@ product, which is on trial here.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -24,9 +25,10 @@ from actors.gpus.gpu_ledger import LEDGER_VARIABLE
 from orchestrator.clusters.raylet_settings import PRIORITY
 
 RUN_MARK, TRIAL_MARK = "SPECSWEEP_RUN_ID", "SPECSWEEP_TRIAL_ID"
-RIG_MARK = "SPECSWEEP_KILL_RIG"
+RIG_MARK, PART_MARK = "SPECSWEEP_KILL_RIG", "SPECSWEEP_KILL_RIG_PART"
 NODE_LABEL = "role=victim"
 _UP_S = 120.0
+_TRIES = 3
 
 
 def free_port() -> int:
@@ -169,12 +171,11 @@ class KillRig:
 
     def start(self) -> None:
         """Head and node; returns when both have registered."""
-        self._head = self._ray(
+        self._head = self._started(
             "head", "--head", f"--port={self._port}", "--num-gpus=0", "--num-cpus=8",
             f"--include-dashboard={str(self._with_jobs).lower()}", "--dashboard-host=127.0.0.1",
             f"--dashboard-port={self._jobs}", f"--ray-client-server-port={free_port()}",
         )  # fmt: skip
-        self._wait_until_started(self._head, "head")
         self.revive()
         if self._with_jobs:
             _wait_for_port(self._jobs)
@@ -184,26 +185,34 @@ class KillRig:
         if self._node is not None and self._node.poll() is None:
             return
         self._nodes += 1
-        self._node = self._ray(
+        self._node = self._started(
             f"node-{self._nodes}", f"--address={self.address}", f"--num-gpus={self.gpus}", "--num-cpus=16",
             f"--labels={NODE_LABEL}",
         )  # fmt: skip
-        self._wait_until_started(self._node, f"node-{self._nodes}")
 
-    def _wait_until_started(self, started: subprocess.Popen[bytes], name: str) -> None:
+    def _started(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
+        """A raylet, and what is around it, up. Ray gives up after half a minute; then it is tried again."""
         log = self._folder / f"{name}.log"
-        deadline = time.monotonic() + _UP_S
-        while "Ray runtime started" not in (text := log.read_text(errors="replace")):
-            if time.monotonic() > deadline or started.poll() is not None:
-                raise RuntimeError(f"{name} did not come up: {text[-2000:]}")
-            time.sleep(0.1)
+        for _ in range(_TRIES):
+            log.unlink(missing_ok=True)
+            started = self._ray(name, *arguments)
+            deadline = time.monotonic() + _UP_S
+            while "Ray runtime started" not in (text := log.read_text(errors="replace")):
+                if time.monotonic() > deadline or started.poll() is not None:
+                    break
+                time.sleep(0.1)
+            else:
+                return started
+            self._kill_all(name)
+            started.wait()
+        raise RuntimeError(f"{name} did not come up: {text[-2000:]}")
 
     def _ray(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
         env = {**os.environ, **PRIORITY}
         env |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}
         if self._ledger is not None:
             env[LEDGER_VARIABLE] = str(self._ledger)
-        env[RIG_MARK] = self._ray_folder
+        env |= {RIG_MARK: self._ray_folder, PART_MARK: name}
         own = [f"--dashboard-agent-listen-port={free_port()}", f"--metrics-export-port={free_port()}"]
         if "--head" in arguments:
             own.append(f"--temp-dir={self._ray_folder}")
@@ -213,6 +222,14 @@ class KillRig:
                  "--object-store-memory=104857600", *arguments, *own],
                 stdout=log, stderr=log, env=env, start_new_session=True,
             )  # fmt: skip
+
+    def _kill_all(self, name: str | None = None) -> None:
+        """Whatever of the rig lives, or of one `ray start`, also where it has left its parents."""
+        for process in psutil.process_iter():
+            found = environment(process)
+            if found.get(RIG_MARK) == self._ray_folder and name in (None, found.get(PART_MARK)):
+                with contextlib.suppress(psutil.Error):
+                    process.kill()
 
     def _below(self, started: subprocess.Popen[bytes] | None) -> list[psutil.Process]:
         try:
@@ -245,9 +262,7 @@ class KillRig:
                     started.wait(20)
                 except subprocess.TimeoutExpired:
                     started.kill()
-        for process in psutil.process_iter():
-            if environment(process).get(RIG_MARK) == self._ray_folder:
-                process.kill()
+        self._kill_all()
         shutil.rmtree(self._ray_folder, ignore_errors=True)
 
 

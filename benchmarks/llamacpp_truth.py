@@ -22,7 +22,6 @@ import json
 import math
 import os
 import random
-import socket
 import statistics
 import sys
 import time
@@ -34,11 +33,13 @@ from typing import Any
 import aiohttp
 
 from actors.workloads.prompt_text import text_of
+from benchmarks.kill_rig import free_port
 from orchestrator.objectives.scenario_objective import Objective
 from orchestrator.run_files.run_manifest import read_manifest
 from orchestrator.scenarios.command_template import render
-from orchestrator.scenarios.scenario import Scenario, Workload
+from orchestrator.scenarios.scenario import Scenario
 from orchestrator.scenarios.scenario_file import load_scenario
+from orchestrator.scenarios.scenario_workload import Workload
 from orchestrator.scenarios.sweep_space import expand
 from orchestrator.trial import EngineConfig
 
@@ -115,13 +116,6 @@ async def throughput(url: str, workload: Workload, concurrency: int, seed: str, 
     if load.failed:
         raise RuntimeError(f"{workload.name} C={concurrency}: {load.failed[0]}")
     return sum(tokens for at, tokens in load.arrivals if begin <= at < end) / (end - begin)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 async def measure_config(

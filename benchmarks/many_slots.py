@@ -150,7 +150,7 @@ def measure_resumption(finished: Path, scenario: Scenario, size: Size) -> None:
     cut_in_half(finished, half)
     with told("--resume of the half-finished run, until it is planned"):
         run = RunDirectory.reopen(half, scenario)
-        plan = make_plan(scenario, size.slots, finished_work(run.state), run.lineages.stand_ins)
+        plan = make_plan(scenario, size.slots, finished_work(run.state), run.lineages_of().stand_ins)
     say(f"  {len(plan.trials)} trials with {plan.points} points are left")
     run.close(complete=False)
 

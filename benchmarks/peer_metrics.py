@@ -23,7 +23,7 @@ import numpy as np
 
 from benchmarks.bench_rig import BenchServer, Cores, adopt_orphans
 from benchmarks.client_runs import RAW, Client, ClientRuns, Outcome, clients
-from benchmarks.peers.peer import Work
+from benchmarks.peers.work import Work
 from benchmarks.stream_script import Script
 
 # 40 chunks of 3 tokens, 9 ms apart, as a server with an accept length of 3 makes them.

@@ -83,12 +83,18 @@ class Victim:
 
 
 class Killer:
-    """Starts runs on the rig and kills them until there were enough kills."""
+    """Starts runs on the rig and kills them until there were enough kills. `haste`: how much sooner than usual a kill
+    comes after the one before. `limit_s`: what is there after so long is left.
+    """
 
-    def __init__(self, rig: KillRig, folder: Path, engine: str, seed: int, ledger: GpuLedger) -> None:
+    def __init__(
+        self, rig: KillRig, folder: Path, engine: str, seed: int, ledger: GpuLedger, *, haste: float = 1.0,
+        limit_s: float = LIMIT_S,
+    ) -> None:  # fmt: skip
         self._endings: tuple[str, ...] = ENDING
+        self._limit_s = limit_s
         self._rig, self._folder, self._engine, self._ledger = rig, folder, engine, ledger
-        self._rng = random.Random(seed)
+        self._rng, self._haste = random.Random(seed), haste
         self._runs = 0
         self.kills: list[Kill] = []
 
@@ -102,7 +108,7 @@ class Killer:
                 self._kill_inside(victim, min(kills_a_run - 1, kills - len(self.kills) - 1))
                 self._kill_all(victim, ending)
             finally:
-                self._let_go(victim)
+                self._let_go(victim, waits=ending != "raylet -9")
             self._rig.revive()
 
     def _start(self, ending: str) -> Victim:
@@ -136,7 +142,7 @@ class Killer:
             trees = self._servers(victim)
             if not trees:
                 return
-            time.sleep(self._rng.uniform(0.0, MOMENT_S[self._engine]))
+            time.sleep(self._rng.uniform(0.0, MOMENT_S[self._engine]) / self._haste)
             if self._kill_one(victim, kind):
                 slots_left -= kind == "slot actor -9"
 
@@ -171,7 +177,7 @@ class Killer:
 
     def _kill_all(self, victim: Victim, ending: str) -> None:
         """The kill that ends the run, at any moment of it, also while it connects."""
-        time.sleep(self._rng.uniform(0.0, 6.0))
+        time.sleep(self._rng.uniform(0.0, 6.0) / self._haste)
         processes = marked(victim.run_id)
         if ending == "raylet -9":
             self._rig.raylet().kill()
@@ -190,7 +196,7 @@ class Killer:
         began = time.monotonic()
         last_seen_s, quiet_s = 0.0, 0.0
         still: list[str] = []
-        while last_seen_s < LIMIT_S and quiet_s < QUIET_S:
+        while last_seen_s < self._limit_s and quiet_s < QUIET_S:
             still = [*map(told, left()), *self._held(pids)]
             now_s = time.monotonic() - began
             last_seen_s = now_s if still else last_seen_s
@@ -208,11 +214,13 @@ class Killer:
             if (gpu.used_gib if pids is None else sum(gpu.holders.get(pid, 0.0) for pid in pids)) > 0
         ]
 
-    def _let_go(self, victim: Victim) -> None:
-        """The run is over, one way or the other; whoever survived our limit is counted already and goes now."""
+    def _let_go(self, victim: Victim, *, waits: bool) -> None:
+        """The run is over, one way or the other; whoever survived our limit is counted already and goes now. A driver
+        that only waits for another host need not be waited for.
+        """
         if victim.driver is not None and victim.driver.poll() is None:
             try:
-                victim.driver.wait(60)
+                victim.driver.wait(60 if waits else 0)
             except subprocess.TimeoutExpired:
                 victim.driver.kill()
         for process in marked(victim.run_id):

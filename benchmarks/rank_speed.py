@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from unittest.mock import patch
 
-from benchmarks.simulated_slot import account_of, point_batch
+from benchmarks.simulated_slot import obeying_account, point_batch
 from benchmarks.simulated_sweep import swept_scenario
 from orchestrator.outcome import Measured
 from orchestrator.paths import RunPaths
@@ -83,10 +83,7 @@ def _store(run: RunDirectory, trial: Trial, number: int, requests: int) -> None:
     host, began_at = f"h{number % HOSTS}", f"2026-01-01T00:00:{number:09d}"
     place = Place(f"{host}/0", host, ("0",), began_at)
     settings = trial.config.as_dict()
-    account = account_of(settings)
-    for state in account["internal_states"]:  # as asked, or servers of different limits would count as the same
-        state["effective_max_running_requests_per_dp"] = settings["max_running_requests"]
-    server = ServerReady(trial.trial_id, "http://127.0.0.1:1", 1, 60.0, (), account)
+    server = ServerReady(trial.trial_id, "http://127.0.0.1:1", 1, 60.0, (), obeying_account(settings))
     run.begin_trial(trial, 1, place)
     run.server_ready(server)
     for point in trial.points:

@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from benchmarks.rank_speed import no_waiting_for_the_disk, say
-from benchmarks.simulated_slot import account_of, point_batch
+from benchmarks.simulated_slot import obeying_account, point_batch
 from benchmarks.simulated_sweep import swept_scenario
 from orchestrator.objectives.scenario_objective import At
 from orchestrator.outcome import Diagnosis, Infeasible, Label, Measured, Phase, PhaseFact
@@ -71,9 +71,7 @@ def _store(run: RunDirectory, trial: Trial, slot: str, began: datetime, requests
         diagnosis = Diagnosis(Label.OOM_GRAPH_DRAFT, Phase.GRAPH_DRAFT, text, 1042, 1)
         run.end_trial(trial, 1, Infeasible(diagnosis), ServerDied(trial.trial_id, diagnosis, phases, 80.0), place)
         return began + timedelta(seconds=85)
-    account = account_of(trial.config.as_dict())
-    for state in account["internal_states"]:  # as asked, or servers of different limits would count as the same
-        state["effective_max_running_requests_per_dp"] = trial.config.as_dict()["max_running_requests"]
+    account = obeying_account(trial.config.as_dict())
     server = ServerReady(trial.trial_id, "http://127.0.0.1:1", 1, 90.0, phases, account)
     run.server_ready(server)
     at = began + timedelta(seconds=92)

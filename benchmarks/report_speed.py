@@ -1,8 +1,9 @@
 """How long a report takes to open in a browser: headless chromium, from a disk, with nothing cached.
 
-The report is a file, or is made here: a document of 500 trials at three load levels, as large as that of a run.
+The report is a file, or is made here: a document of 500 trials at three load levels, as large as that of a run. Several
+files are opened in turn, so that other work on the machine disturbs all alike, and are told as ratios to the first.
 
-    python -m benchmarks.report_speed [FILE.html] [--trials 500] [--times 5]
+    python -m benchmarks.report_speed [FILE.html ...] [--trials 500] [--times 5]
 """
 
 from __future__ import annotations
@@ -115,32 +116,43 @@ def opened(browser: Any, file: Path) -> tuple[float, float, float, float]:
     return ready, first, others, cost
 
 
-def measure(file: Path, times: int) -> None:
+def measure(files: list[Path], times: int) -> None:
     from playwright.sync_api import sync_playwright
 
+    found: dict[Path, list[tuple[float, float, float, float]]] = {file: [] for file in files}
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=list(_ARGUMENTS))
-        found = [opened(browser, file) for _ in range(times)]
+        for _ in range(times):
+            for file in files:
+                found[file].append(opened(browser, file))
         browser.close()
-    ready, first, others, cost = (statistics.median(column) for column in zip(*found, strict=True))
-    say(f"can be read after {ready:.2f} s, first plot after {first:.2f} s (aim {AIM_S:.0f} s), {cost:.2f} s of CPU")
-    say(f"all other plots, one after the other: {others:.2f} s")
+    medians = {file: [statistics.median(column) for column in zip(*found[file], strict=True)] for file in files}
+    for file, middle in medians.items():
+        spans = [f"{low:.2f} to {high:.2f}" for low, high in ((min(c), max(c)) for c in zip(*found[file], strict=True))]
+        ready, first, others, cost = (f"{m:.2f} s ({span})" for m, span in zip(middle, spans, strict=True))
+        say(f"{file.name}: {file.stat().st_size / 1e6:.2f} MB (aim {AIM_MB:.0f} MB)")
+        say(f"  can be read after {ready}, first plot after {first} (aim {AIM_S:.0f} s), CPU until then {cost}")
+        say(f"  all other plots, one after the other: {others}")
+        if file != files[0]:
+            told = ("readable", "first plot", "others", "CPU")
+            pairs = zip(told, middle, medians[files[0]], strict=True)
+            say("  against the first file: " + ", ".join(f"{name} {one / base:.2f}" for name, one, base in pairs))
 
 
 def main() -> None:
-    asked = argparse.ArgumentParser(description=__doc__)
-    asked.add_argument("file", nargs="?", type=Path)
+    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    asked.add_argument("files", nargs="*", type=Path)
     asked.add_argument("--trials", type=int, default=500)
     asked.add_argument("--times", type=int, default=5)
     given = asked.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        file = given.file.resolve() if given.file else Path(folder) / "report.html"
-        if given.file is None:
+        files = [file.resolve() for file in given.files]
+        if not files:
+            files = [Path(folder) / "report.html"]
             began = time.perf_counter()
-            file.write_text(page_html(document(given.trials)), encoding="utf-8")
+            files[0].write_text(page_html(document(given.trials)), encoding="utf-8")
             say(f"written in {time.perf_counter() - began:.2f} s")
-        say(f"{file.stat().st_size / 1e6:.2f} MB (aim {AIM_MB:.0f} MB)")
-        measure(file, given.times)
+        measure(files, given.times)
 
 
 if __name__ == "__main__":

@@ -153,6 +153,14 @@ def account_of(settings: Mapping[str, Any]) -> dict[str, Any]:
     return told | {name: value for name, value in settings.items() if name in told}
 
 
+def obeying_account(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """As `account_of`, with the limit that was asked for, or servers of different limits would count as the same."""
+    account = account_of(settings)
+    for state in account["internal_states"]:
+        state["effective_max_running_requests_per_dp"] = settings["max_running_requests"]
+    return account
+
+
 def point_batch(point: Point, attempt: int, first: int, rows: int, *, speculates: bool = True, chunks: int = 8) -> Any:
     """A batch of plausible requests, numbered from `first`; only what says whose they are is made anew."""
     columns = dict(_columns(first, rows, speculates, chunks))

@@ -54,6 +54,9 @@ class Label(StrEnum):
     BENIGN = "benign"  # frightening lines of a healthy server
 
 
+# How the evidence of a death begins that was foreseen: no server was started.
+PREDICTED = "predicted:"
+
 # GPU memory was too small for these settings: whatever needs more dies as well.
 OUT_OF_GPU_MEMORY = frozenset(
     {

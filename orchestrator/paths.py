@@ -1,4 +1,4 @@
-"""Every file name of a run directory, and the one way to write a file whole or not at all."""
+"""Every file name of a run directory; the one way to write a file whole or not at all, and to tell why it cannot be."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
+
+from orchestrator.errors import BadInput
 
 _STREAMS = frozenset(map(Path, ("/dev", "/dev/fd", "/proc/self/fd")))
 
@@ -42,6 +44,11 @@ class RunPaths:
     def result(self) -> Path:
         """How the run ended, written last; absent while it runs, and after a SIGKILL."""
         return self.root / "result.json"
+
+    @property
+    def night(self) -> Path:
+        """The verdict of a night, before `result`; absent while it is measured, and in any other run."""
+        return self.root / "night.json"
 
     @property
     def live(self) -> Path:
@@ -114,6 +121,20 @@ def write_whole(path: Path, data: bytes, *, durable: bool = True) -> None:
     """As `whole_file`, for what is in memory already."""
     with whole_file(path, durable=durable) as file:
         file.write(data)
+
+
+@contextlib.contextmanager
+def user_file(named: str, done: str, *, absent: str | None = None) -> Iterator[None]:
+    """Within, something is `done` (read, written, made) with a file that the user named, e.g. by `--out FILE`.
+
+    BadInput that begins with the name for whatever the system has against it; `absent`: what is said of no such file.
+    """
+    try:
+        yield
+    except OSError as error:
+        if absent is not None and isinstance(error, FileNotFoundError):
+            raise BadInput(f"{named}: {absent}") from None
+        raise BadInput(f"{named}: cannot be {done}: {error.strerror or error}") from None
 
 
 def _is_stream(path: Path) -> bool:

@@ -18,13 +18,15 @@ PACKAGES = ("ray", "pyarrow", "aiohttp", "numpy", "sglang", "torch")
 
 def package_versions() -> dict[str, str | None]:
     """Installed versions; None for what is not there."""
-    versions: dict[str, str | None] = {"specsweep": __version__}
-    for name in PACKAGES:
-        try:
-            versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            versions[name] = None
-    return versions
+    return {"specsweep": __version__, **{name: package_version(name) for name in PACKAGES}}
+
+
+def package_version(name: str) -> str | None:
+    """The version that is installed here, if it is."""
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def utc_now() -> str:

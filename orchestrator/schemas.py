@@ -127,6 +127,7 @@ def trials_schema() -> Any:
             ("repair_json", text),
             ("host_class", text),
             ("reused_from", text),
+            ("software_json", text),
         ],
         metadata={"specsweep_schema": str(SCHEMA_VERSION), "table": "trials"},
     )

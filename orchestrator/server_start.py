@@ -122,10 +122,29 @@ class StartProgress:
 
 
 @dataclass(frozen=True, slots=True)
+class EngineSoftware:
+    """What the interpreter or the image of a server has installed, by name: `sglang`, `torch`, `cuda`, ...
+
+    `unknown` says why there is no torch among them.
+    """
+
+    versions: tuple[tuple[str, str], ...] = ()
+    unknown: str = ""
+
+    @property
+    def sglang(self) -> str | None:
+        return dict(self.versions).get("sglang")
+
+
+NOT_ASKED = EngineSoftware(unknown="not asked")
+
+
+@dataclass(frozen=True, slots=True)
 class ServerReady:
     """The server said so and served a request. `resolved` is its own account of its settings, scrubbed of secrets.
 
-    `version` is the SGLang version that was found before the launch, None where the command does not show it.
+    `version` is the SGLang version that was found before the launch, None where the command does not show it;
+    `software` what was found beside it.
     """
 
     trial_id: str
@@ -135,6 +154,7 @@ class ServerReady:
     phases: tuple[PhaseFact, ...]
     resolved: dict[str, Any] = field(default_factory=dict)
     version: str | None = None
+    software: EngineSoftware = NOT_ASKED
 
     @property
     def told_version(self) -> str | None:
@@ -151,6 +171,7 @@ class ServerDied:
     diagnosis: Diagnosis
     phases: tuple[PhaseFact, ...]
     lived_s: float
+    software: EngineSoftware = NOT_ASKED
 
 
 StartEvent = StartProgress | ServerReady | ServerDied

@@ -45,3 +45,44 @@ def stop_handled_by(handler: Handler) -> Iterator[None]:
 def stop_ignored() -> contextlib.AbstractContextManager[None]:
     """For what has to be finished however often somebody asks for an end."""
     return stop_handled_by(signal.SIG_IGN)
+
+
+class EarlyInterrupt:
+    """Ctrl-C and SIGTERM (what `ray job stop` sends) before the sweep has handlers of its own.
+
+    What is raised while Ray starts may come up in a callback of its own, which swallows it: so it is also remembered.
+    While it is `held`, nothing is raised.
+    """
+
+    def __init__(self) -> None:
+        self._heard = False
+        self._is_held = False
+        self._wish = StopWish()
+
+    def listening(self) -> contextlib.AbstractContextManager[None]:
+        return stop_handled_by(self._hear)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """For what has to be finished first. Others may handle the signals within."""
+        self._is_held = True
+        try:
+            yield
+        finally:
+            self._is_held = False
+
+    def listen_again(self) -> None:
+        """Somebody else has taken the signals meanwhile."""
+        for number in STOP_SIGNALS:
+            signal.signal(number, self._hear)
+
+    def check(self) -> None:
+        """KeyboardInterrupt if one of them came."""
+        if self._heard:
+            raise KeyboardInterrupt
+
+    def _hear(self, signum: int, frame: FrameType | None) -> None:
+        del signum, frame
+        self._heard = True
+        if not self._wish.is_echo() and not self._is_held:
+            raise KeyboardInterrupt

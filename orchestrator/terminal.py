@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.shown_text import harmless
 
@@ -29,6 +30,11 @@ def console(*, stderr: bool = False) -> Console:
     if not console.is_terminal:
         console.width = max(console.width, 160)
     return console
+
+
+def print_json(value: Any, console: Console) -> None:
+    """What `--json` asked for: one value, without colours or folded lines."""
+    console.file.write(json.dumps(value, indent=1) + "\n")
 
 
 @cache

@@ -5,13 +5,15 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-MODULES = sorted([*(ROOT / "orchestrator").glob("*.py"), *(ROOT / "actors").rglob("*.py")])
+MODULES = sorted([*(ROOT / "orchestrator").rglob("*.py"), *(ROOT / "actors").rglob("*.py")])
 VOCABULARY = {
+    "arrival_check",  # asked of a scenario, and again where load is made
     "dialect", "errors", "options", "outcome", "paths", "records", "schemas", "server_start", "traffic", "trial",
     "host_report", "telemetry",
     "faked_results", "gpu_arch", "sglang_rules",  # asked again on the host, where GPUs and environment are known
@@ -19,57 +21,70 @@ VOCABULARY = {
     "model_fault", "yaml_tree",
     "model_folder",  # hosts and the driver look for a model in the same places
 }  # fmt: skip
-CORE = {
-    "cut_network",
-    "audit", "bench_serving", "distribution", "percentile_support", "plan_warnings", "point_state", "rates",
-    "saturation", "settled", "acceptance", "attention_rules", "auto_choices", "block_draft_rules", "capacity_rules",
-    "cell_size", "command_check", "config_shape", "emulated_memory", "estimate", "gpu_memory", "graph_budget",
-    "hopeless", "memory_advice", "memory_budget", "memory_calibration", "memory_defaults", "memory_model",
-    "model_shape", "pool_budget", "quantization", "weight_budget", "command_template", "config_env", "config_label",
-    "dialect", "draw_check", "errors", "extra_body", "faked_check", "diagnosis_page", "failed_lineage",
-    "failed_start", "faked_results", "gpu_arch", "host_match", "launch_check", "limits", "lineages", "load_document",
-    "host_report", "raylet_settings", "start_command", "cluster_address", "cluster_file", "cluster_finding",
-    "cluster_check", "cluster_ports", "cluster_template", "host_warnings", "no_cluster",
-    "host_event", "host_watch", "host_class", "gpu_neighbourhood", "container_parts",
-    "load_clocks", "load_histogram", "load_spread", "metric_names", "metrics", "model_fault", "options", "outcome",
-    "error_text", "first_cause", "span_check", "span_start",
-    "phase_budget", "phase_history",
-    "planner", "point_metrics", "point_validity", "ranking", "records", "recovery", "recovery_moves", "remedies",
-    "request_columns", "resolved_settings", "rule_terms", "run_configs", "run_repairs", "scenario", "scenario_check",
-    "scenario_engine", "server_start", "settings", "sglang_adjustments", "sglang_rules", "speculation_proof",
-    "speculation_rules", "state_cache_rules", "sweep_check", "scenario_traffic", "sweep_space", "traffic", "trial",
-    "workload_check", "workload_traffic", "yaml_tree",
-    "offered_trials", "search_state", "asked_trials", "search_account", "search_plan",
-    "line_allowance", "trial_estimate",
-    "job_log", "not_measured", "run_result", "server_account",
-    "attainment", "expression", "expression_sense", "objective_presets", "rate_search", "cost", "pareto",
-    "objective_text", "trial_facts",
-    "aim", "objective_check", "scenario_objective",
-    "search", "scenario_search", "search_table", "grid_search", "pooled_fit", "config_places", "point_need", "doubt",
-    "bracket", "staircase", "ceiling_line", "ceiling_lines", "ceiling_search", "first_configs", "halving_decision",
-    "halving_search", "memory_order", "optuna_search", "race", "search_check", "search_of", "search_space",
-    "metric_title",
-    "ranking_remarks", "report_curves", "report_failures", "report_headlines", "report_latency", "report_memory",
-    "report_numbers", "report_pareto", "report_part", "report_provenance", "report_ranking", "report_search",
-    "report_telemetry", "report_timeline", "report_values",
-    "two_way", "student", "outliers", "estimates", "contest", "batch_means", "within_run",
-    "aim_precision", "comparison", "drift_check", "evidence", "evidence_notes", "near_tie", "ranking_json",
-    "ranking_cells", "ranking_reason", "ranking_row", "supported_digits", "trial_count", "config_spread",
-    "deployment", "deploy_text", "deploy_containers", "served_config",
-    "head_to_head", "verify_scenario", "reuse_match",
-    "depth_curve", "explanation", "explanation_text", "kernel_share", "level_table", "run_explanation", "server_facts",
-    "report_document",
-    "live_view", "live_state", "time_left", "progress_lines", "watch_state", "live_section",
-    "telemetry",
-    "report_plots", "report_markdown", "plot_values", "shown_text",
-    "change_points", "history_changes", "night", "night_history", "night_rows", "night_segments",
-    "expected_changes", "history_lines", "history_report", "history_text",
-    "night_evidence", "night_feasibility", "night_luck", "night_noise", "night_rules", "night_verdict",
-    "peer_aiperf", "peer_guidellm", "peer_point", "peer_vllm", "export_rows",
-    "compared_row", "compared_side", "comparison_report", "run_comparison", "run_environment",
-    "engine_build", "junit", "night_scenario", "night_series", "night_text", "nightly_check",
-    "nightly_report", "pair_search", "scenario_nightly",
+# Modules of orchestrator/ that read, write, wait or print, by package; whoever only calls those for it is one of them.
+# All others are the core: no I/O, no Ray, no Arrow, no clock. A package that is not here has no edge.
+EDGES = {
+    "": "__main__ cli job_place paths provenance redaction schemas stop_signals terminal",
+    "clusters": "cluster_cli cluster_command cluster_token ray_schema",
+    "decisions": "decision_cli deploy_command explain_command verify_command",
+    "diagnosing": "diagnose_command log_diagnosis",
+    "exchange":
+        "compare_cli compare_command exchange_cli export_command export_format import_command peer_file "
+        "run_side",
+    "history": "history_cli history_command history_store",
+    "hosts": "clean_command eviction_command host_survey hosts_command",
+    "jobs":
+        "fetch_command job_cli job_client job_commands job_follow job_package run_archive sealed_scenario "
+        "submit_command",
+    "loads": "load_command load_dataset load_progress load_request",
+    "memory": "memory_command memory_forecast memory_view model_files model_folder",
+    "nightly": "night_run nightly_cli nightly_command nightly_output",
+    "pages": "reference_pages",
+    "planning": "plan_command scenario_files trial_launch",
+    "points": "point_answers point_view",
+    "rankings": "pareto_table ranking_table run_ranking",
+    "reports": "report_cli report_command report_material report_page run_report telemetry_series",
+    "run_files":
+        "compute_pool compute_worker dataset derived_rows earlier_runs journal point_table reuse_command "
+        "run_directory run_hosts run_lock run_manifest run_notes run_rows run_telemetry stored_run",
+    "scenarios": "scenario_file",
+    "searches": "course",
+    "slots":
+        "actor_watch cluster head_watch ray_connection ray_ensemble ray_slot slot_grant slot_making "
+        "slot_source span_log span_slot",
+    "starts": "start_history",
+    "sweeps":
+        "foresight grid_leaders reference_trials run_account run_command run_conductor run_record run_sweep "
+        "search_conductor start_memory sweep telemetry_pull trial_queue trial_run trial_score",
+    "watching": "live_file live_table progress run_mirror run_watch watch_cli watch_command watch_feed watch_server",
 }  # fmt: skip
+# From the ground up: a package imports what stands before it. `orchestrator` itself stands everywhere.
+LAYERS = (
+    "sglang", "points", "objectives", "scenarios", "recoveries", "clusters", "hosts", "searches", "run_files",
+    "starts", "memory", "estimation", "loads", "slots", "diagnosing", "rankings", "nights", "reports", "exchange",
+    "pages", "planning", "watching", "jobs", "sweeps", "decisions", "history", "nightly",
+)  # fmt: skip
+# Whoever may look up, and what for: a check of everything that a file says, commands that ask a cluster.
+UPWARD = {
+    "ranking_remarks -> report_numbers",
+    "scenario_objective -> scenario_engine",
+    "nightly_check -> night",
+    "scenario_check -> search_check",
+    "scenario_check -> search_space",
+    "scenario -> failed_lineage",
+    "run_result -> ranking",
+    "stored_run -> trial_facts",
+    "reuse_match -> planner",
+    "run_directory -> planner",
+    "clean_command -> run_manifest",
+    "clean_command -> ray_connection",
+    "host_survey -> cluster",
+    "hosts_command -> cluster",
+    "hosts_command -> ray_connection",
+    "report_material -> deploy_command",
+    "report_material -> deploy_text",
+    "lineages -> planner",
+}
 # Decisions about a server on its host; whoever does what they say is elsewhere.
 DECISIONS = {"life_event", "life_state", "life_end", "lifecycle"}
 OUTSIDE = {"ray", "pyarrow", "aiohttp", "subprocess", "socket", "time", "threading", "rich"}
@@ -91,26 +106,56 @@ def roots(names: set[str]) -> set[str]:
     return {name.split(".")[0] for name in names}
 
 
-@pytest.mark.parametrize("path", [m for m in MODULES if m.parts[-2] != "orchestrator"], ids=str)
+def package(path: Path) -> str:
+    """`nights` of `orchestrator/nights/night.py`; empty for what stands in `orchestrator` itself."""
+    return path.relative_to(ROOT).parts[1] if len(path.relative_to(ROOT).parts) > 2 else ""
+
+
+DRIVER = [m for m in MODULES if m.relative_to(ROOT).parts[0] == "orchestrator" and m.stem != "__init__"]
+ON_HOSTS = [m for m in MODULES if m.relative_to(ROOT).parts[0] == "actors"]
+CORE = [m for m in DRIVER if m.stem not in EDGES.get(package(m), "").split()]
+
+
+def test_every_module_bears_a_name_of_its_own_whatever_its_package() -> None:
+    names = [m.stem for m in DRIVER]
+
+    assert sorted(names) == sorted(set(names))
+    assert {name for edges in EDGES.values() for name in edges.split()} <= set(names)
+
+
+def test_packages_import_what_stands_below_them() -> None:
+    home = {m.stem: package(m) for m in DRIVER}
+    upward = {
+        f"{path.stem} -> {used}"
+        for path in DRIVER
+        for used in {part for name in imports(path) if name.startswith("orchestrator.") for part in name.split(".")}
+        if home.get(used) and package(path) and LAYERS.index(home[used]) > LAYERS.index(package(path))
+    }
+
+    assert set(LAYERS) == set(home.values()) - {""}
+    assert upward == UPWARD
+
+
+@pytest.mark.parametrize("path", ON_HOSTS, ids=str)
 def test_actors_know_only_the_vocabulary_of_the_driver(path: Path) -> None:
-    used = {n.split(".")[1] for n in imports(path) if n.startswith("orchestrator.")}
-    modules = {u for u in used if (ROOT / "orchestrator" / f"{u}.py").exists()}
+    used = {part for name in imports(path) if name.startswith("orchestrator.") for part in name.split(".")}
 
-    assert modules <= VOCABULARY
+    assert {m.stem for m in DRIVER} & used <= VOCABULARY
 
 
-@pytest.mark.parametrize("name", sorted(CORE))
-def test_the_core_does_no_io_and_knows_neither_ray_nor_pyarrow_nor_a_clock(name: str) -> None:
-    assert not roots(imports(ROOT / "orchestrator" / f"{name}.py")) & OUTSIDE
+@pytest.mark.parametrize("path", CORE, ids=str)
+def test_the_core_does_no_io_and_knows_neither_ray_nor_pyarrow_nor_a_clock(path: Path) -> None:
+    assert not roots(imports(path)) & OUTSIDE
 
 
 @pytest.mark.parametrize("name", sorted(DECISIONS))
 def test_what_is_decided_about_a_server_does_no_io_and_knows_no_clock(name: str) -> None:
-    used = imports(ROOT / "actors" / f"{name}.py")
+    used = imports(ROOT / "actors" / "servers" / f"{name}.py")
 
     assert not roots(used) & (OUTSIDE | {"asyncio", "os", "pathlib", "signal"})
-    own = {u.split(".")[1] for u in used if u.startswith("actors.")}
+    own = {u.split(".")[2] for u in used if u.startswith("actors.servers.")}
     assert own <= DECISIONS
+    assert not {u for u in used if u.startswith("actors.") and not u.startswith("actors.servers")}
 
 
 def test_ray_is_known_at_the_edges_only() -> None:
@@ -133,6 +178,13 @@ def test_actors_are_created_in_one_place() -> None:
 
     # The others start tasks: something asked of a host, a spool that is read.
     assert creating == {"slot_grant.py", "cluster.py", "ray_slot.py"}
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    names = {".".join(m.relative_to(ROOT).with_suffix("").parts): m for m in MODULES}
+
+    # CycleError names the circle.
+    TopologicalSorter({name: imports(path) & set(names) - {name} for name, path in names.items()}).prepare()
 
 
 @pytest.mark.parametrize("path", MODULES, ids=str)

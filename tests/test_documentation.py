@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
 import re
@@ -59,6 +60,27 @@ def test_links_between_pages_lead_somewhere(path: Path) -> None:
     links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8"))
 
     assert [link for link in links if not (path.parent / link).exists()] == []
+
+
+def test_the_page_of_the_architecture_has_every_package_in_its_own_words() -> None:
+    page = (ROOT / "docs/architecture.md").read_text("utf-8")
+    told = dict(re.findall(r"^\| `((?:orchestrator|actors)/\w+)/` \| (.*?) \|", page, re.M))
+    made = {
+        path.parent.relative_to(ROOT).as_posix(): ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
+        for top in ("orchestrator", "actors")
+        for path in (ROOT / top).glob("*/__init__.py")
+    }
+    assert sorted(told) == sorted(made)
+    others = {"actors/diagnosis", "actors/emulator"}  # whose docstrings are pages of their own
+    assert {k: v for k, v in told.items() if k not in others} == {k: v for k, v in made.items() if k not in others}
+
+
+def test_modules_that_the_page_of_the_architecture_names_exist() -> None:
+    page = (ROOT / "docs/architecture.md").read_text("utf-8")
+    modules = {path.name for top in ("orchestrator", "actors") for path in (ROOT / top).rglob("*.py")}
+    named = {name.rsplit("/", 1)[-1] for name in re.findall(r"`([\w/]+\.py)`", page)}
+    assert len(named) > 100
+    assert named - {"test_architecture.py"} <= modules
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda p: p.name)

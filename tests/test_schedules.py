@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -11,10 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 import yaml
 
 from orchestrator.cli import main
+from tests.unit_files import directives
 
 ROOT = Path(__file__).resolve().parent.parent
 DEPLOY = ROOT / "deploy"
@@ -54,16 +57,6 @@ def cron_lines() -> list[tuple[str, str, str]]:
     return [(" ".join(fields[:5]), fields[5], fields[6]) for fields in split]
 
 
-def unit(text: str) -> dict[str, list[str]]:
-    """Directives of a unit, continued lines joined; some are given several times."""
-    found: dict[str, list[str]] = {}
-    for line in text.replace("\\\n", " ").splitlines():
-        name, equals, value = line.partition("=")
-        if equals and not line.startswith(("#", "[")):
-            found.setdefault(name, []).append(value)
-    return found
-
-
 def after(words: Sequence[str], command: str = "nightly") -> list[str]:
     return list(words)[list(words).index(command) + 1 :]
 
@@ -71,7 +64,7 @@ def after(words: Sequence[str], command: str = "nightly") -> list[str]:
 COMMANDS = {
     "cron": after(shlex.split(cron_lines()[0][2])),
     "self-test": after(shlex.split(cron_lines()[1][2])),
-    "systemd": after(shlex.split(unit(SERVICE)["ExecStart"][0])),
+    "systemd": after(shlex.split(directives(SERVICE)["ExecStart"][0])),
     "kubernetes": after(shlex.split(JOB["spec"]["entrypoint"])),
     "github": after(shlex.split(GITHUB["jobs"]["nightly"]["steps"][1]["run"])),
     "gitlab": after(shlex.split(GITLAB["nightly"]["script"][0])),
@@ -128,7 +121,7 @@ def test_what_is_no_schedule_is_seen(text: str, is_one: bool) -> None:
 
 @pytest.mark.parametrize("recipe", ["cron", "systemd"])
 def test_two_nights_never_overlap_and_the_second_ends_as_one_that_was_not_measured(recipe: str, tmp_path: Path) -> None:
-    whole = cron_lines()[0][2] if recipe == "cron" else unit(SERVICE)["ExecStart"][0]
+    whole = cron_lines()[0][2] if recipe == "cron" else directives(SERVICE)["ExecStart"][0]
     words = shlex.split(whole[whole.index("flock ") :])
     options = words[1 : next(i for i, word in enumerate(words) if word.endswith("nightly.lock"))]
     flock = shutil.which("flock")
@@ -146,7 +139,7 @@ def test_two_nights_never_overlap_and_the_second_ends_as_one_that_was_not_measur
 def test_a_stop_reaches_the_night_behind_its_lock_and_a_lock_that_is_not_free_is_told(
     recipe: str, tmp_path: Path
 ) -> None:
-    whole = cron_lines()[0][2] if recipe == "cron" else unit(SERVICE)["ExecStart"][0]
+    whole = cron_lines()[0][2] if recipe == "cron" else directives(SERVICE)["ExecStart"][0]
     words = shlex.split(whole[whole.index("flock ") :])
     place = next(i for i, word in enumerate(words) if word.endswith("nightly.lock"))
     flock = shutil.which("flock")
@@ -164,7 +157,7 @@ def test_a_stop_reaches_the_night_behind_its_lock_and_a_lock_that_is_not_free_is
     night.terminate()
 
     assert (other.returncode, "failed to get lock" in other.stderr) == (3, True)
-    assert night.wait(timeout=20) == 3  # of its own: else -15, by flock, which would leave it behind
+    assert night.wait(timeout=60) == 3  # of its own: else -15, by flock, which would leave it behind
 
 
 @pytest.mark.parametrize("recipe", ["cron", "self-test", "github", "gitlab"])
@@ -183,7 +176,7 @@ def test_a_time_limit_asks_once_for_an_orderly_end_and_the_code_is_that_of_the_n
 
 
 def test_a_unit_gives_a_night_its_time_an_orderly_end_and_secrets_from_a_file() -> None:
-    told, timer = unit(SERVICE), unit(TIMER)
+    told, timer = directives(SERVICE), directives(TIMER)
 
     assert (told["Type"], told["TimeoutStartSec"], told["KillMode"]) == (["oneshot"], ["8h"], ["mixed"])
     assert int(told["TimeoutStopSec"][0]) > 60
@@ -194,16 +187,84 @@ def test_a_unit_gives_a_night_its_time_an_orderly_end_and_secrets_from_a_file() 
     assert timer["Unit"] == ["specsweep-nightly.service"]
 
 
-def test_systemd_takes_the_units_and_the_calendar() -> None:
+def systemd(*words: str) -> subprocess.CompletedProcess[str]:
     analyze = shutil.which("systemd-analyze")
     if analyze is None:
         pytest.skip("no systemd here")
-    files = [str(DEPLOY / f"specsweep-nightly.{kind}") for kind in ("service", "timer")]
-    verified = subprocess.run([analyze, "verify", *files], capture_output=True, text=True, check=False)
-    calendar = subprocess.run([analyze, "calendar", unit(TIMER)["OnCalendar"][0]], capture_output=True, check=False)
+    return subprocess.run([analyze, *words], capture_output=True, text=True, check=False)
 
-    assert "specsweep-nightly" not in verified.stderr, verified.stderr
-    assert calendar.returncode == 0
+
+def verified_units(folder: Path, wrong: str = "") -> str:
+    """What systemd says of all our units, with programs that are there; nothing if all is well."""
+    for file in (*DEPLOY.glob("*.service"), *DEPLOY.glob("*.timer")):
+        text = re.sub(r"/opt/specsweep/bin/\w+", "/bin/true", file.read_text("utf-8"))
+        (folder / file.name).write_text(text.replace("User=specsweep", f"User=root{wrong}"))
+    told = systemd("verify", "--man=no", *(str(file) for file in sorted(folder.iterdir())))
+    return "\n".join(line for line in told.stderr.splitlines() if "specsweep" in line)
+
+
+def test_systemd_takes_all_units_and_the_calendar(tmp_path: Path) -> None:
+    assert verified_units(tmp_path) == ""
+    assert "'Usr'" in verified_units(tmp_path, "\nUsr=x")
+    assert systemd("calendar", directives(TIMER)["OnCalendar"][0]).returncode == 0
+
+
+@pytest.mark.parametrize(("schema", "recipe", "place", "wrong"), [
+    ("github-workflows", "nightly-github.yml", ("jobs", "nightly", "runs-on"), None),
+    ("gitlab-ci", "nightly-gitlab.yml", ("nightly", "artifacts", "when"), "ever"),
+])  # fmt: skip
+def test_recipes_for_ci_are_as_the_schema_of_the_ci_system_has_them(
+    schema: str, recipe: str, place: tuple[str, ...], wrong: str | None
+) -> None:
+    """Those that check-jsonschema ships, which are the ones of schemastore and GitLab."""
+    shipped = pytest.importorskip("check_jsonschema", reason="pip install -e '.[dev]' brings the schemas")
+    told = json.loads((Path(shipped.__file__).parent / f"builtin_schemas/vendor/{schema}.json").read_text("utf-8"))
+    tree = yaml.safe_load((DEPLOY / recipe).read_text("utf-8"))
+    tree = {"on" if key is True else key: value for key, value in tree.items()}  # YAML takes `on` for a truth value
+    check = jsonschema.validators.validator_for(told)(told)
+
+    assert [error.message for error in check.iter_errors(tree)] == []
+    part = tree
+    for name in place[:-1]:
+        part = part[name]
+    part[place[-1]] = wrong
+    assert not check.is_valid(tree)
+
+
+# What KubeRay's resources ray.io/v1 have, as far as we use it.
+RAY_JOB = {
+    "entrypoint": str, "submissionMode": str, "backoffLimit": int, "activeDeadlineSeconds": int,
+    "shutdownAfterJobFinishes": bool, "ttlSecondsAfterFinished": int, "runtimeEnvYAML": str, "rayClusterSpec": dict,
+}  # fmt: skip
+RAY_CLUSTER = {"rayVersion": str, "authOptions": dict, "headGroupSpec": dict, "workerGroupSpecs": list}
+HEAD_GROUP = {"serviceType": str, "rayStartParams": dict, "template": dict}
+WORKER_GROUP = {
+    "groupName": str, "replicas": int, "minReplicas": int, "maxReplicas": int, "rayStartParams": dict, "template": dict,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["nightly", "rayjob", "raycluster"])
+def test_what_kuberay_is_given_has_its_fields_and_passes_its_own_checks(name: str) -> None:
+    """An unknown field is dropped by the API server without a word; a number as a start parameter is refused."""
+    stored = JOB if name == "nightly" else yaml.safe_load((DEPLOY / f"{name}.yaml").read_text("utf-8"))
+    spec = stored["spec"]
+    if stored["kind"] == "RayJob":
+        assert {key: type(value) for key, value in spec.items()} == RAY_JOB
+        assert spec["submissionMode"] in {"K8sJobMode", "HTTPMode", "SidecarMode"}
+        assert spec["shutdownAfterJobFinishes"] or not spec["ttlSecondsAfterFinished"]
+        assert (spec["activeDeadlineSeconds"] > 0, spec["backoffLimit"] >= 0) == (True, True)
+        assert isinstance(yaml.safe_load(spec["runtimeEnvYAML"]), dict)
+        spec = spec["rayClusterSpec"]
+    assert {key: type(value) for key, value in spec.items()} == RAY_CLUSTER
+    assert spec["authOptions"] == {"mode": "token"}
+    assert {key: type(value) for key, value in spec["headGroupSpec"].items()} == HEAD_GROUP
+    for group in (spec["headGroupSpec"], *spec["workerGroupSpecs"]):
+        assert {type(value) for value in group["rayStartParams"].values()} == {str}
+        assert group["template"]["spec"]["containers"][0]["name"].startswith("ray-")
+    for group in spec["workerGroupSpecs"]:
+        assert {key: type(value) for key, value in group.items()} == WORKER_GROUP
+        assert group["minReplicas"] <= group["replicas"] <= group["maxReplicas"]
+    assert re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", stored["metadata"]["name"].replace("NIGHT", "20261130-0115"))
 
 
 def test_a_night_on_kubernetes_runs_on_the_cluster_of_a_sweep_and_keeps_what_it_found() -> None:
@@ -254,14 +315,17 @@ KUBECTL = """#!/bin/sh
 echo "$*" >>"$LOG"
 case "$*" in
   create*) cat "$3" >"$MADE"; echo rayjob.ray.io/night;;
-  *jobDeploymentStatus*) [ "$(grep -c jobDeploymentStatus "$LOG")" -ge 2 ] && printf Complete || exit 1;;
+  *jobDeploymentStatus*) [ "$(grep -c jobDeploymentStatus "$LOG")" -ge 2 ] && printf %s "$STATUS" || exit 1;;
   *jobStatus*) printf %s "$ENDS";;
 esac
 """
 
 
-@pytest.mark.parametrize(("ends", "code"), [("SUCCEEDED", 0), ("FAILED", 1), ("STOPPED", 1), ("", 1)])
-def test_the_cron_job_waits_for_its_night_and_ends_as_it_did(ends: str, code: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("status", "ends", "code"), [
+    ("Complete", "SUCCEEDED", 0), ("Complete", "FAILED", 1), ("Complete", "STOPPED", 1), ("Complete", "", 1),
+    ("Failed", "FAILED", 1), ("Failed", "", 1), ("ValidationFailed", "", 1),
+])  # fmt: skip
+def test_the_cron_job_waits_for_its_night_and_ends_as_it_did(status: str, ends: str, code: int, tmp_path: Path) -> None:
     for name, text in (("kubectl", KUBECTL), ("sleep", "#!/bin/sh\n")):
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
@@ -269,7 +333,10 @@ def test_the_cron_job_waits_for_its_night_and_ends_as_it_did(ends: str, code: in
     script = cron_job_script().replace("/job/", f"{tmp_path}/").replace("/tmp/rayjob.yaml", f"{tmp_path}/made.yaml")
     told = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "LOG": f"{tmp_path}/log", "MADE": f"{tmp_path}/sent.yaml"}
 
-    said = subprocess.run(["/bin/sh", "-euc", script], env=told | {"ENDS": ends}, capture_output=True, check=False)
+    said = subprocess.run(
+        ["/bin/sh", "-euc", script], env=told | {"ENDS": ends, "STATUS": status}, capture_output=True, check=False,
+        timeout=20,
+    )  # fmt: skip
 
     assert said.returncode == code
     sent = yaml.safe_load((tmp_path / "sent.yaml").read_text())

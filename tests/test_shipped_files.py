@@ -12,7 +12,8 @@ from orchestrator.jobs.job_package import own_files
 ROOT = Path(__file__).resolve().parent.parent
 SENT = (
     "orchestrator/cli.py", "actors/slot_actor.py", "actors/emulator/__main__.py",
-    "actors/workloads/corpus/code.txt.zst", "scenarios/quickstart.yaml", "pyproject.toml", "prompts/mine.jsonl", "data/trace.csv",
+    "actors/workloads/corpus/code.txt.zst", "scenarios/quickstart.yaml", "pyproject.toml", "prompts/mine.jsonl",
+    "data/trace.csv",
 )  # fmt: skip
 KEPT_HERE = (
     ".env", ".env.local", ".envrc", "deploy.env/.env", "secrets/server.key", "secrets/server.pem", ".netrc",

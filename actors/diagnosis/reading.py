@@ -152,10 +152,10 @@ class Reading:
         if self._open is not None and not (line.stamp or line.rank):
             self._go_on(message)
         is_cut = bool(self._wrapped) and self._is_cut_capture()
-        found = self._joined(message, text) if is_cut else None
+        found = self._joined(message) if is_cut else None
         found = self._found(lay_open(message), text) if suspect and found is None else found
         if found is None and self._wrapped and not is_cut:
-            found = self._joined(message, text)
+            found = self._joined(message)
         if found is None and suspect and is_echo(lay_open(message)):
             self.has_trouble = True
             self.broken_at = self.broken_at or Phase.SPAWN  # there were processes
@@ -214,7 +214,7 @@ class Reading:
         if finding.rule is not None and finding.rule.decide is not None:
             finding.label = finding.rule.decide(finding.message + finding.rest)
 
-    def _joined(self, message: str, text: str) -> Finding | None:
+    def _joined(self, message: str) -> Finding | None:
         """A message that a terminal cut: between words, or anywhere."""
         half: Finding | None = None
         for glue in (" ", ""):

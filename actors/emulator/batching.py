@@ -219,7 +219,7 @@ class Batch:
 
     def finish_step(self, step: Step, now: float) -> list[Request]:
         """Apply a step that ended at `now`; answers the requests that got tokens, the finished ones included."""
-        got = self._end_prefill(step, now) if step.kind == "prefill" else self._end_decode(step, now)
+        got = self._end_prefill(step, now) if step.kind == "prefill" else self._end_decode(step)
         for request in got:
             if request.done:
                 request.finished = now
@@ -245,7 +245,7 @@ class Batch:
             got.append(request)
         return got
 
-    def _end_decode(self, step: Step, now: float) -> list[Request]:
+    def _end_decode(self, step: Step) -> list[Request]:
         decay = NEW_TOKEN_RATIO * (1 - MIN_RATIO_FACTOR) / RATIO_DECAY_STEPS
         self.ratio = max(NEW_TOKEN_RATIO * MIN_RATIO_FACTOR, self.ratio - decay)
         got = []

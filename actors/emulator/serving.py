@@ -18,7 +18,8 @@ from actors.emulator.noise import Noise
 from actors.emulator.profiler import Profiler
 from actors.emulator.words import output_ids
 
-RESYNC_S = 0.1
+# A machine that stood still for longer is not made up for.
+RESYNC_S = 0.5
 QUEUE_FULL = "The request queue is full."
 
 

@@ -12,7 +12,6 @@ T = TypeVar("T")
 CHARACTERS_PER_TOKEN = 4
 VOCABULARY_SIZE = 151936
 FIRST_WORD_ID = 1000
-EOS_ID = 2
 
 _VOCABULARY = """
 the a of to and in is that for it as with on by this be are from or an at not which have but one all can has

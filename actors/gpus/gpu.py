@@ -91,7 +91,7 @@ def gpu_capability(gpu_ids: Sequence[str], nvml: Any | None = None) -> tuple[int
     try:
         for index in range(nvml.nvmlDeviceGetCount()):
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
-            for name in {str(index), _text(nvml.nvmlDeviceGetUUID(handle))} & set(gpu_ids):
+            for name in {str(index), nvml_text(nvml.nvmlDeviceGetUUID(handle))} & set(gpu_ids):
                 major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
                 found[name] = (int(major), int(minor))
     except nvml.NVMLError:
@@ -129,8 +129,8 @@ def _state(nvml: Any, index: int) -> GpuState:
     processes = {holder.pid: _process(holder.pid, holder.usedGpuMemory) for holder in holders}
     return GpuState(
         index=index,
-        uuid=_text(nvml.nvmlDeviceGetUUID(handle)),
-        name=_text(nvml.nvmlDeviceGetName(handle)),
+        uuid=nvml_text(nvml.nvmlDeviceGetUUID(handle)),
+        name=nvml_text(nvml.nvmlDeviceGetName(handle)),
         total_gib=memory.total / GIB,
         used_gib=memory.used / GIB,
         free_gib=memory.free / GIB,
@@ -142,7 +142,8 @@ def _process(pid: int, used_bytes: int | None) -> GpuProcess:
     return GpuProcess(pid, user_of(pid), command_of(pid), (used_bytes or 0) / GIB)
 
 
-def _text(value: str | bytes) -> str:
+def nvml_text(value: str | bytes) -> str:
+    """Releases of the binding differ in what they give."""
     return value.decode() if isinstance(value, bytes) else value
 
 

@@ -7,7 +7,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from actors.gpus.gpu import GIB, installed_nvml
+from actors.gpus.gpu import GIB, installed_nvml, nvml_text
 from actors.gpus.gpu_ledger import GpuLedger, ledger_of
 from orchestrator.host_report import GpuReport
 
@@ -68,7 +68,7 @@ def driver_version(nvml: Any | None = None) -> str | None:
     if nvml is None:
         return None
     try:
-        return _text(nvml.nvmlSystemGetDriverVersion())
+        return nvml_text(nvml.nvmlSystemGetDriverVersion())
     except nvml.NVMLError:
         return None
 
@@ -78,7 +78,7 @@ def _gpu(nvml: Any, index: int, pci_devices: Path) -> GpuReport:
     bus_id = _bus_id(nvml, handle)
     return GpuReport(
         index=index,
-        name=_text(nvml.nvmlDeviceGetName(handle)),
+        name=nvml_text(nvml.nvmlDeviceGetName(handle)),
         total_gib=nvml.nvmlDeviceGetMemoryInfo(handle).total / GIB,
         pci_bus_id=bus_id,
         numa_node=_numa_node(bus_id, pci_devices),
@@ -94,7 +94,7 @@ def _bus_id(nvml: Any, handle: Any) -> str:
 
 def _address(bus_id: str | bytes) -> str:
     """As the kernel writes it, `0000:17:00.0`; NVML's domain has 8 digits."""
-    domain, _, rest = _text(bus_id).lower().partition(":")
+    domain, _, rest = nvml_text(bus_id).lower().partition(":")
     return f"{int(domain, 16):04x}:{rest}"
 
 
@@ -144,7 +144,3 @@ def _ledger_links(ledger: GpuLedger) -> Links:
         return ledger.traits.links
     except (OSError, ValueError, TypeError, KeyError):
         return ()
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value

@@ -76,36 +76,6 @@ class Guarded:
         self.log_began = 0
 
     @classmethod
-    def start(
-        cls,
-        command: Sequence[str],
-        *,
-        env: Mapping[str, str],
-        log_path: Path,
-        cwd: str | None = None,
-        grace_s: float = 10.0,
-        address_space_gib: float | None = None,
-        around: Surroundings = _NOTHING,
-    ) -> Guarded:
-        """Run the command, output appended to the log. Blocks about 0.1 s; ServerNotStarted if it cannot be run.
-
-        `grace_s` is what the tree gets between SIGTERM and SIGKILL when this process ends.
-        """
-        guarded = cls.boot(
-            command,
-            env=env,
-            log_path=log_path,
-            cwd=cwd,
-            grace_s=grace_s,
-            address_space_gib=address_space_gib,
-            around=around,
-        )
-        if not guarded.has_started(_START_TIMEOUT_S + around.begin_s + around.end_s):
-            guarded._close()
-            raise ServerNotStarted("the guard did not answer")
-        return guarded
-
-    @classmethod
     def boot(
         cls,
         command: Sequence[str],
@@ -117,7 +87,11 @@ class Guarded:
         address_space_gib: float | None = None,
         around: Surroundings = _NOTHING,
     ) -> Guarded:
-        """Like `start`, but the server is still to come: `has_started` tells, and `stop` may come before it."""
+        """A guard that is going to run the command, output appended to the log; blocks about 0.1 s.
+
+        The server is still to come: `has_started` tells, and `stop` may come before it. `grace_s` is what the tree gets
+        between SIGTERM and SIGKILL when this process ends.
+        """
         orders = {
             "command": list(command),
             "env": dict(env),

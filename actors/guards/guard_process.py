@@ -1,10 +1,10 @@
 """The orphan guard itself: runs one server and ends its whole process tree. Standard library only.
 
 Started by `actors.guards.guard` as `python -I -S guard_process.py LIFE CONTROL`, with its orders as JSON on stdin, so
-that the process list shows no environment. It forks once more and leads a session of its own: nobody's direct child, so Ray's
-"kill direct children" does not reach it before its work is done. As child subreaper it stays the ancestor of every
-process below it, also of daemonised ones. LIFE is the read end of a pipe whose write end only the holder has: end of
-file means that the holder is gone, however it went.
+that the process list shows no environment. It forks once more and leads a session of its own: nobody's direct child, so
+Ray's "kill direct children" does not reach it before its work is done. As child subreaper it stays the ancestor of
+every process below it, also of daemonised ones. LIFE is the read end of a pipe whose write end only the holder has:
+its end of file means that the holder is gone, however it went.
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from dataclasses import asdict
 from typing import Any
 
@@ -22,6 +21,7 @@ from actors.host.run_lease import (
     scratch_dir,
     scratch_runs,
 )
+from actors.processes.command_output import output_of
 from actors.processes.process_identity import ProcessIdentity
 from actors.processes.process_unit import restart_policy
 from actors.servers.container_end import run_containers, sweep_containers
@@ -223,12 +223,7 @@ def holder_told(holder: GpuHolder) -> dict[str, Any]:
 
 
 def _ask(words: list[str]) -> str | None:
-    """The output of a command; None if it cannot be run or failed."""
-    try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=_ASK_S, check=False)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout if done.returncode == 0 else None
+    return output_of(words, limit_s=_ASK_S)
 
 
 def strangers_told(run_id: str, gpu_ids: list[str] | None = None) -> list[dict[str, Any]]:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
-import re
 import resource
 import shutil
 import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -21,15 +19,15 @@ import psutil
 
 from actors.gpus.gpu_place import driver_version, gpu_links, gpu_places
 from actors.host.ray_settings import ray_start
+from actors.processes.command_output import output_of
 from actors.servers.container_options import ContainerRefusal, parse_run
-from actors.servers.engine_version import version_probe
+from actors.servers.engine_version import software_in, version_probe
 from actors.servers.launch import server_environment
 from orchestrator.host_report import HostReport
 from orchestrator.memory.model_folder import is_hub_name, model_folder
 
 _GIB = 2**30
 _PROBE_S = 20.0
-_VERSION = re.compile(r"^\d+\.\d+[\w.+-]*$")
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
@@ -109,8 +107,7 @@ def engine_version(
         return None
     if probe[0] == sys.executable:
         return _installed("sglang")
-    words = ((ask or _ask)(probe, inherited) or "").split()
-    return words[-1] if words and _VERSION.match(words[-1]) else None
+    return software_in((ask or _ask)(probe, inherited) or "", probe[0]).sglang
 
 
 def model_present(path: str | None) -> bool | None:
@@ -125,19 +122,7 @@ def model_present(path: str | None) -> bool | None:
 
 
 def _ask(probe: Sequence[str], env: Mapping[str, str]) -> str | None:
-    try:
-        done = subprocess.run(
-            probe,
-            env=dict(env),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_PROBE_S,
-            check=False,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout if done.returncode == 0 else None
+    return output_of(probe, limit_s=_PROBE_S, env=env)
 
 
 def _installed(package: str) -> str | None:

@@ -18,6 +18,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
+from actors.host.own_folder import MARK, is_left_behind
 from actors.processes.process_identity import ProcessIdentity, boot_id, identify, pid_namespace
 
 # A slot stops its server after two minutes of silence by itself; one that is silent for so long does nothing more.
@@ -109,12 +110,16 @@ def is_abandoned(run_id: str) -> bool:
 
 
 def dead_ray_folders() -> list[Path]:
-    """Folders of embedded Ray clusters (`specsweep-ray-<pid>-...`) of this user whose driver has ended."""
+    """Folders of embedded Ray clusters (`specsweep-ray-<pid>-...`) of this user whose driver has ended: by the mark; of
+    an earlier release by the number in the name.
+    """
     found = []
     for folder in Path(tempfile.gettempdir()).glob("specsweep-ray-*"):
         owner = folder.name.split("-")[2]
         with contextlib.suppress(OSError):
-            if folder.stat().st_uid == os.getuid() and owner.isdigit() and identify(int(owner)) is None:
+            if folder.stat().st_uid != os.getuid() or not owner.isdigit():
+                continue
+            if is_left_behind(folder) if (folder / MARK).exists() else identify(int(owner)) is None:
                 found.append(folder)
     return found
 

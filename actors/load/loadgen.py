@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
-from actors.load.load_member import MESSAGES, Ending, LoadMember, Place
+from actors.load.load_member import Ending, LoadMember, Place
 from actors.load.point_load import PointLoad
-from actors.load.record_batch import RecordStream, records_of
+from actors.load.record_batch import RecordStream
 from actors.wire.client import StreamClient
-from orchestrator.records import RequestRecord
-from orchestrator.trial import ClientReport, Point, PointSpec, Shard
+from orchestrator.trial import Point, PointSpec, Shard
 
 # For answers that began inside the window of a timed load; without them latencies would be those of short answers.
 DRAIN_S = 600.0
@@ -96,24 +94,3 @@ class LoadGenerator:
 def _longest_drain_s(spec: PointSpec) -> float:
     """A load that is counted in requests waits for all that progress; one that is timed ends some time."""
     return math.inf if spec.duration_s is None else max(DRAIN_S, spec.request_timeout_s)
-
-
-async def load_endpoint(
-    url: str, spec: PointSpec, *, generator: LoadGenerator | None = None, point_id: str = "load"
-) -> tuple[list[RequestRecord], ClientReport]:
-    """Offer one load to a server that runs already; all records, warm-up included, and the client's account of itself.
-
-    Pass the `generator` to give it a key or a spool, or to be able to `stop()` it.
-    """
-    generator = generator or LoadGenerator(engine="attach")
-    point = Point(point_id, trial_id="", config_id="", repeat=0, spec=spec)
-    records: list[RequestRecord] = []
-    report: ClientReport | None = None
-    async with aclosing(generator.run(url, point)) as items:
-        async for item in items:
-            if isinstance(item, ClientReport):
-                report = item
-            elif not isinstance(item, MESSAGES):
-                records.extend(records_of(item))
-    assert report is not None, "a run that ends without an exception ends with its report"
-    return records, report

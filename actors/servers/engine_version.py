@@ -1,4 +1,6 @@
-"""Which SGLang a server command would start, asked of the same interpreter or container before the first launch."""
+"""Which SGLang a server command would start, and with which torch, CUDA and kernels: asked of the same interpreter or
+container before the first launch. No server tells its torch, in its answers or its log.
+"""
 
 from __future__ import annotations
 
@@ -12,29 +14,50 @@ from pathlib import PurePath
 
 from actors.servers.container_options import ContainerRefusal, parse_run
 from orchestrator.outcome import Diagnosis, Label, Phase
-from orchestrator.server_start import LaunchSpec
+from orchestrator.server_start import EngineSoftware, LaunchSpec
 from orchestrator.sglang.dialect import release_numbers
 
-_PROBE = "import importlib.metadata as m; print(m.version('sglang'))"
+# Installed metadata only: to import torch takes seconds and may touch GPUs. The version of SGLang comes last, alone.
+_PROBE = """\
+import importlib.metadata as m, re
+def tell(name, *packages):
+    for package in packages:
+        try:
+            return print('specsweep:', name, m.version(package))
+        except Exception:
+            pass
+tell('torch', 'torch')
+try:
+    text = m.distribution('torch').locate_file('torch/version.py').read_text()
+    for name, version in re.findall(r"(?m)^(cuda|hip)\\b[^=\\n]*= *['\\"]([^'\\"]+)", text):
+        print('specsweep:', name, version)
+except Exception:
+    pass
+tell('triton', 'triton', 'pytorch-triton', 'pytorch-triton-rocm')
+tell('kernels', 'sglang-kernel', 'sgl-kernel')
+tell('flashinfer', 'flashinfer-python')
+tell('nccl', 'nvidia-nccl-cu13', 'nvidia-nccl-cu12')
+print(m.version('sglang'))
+"""
 _TIMEOUT_S = 60.0
 # The image may have to be unpacked first.
 _CONTAINER_TIMEOUT_S = 180.0
 _PYTHON = re.compile(r"^python[\d.]*$")
 _VERSION = re.compile(r"^\d+\.\d+[\w.+-]*$")
+_TOLD = re.compile(r"^specsweep: ([a-z]+) (\S{1,64})$", re.MULTILINE)
 
-_found: dict[tuple[object, ...], str | None] = {}
+_found: dict[tuple[object, ...], EngineSoftware] = {}
 
 
-async def installed_version(spec: LaunchSpec, env: Mapping[str, str]) -> str | None:
-    """The version, e.g. `0.5.15`; None for an engine other than SGLang, or a command that does not show it.
-
-    Asked once for a command, its folder and its search path.
+async def installed_software(spec: LaunchSpec, env: Mapping[str, str]) -> EngineSoftware:
+    """`sglang`, `torch`, `cuda` (`hip` on AMD), `triton`, `kernels`, `flashinfer`, `nccl`: what is there, or why that
+    is not known. Asked once for a command, its folder and its search path; never a fault of the start.
     """
     if spec.engine != "sglang":
-        return None
+        return EngineSoftware(unknown=f"engine {spec.engine}: only the interpreter of a started SGLang is asked")
     probe = version_probe(spec.command or (sys.executable, "-m", "sglang.launch_server"), env)
     if probe is None:
-        return None
+        return EngineSoftware(unknown="engine.command shows no Python that could be asked")
     key = (probe, spec.work_dir, env.get("PYTHONPATH"), env.get("PATH"))
     if key not in _found:
         _found[key] = await _ask(probe, env, spec.work_dir)
@@ -98,8 +121,7 @@ def _interpreter_of(script: str, env: Mapping[str, str]) -> str | None:
     return words[-1] if first.startswith("#!") and _PYTHON.match(PurePath(words[-1]).name) else None
 
 
-async def _ask(probe: tuple[str, ...], env: Mapping[str, str], cwd: str | None) -> str | None:
-    """What the probe printed, if that is a version."""
+async def _ask(probe: tuple[str, ...], env: Mapping[str, str], cwd: str | None) -> EngineSoftware:
     limit_s = _CONTAINER_TIMEOUT_S if "--entrypoint" in probe else _TIMEOUT_S
     try:
         process = await asyncio.create_subprocess_exec(
@@ -110,14 +132,24 @@ async def _ask(probe: tuple[str, ...], env: Mapping[str, str], cwd: str | None) 
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
         )
-    except OSError:
-        return None  # the launch will fail in the same way, and say so
+    except OSError as error:  # the launch will fail in the same way, and say so
+        return EngineSoftware(unknown=f"{probe[0]} cannot be run: {error.strerror}")
     try:
         printed, _ = await asyncio.wait_for(process.communicate(), limit_s)
     except TimeoutError:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
         await process.wait()
-        return None
-    lines = printed.decode(errors="replace").split()
-    return lines[-1] if lines and _VERSION.match(lines[-1]) else None
+        return EngineSoftware(unknown=f"{probe[0]} gave no answer within {limit_s:g} s")
+    return software_in(printed.decode(errors="replace"), probe[0])
+
+
+def software_in(printed: str, asked: str) -> EngineSoftware:
+    """What a probe printed; `asked`: the program that it was."""
+    versions = dict(_TOLD.findall(printed))
+    last = [line.strip() for line in printed.splitlines() if not line.startswith("specsweep:") and line.strip()][-1:]
+    if last and _VERSION.match(word := last[0].split()[-1]):
+        versions["sglang"] = word
+    if "torch" in versions:
+        return EngineSoftware(tuple(sorted(versions.items())))
+    return EngineSoftware(tuple(sorted(versions.items())), unknown=f"{asked} told no installed torch")

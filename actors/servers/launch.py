@@ -33,7 +33,7 @@ _NOT_INHERITED = (
 )
 # With attention-DP SGLang listens on these above its HTTP port.
 _INTERNAL_PORTS = range(233, 240)
-
+_WHO_LISTENS = "; `ss -ltnp` shows who listens there"
 _SECRET_FLAG = re.compile(r"^--(?:[\w-]*-)?(?:api-key|access-key|token|secret|password|passwd)$")
 _VARIABLE = re.compile(r"^(?:--env=|-e)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)$")
 _SECRET_IN_TEXT = re.compile(
@@ -110,7 +110,7 @@ def free_port(slot_index: int, base: int = 20000, spacing: int = 320, skip: int 
     for port in order:
         if all(map(_is_free, (port, *(port + offset for offset in _INTERNAL_PORTS)))):
             return port
-    raise ClusterRefusal(f"no free port for slot {slot_index} between {first} and {first + spacing}")
+    raise ClusterRefusal(f"no free port for slot {slot_index} between {first} and {first + spacing}{_WHO_LISTENS}")
 
 
 def free_ports(slot_index: int, count: int, base: int = 20000, spacing: int = 320, skip: int = 0) -> int:
@@ -119,7 +119,8 @@ def free_ports(slot_index: int, count: int, base: int = 20000, spacing: int = 32
     for port in range(last - count - skip, last - spacing, -1):
         if all(map(_is_free, range(port, port + count))):
             return port
-    raise ClusterRefusal(f"no {count} free ports in a row for slot {slot_index} between {last - spacing} and {last}")
+    told = f"no {count} free ports in a row for slot {slot_index} between {last - spacing} and {last}"
+    raise ClusterRefusal(f"{told}{_WHO_LISTENS}")
 
 
 def _is_free(port: int) -> bool:

@@ -49,7 +49,7 @@ from actors.servers.server_command import ServerCommand
 from actors.servers.startup import StartupTimeline
 from actors.servers.template_start import CoarseTimeline, TemplateStart
 from orchestrator.outcome import Diagnosis, Label, Phase
-from orchestrator.server_start import LaunchSpec, ServerReady
+from orchestrator.server_start import NOT_ASKED, LaunchSpec, ServerReady
 
 _RETRY_S = 0.5
 # Of the time that a suspect has, this share is for its answer: the rest is for us to hear of it.
@@ -70,7 +70,7 @@ class Lifeline:
         self.life = Life.begin(rules_of(spec), time.monotonic())
         self.guarded: Guarded | None = None
         self.command: ServerCommand | None = None
-        self.version: str | None = None
+        self.software = NOT_ASKED
         self.ready: ServerReady | None = None
         self.warnings: list[str] = []
         self._spec = spec
@@ -201,7 +201,8 @@ class Lifeline:
         resolved = scrub(await self._endpoint.info())
         pid, phases = self.guarded.pid if self.guarded else None, self._timeline.phases
         url, trial_id = self._endpoint.url, self._spec.trial_id
-        self.ready = ServerReady(trial_id, url, pid, self.lived_s, phases, resolved, self.version)
+        found = self.software
+        self.ready = ServerReady(trial_id, url, pid, self.lived_s, phases, resolved, found.sglang, found)
         await self.look()
         await self.feed(AccountGiven(time.monotonic(), faked_account(self._spec, resolved)))
 

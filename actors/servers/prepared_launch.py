@@ -6,26 +6,27 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from actors.servers.engine_version import installed_version, version_conflict
+from actors.servers.engine_version import installed_software, version_conflict
 from actors.servers.launch import server_env
 from actors.servers.preflight import objection
 from actors.servers.server_command import LaunchRefused, ServerCommand, ServerPlace, server_command
 from orchestrator.outcome import Diagnosis, Label, Phase
-from orchestrator.server_start import LaunchSpec
+from orchestrator.server_start import EngineSoftware, LaunchSpec
 from orchestrator.sglang.options import SettingsFault
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedLaunch:
-    """The command in the words of the host's SGLang; `version` is None where the command does not show it."""
+    """The command in the words of the host's SGLang, and what was found there beside it."""
 
     command: ServerCommand
-    version: str | None
+    software: EngineSoftware
 
 
 async def prepare(spec: LaunchSpec, place: ServerPlace, base: Mapping[str, str]) -> PreparedLaunch | Diagnosis:
     """What to start; a diagnosis if this host's SGLang cannot be told the settings, or must not be started so."""
-    version = await installed_version(spec, server_env(spec, place.gpu_ids, base))
+    software = await installed_software(spec, server_env(spec, place.gpu_ids, base))
+    version = software.sglang
     if conflict := version_conflict(spec, version):
         return conflict
     try:
@@ -37,4 +38,4 @@ async def prepare(spec: LaunchSpec, place: ServerPlace, base: Mapping[str, str])
     objected = await asyncio.to_thread(
         objection, spec, place.gpu_ids, command.env, command.argv, version or spec.version
     )
-    return objected or PreparedLaunch(command, version)
+    return objected or PreparedLaunch(command, software)

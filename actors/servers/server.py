@@ -235,7 +235,7 @@ class Server:
     async def _boot(self, line: Lifeline, prepared: PreparedLaunch, log_path: Path) -> Diagnosis | None:
         """Start the guard, which starts the server; why not, if it cannot be."""
         spec, command = self._spec, prepared.command
-        line.command, line.version, self._secrets = command, prepared.version, command.secrets
+        line.command, line.software, self._secrets = command, prepared.software, command.secrets
         self._evidence.in_container = command.around.container is not None
         async with self._launching:
             if self._stop_asked:
@@ -287,7 +287,7 @@ class Server:
         """The end of the server as it is told to others: without secrets."""
         diagnosis = await line.diagnosis(verdict)
         diagnosis = replace(diagnosis, evidence=conceal(diagnosis.evidence, self._secrets))
-        return ServerDied(self._spec.trial_id, diagnosis, self._timeline.phases, line.lived_s)
+        return ServerDied(self._spec.trial_id, diagnosis, self._timeline.phases, line.lived_s, line.software)
 
 
 def label_of(error: OSError) -> Label:

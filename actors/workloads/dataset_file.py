@@ -19,10 +19,8 @@ from typing import Any
 import orjson
 
 from actors.workloads.dataset_stream import array_values, first_line, json_line, lines, text_line
-from actors.workloads.trace_file import TraceRequest, read_trace, trace_format
+from actors.workloads.trace_file import trace_format
 from orchestrator.errors import BadInput
-
-__all__ = ["Conversation", "TraceRequest", "Turn", "read_conversations", "read_trace"]
 
 FORMATS = "an object has a 'prompt', 'conversations', 'messages', or a 'body' with a 'prompt' or 'messages'"
 # ShareGPT's files name the side that answers by product.

@@ -16,7 +16,8 @@ from actors.workloads.session_script import Place, SessionScript, user_turns
 from actors.workloads.tokenizer import PromptTokens
 from actors.workloads.workload import CHARACTERS_PER_TOKEN, TOKEN_IDS, PromptSource, text_kind
 from actors.workloads.workload_hash import workload_hash
-from orchestrator.traffic import POISSON, Traffic, check_arrival
+from orchestrator.scenarios.arrival_check import check_arrival
+from orchestrator.traffic import POISSON, Traffic
 from orchestrator.trial import PointSpec, content_hash
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from actors.workloads.dataset_file import Conversation, TraceRequest, Turn
+from actors.workloads.dataset_file import Conversation, Turn
 from actors.workloads.length_draw import draw
+from actors.workloads.trace_file import TraceRequest
 from actors.workloads.workload import Context, Prompt, PromptSource
 from orchestrator.traffic import Draw
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from actors.workloads.dataset_file import Conversation, TraceRequest, Turn, read_conversations, read_trace
+from actors.workloads.dataset_file import Conversation, Turn, read_conversations
 from actors.workloads.prompt_text import passage, text_of
 from actors.workloads.tokenizer import PromptTokens
-from actors.workloads.trace_file import BLOCK_TOKENS
+from actors.workloads.trace_file import BLOCK_TOKENS, TraceRequest, read_trace
 from orchestrator.errors import BadInput
 from orchestrator.traffic import Traffic
 from orchestrator.trial import PointSpec

@@ -9,7 +9,7 @@ from typing import Any
 
 from actors.workloads.corpus import CORPUS_VERSION
 from actors.workloads.workload import dataset_path
-from orchestrator.errors import BadInput
+from orchestrator.paths import user_file
 from orchestrator.trial import PointSpec, content_hash
 
 # Which server, how it is watched, how long we wait, what things are called: none of it is sent.
@@ -38,8 +38,5 @@ def _contents(dataset: str) -> str:
 
 
 def _file_hash(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise BadInput(f"dataset file:{path}: cannot be read on the load host: {error}") from error
+    with user_file(f"dataset file:{path}", "read on the load host"), path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from benchmarks.peers.peer import Kept, Reading, Work
+from benchmarks.peers.work import Kept, Reading, Work
 
 
 def _load(path: Path) -> Any:

@@ -7,19 +7,22 @@ from typing import Any
 
 import click
 
-FILE = click.Path(path_type=Path)
+from orchestrator.cli_options import PATH, json_option
 
 
 @click.group()
 def cluster() -> None:
-    """Write and check the file from which `ray up` starts Ray on hosts of your own."""
+    """Write and check the file that `ray up` starts Ray by."""
 
 
 @cluster.command()
-@click.argument("file", type=FILE)
-@click.option("--json", "as_json", is_flag=True, help="For machines.")
+@click.argument("file", type=PATH)
+@json_option
 def check(file: Path, as_json: bool) -> None:
-    """Tell what is wrong with the cluster FILE, with lines; no host is asked. Exit code 2 if there are faults."""
+    """Tell what is wrong with a cluster FILE, line by line.
+
+    No host is asked. Exit code 2 if there are faults.
+    """
     from rich.console import Console
 
     from orchestrator.clusters.cluster_command import check as check_file
@@ -34,12 +37,15 @@ def check(file: Path, as_json: bool) -> None:
 @click.option("--key", metavar="FILE", help="Private ssh key for all hosts; default: what ssh itself finds.")
 @click.option("--python", metavar="NAME", help="Interpreter on the hosts; default: of this version, e.g. python3.11.")
 @click.option(
-    "-o", "--out", type=FILE, default=Path("cluster.yaml"), metavar="FILE", show_default=True,
+    "-o", "--out", type=PATH, default=Path("cluster.yaml"), metavar="FILE", show_default=True,
     help="Where to write it.",
 )  # fmt: skip
 @click.option("--force", is_flag=True, help="Write over a file that is there.")
 def init(**options: Any) -> None:
-    """Write a cluster file for these hosts, and a token for them if there is none."""
+    """Write a cluster file for hosts of your own.
+
+    And a token for them if there is none.
+    """
     from rich.console import Console
 
     from orchestrator.clusters.cluster_command import InitRequest

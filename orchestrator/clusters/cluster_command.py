@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import os
 import re
 import secrets
@@ -21,7 +20,11 @@ from orchestrator.clusters.cluster_finding import Finding
 from orchestrator.clusters.cluster_template import ClusterPlan, cluster_text
 from orchestrator.clusters.ray_schema import ray_verdict
 from orchestrator.errors import BadInput
+from orchestrator.paths import user_file, write_whole
+from orchestrator.plural import plural
+from orchestrator.provenance import package_version
 from orchestrator.scenarios.yaml_tree import YamlTree, parse_yaml
+from orchestrator.terminal import print_json
 
 _INTERPRETER = re.compile(r"^[\w.+/~-]*python[\w.]*$")
 # Ray writes it into command lines of a shell.
@@ -36,7 +39,7 @@ def check(path: Path, *, as_json: bool, console: Console) -> None:
     found, absent = findings(tree)
     if as_json:
         listed = [{**asdict(finding), "file": str(path)} for finding in found]
-        console.file.write(json.dumps({"findings": listed, "ray_not_asked": absent}, indent=1) + "\n")
+        print_json({"findings": listed, "ray_not_asked": absent}, console)
     else:
         for finding in found:
             console.print(escape(finding.told(str(path))), soft_wrap=True, highlight=False)
@@ -44,9 +47,9 @@ def check(path: Path, *, as_json: bool, console: Console) -> None:
             console.print(escape(f"{path}: not checked against Ray's own schema: {absent}"), soft_wrap=True)
     faults = sum(finding.is_fault for finding in found)
     if faults:
-        raise BadInput(f"{path}: {faults} fault{'s' * (faults > 1)}; nothing was started")
+        raise BadInput(f"{path}: {plural(faults, 'fault')}; nothing was started")
     if not as_json:
-        console.print(escape(f"{path}: no faults, {len(found)} warning{'s' * (len(found) != 1)}"), soft_wrap=True)
+        console.print(escape(f"{path}: no faults, {plural(len(found), 'warning')}"), soft_wrap=True)
 
 
 def findings(tree: YamlTree) -> tuple[list[Finding], str | None]:
@@ -58,7 +61,7 @@ def findings(tree: YamlTree) -> tuple[list[Finding], str | None]:
     if verdict.findings:
         return list(verdict.findings), None
     python = (sys.version_info.major, sys.version_info.minor)
-    found = check_cluster(cluster, tree, python, _installed("ray"))
+    found = check_cluster(cluster, tree, python, package_version("ray"))
     return [*found, *_local_files(cluster.file_mounts, tree), *_key_file(cluster, tree)], verdict.absent
 
 
@@ -116,7 +119,7 @@ def init(request: InitRequest, console: Console) -> None:
     if faults := [finding for finding in found if finding.is_fault]:
         raise BadInput("\n".join(fault.told(str(request.out)) for fault in faults))
     _write_new(request.out, text, force=request.force)
-    console.print(escape(f"wrote {request.out}: head {request.head}, {len(workers)} worker(s)"), soft_wrap=True)
+    console.print(escape(f"wrote {request.out}: head {request.head}, {plural(len(workers), 'worker')}"), soft_wrap=True)
     console.print(escape(_token_told()), soft_wrap=True)
     console.print(escape(f"next: specsweep cluster check {request.out}; ray up -y {request.out}"), soft_wrap=True)
 
@@ -137,7 +140,7 @@ def own_pins() -> dict[str, str]:
     pins = {}
     for requirement in importlib.metadata.requires("specsweep") or ():
         match = _REQUIREMENT.match(requirement)
-        if match and "extra ==" not in requirement and (version := _installed(match[1])):
+        if match and "extra ==" not in requirement and (version := package_version(match[1])):
             pins[match[0]] = version
     return pins
 
@@ -163,27 +166,13 @@ def _token_told() -> str:
 def _write_new(path: Path, text: str, *, force: bool) -> None:
     if path.is_dir():
         raise BadInput(f"-o {path}: is a folder; give a file")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("w" if force else "x", encoding="utf-8") as stream:
-            stream.write(text)
-    except FileExistsError:
-        raise BadInput(f"{path}: is there already; give another -o, or --force to write over it") from None
-    except OSError as error:
-        raise BadInput(f"{path}: cannot be written: {error.strerror}") from None
+    if path.exists() and not force:
+        raise BadInput(f"-o {path}: is there already; give another one, or --force to write over it")
+    with user_file(f"-o {path}", "written"):
+        write_whole(path, text.encode())
 
 
 def _read(path: Path) -> YamlTree:
-    try:
-        return parse_yaml(path.read_bytes(), str(path), "cluster file")
-    except FileNotFoundError:
-        raise BadInput(f"{path}: no such cluster file; `specsweep cluster init` writes one") from None
-    except OSError as error:
-        raise BadInput(f"{path}: cannot be read: {error.strerror}") from None
-
-
-def _installed(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
+    with user_file(str(path), "read", absent="no such cluster file; `specsweep cluster init` writes one"):
+        data = path.read_bytes()
+    return parse_yaml(data, str(path), "cluster file")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from orchestrator.errors import BadInput
+from orchestrator.paths import user_file
 
 
 def cluster_token(environ: Mapping[str, str] = os.environ) -> str | None:
@@ -15,11 +16,13 @@ def cluster_token(environ: Mapping[str, str] = os.environ) -> str | None:
         return None
     if token := environ.get("RAY_AUTH_TOKEN"):
         return token.strip()
-    told = environ.get("RAY_AUTH_TOKEN_PATH")
-    file = Path(told).expanduser() if told else Path.home() / ".ray" / "auth_token"
-    try:
-        return file.read_text(encoding="utf-8").strip() or None
-    except OSError as error:
-        if told:
-            raise BadInput(f"RAY_AUTH_TOKEN_PATH {told}: cannot be read: {error.strerror}") from None
-        return None
+    if told := environ.get("RAY_AUTH_TOKEN_PATH"):
+        with user_file(f"RAY_AUTH_TOKEN_PATH {told}", "read"):
+            return _token_in(Path(told).expanduser())
+    with contextlib.suppress(OSError):
+        return _token_in(Path.home() / ".ray" / "auth_token")
+    return None
+
+
+def _token_in(file: Path) -> str | None:
+    return file.read_text(encoding="utf-8").strip() or None

@@ -14,6 +14,7 @@ NO_HOST = (
     "or send it there by `specsweep submit`. If this is such a host, its raylet does not run."
 )
 
+BUSY = "This machine is so busy that Ray's own processes do not come up in 30 s, three times: see what else runs here."
 SHORTER = "Ray's sockets need a short path: set TMPDIR to a folder such as /tmp."
 
 
@@ -43,4 +44,6 @@ def _todo(address: str, told: str) -> str:
         return NO_HOST
     if "AF_UNIX path length" in told:
         return SHORTER
+    if "timed out during startup" in told:
+        return BUSY
     return OWN if address == "local" else START

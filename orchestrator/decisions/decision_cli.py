@@ -9,48 +9,65 @@ from typing import Any
 
 import click
 
+from orchestrator.cli_options import (
+    PATH,
+    address_option,
+    host_class_option,
+    json_option,
+    objective_option,
+    out_option,
+    run_argument,
+    set_option,
+)
 from orchestrator.terminal import console
 
-_PATH = click.Path(path_type=Path)
-_run = click.argument("run_dir", metavar="RUN", type=_PATH)
 _objective = click.option("--objective", metavar="NAME", help="Which ranking; needed where their winners differ.")
-_host_class = click.option("--host-class", metavar="TEXT", help="Which class of hosts, by a part of its name.")
 
 
 @click.command()
-@_run
-@click.option("--objective", metavar="NAME", help="Only this objective.")
+@run_argument
+@objective_option
 @click.option(
-    "--trace", "traces", type=_PATH, multiple=True, metavar="FILE|FOLDER",
+    "--trace", "traces", type=PATH, multiple=True, metavar="FILE|FOLDER",
     help="Profiler traces of measure.profile, copied from the server's host; may be repeated.",
 )  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="For machines.")
+@json_option
 def explain(run_dir: Path, objective: str | None, traces: tuple[Path, ...], as_json: bool) -> None:
-    """Tell why each winner of RUN won, what it gave up, what room is left, and what would change the pick."""
+    """Tell why each winner of RUN won.
+
+    What it gave up, what room is left, and what would change the pick.
+    """
     from orchestrator.decisions.explain_command import show_explanation
 
     show_explanation(run_dir, objective, traces, as_json=as_json, console=console())
 
 
 @click.command()
-@_run
+@run_argument
 @_objective
-@_host_class
+@host_class_option
 @click.option("--config", metavar="ID", help="Another config than the winner, by its id or the beginning of it.")
 @click.option(
     "--as", "form", type=click.Choice(["command", "systemd", "compose", "k8s", "yaml"]), default="command",
     show_default=True, help="yaml: a file for SGLang's --config.",
 )  # fmt: skip
-@click.option("--host", default="0.0.0.0", show_default=True, help="Address that the server listens on.")
-@click.option("--port", type=click.IntRange(1, 65535), default=30000, show_default=True)
-@click.option("--image", help="For compose and k8s; default: that of the run, else lmsysorg/sglang:v<version>.")
+@click.option(
+    "--host", default="0.0.0.0", show_default=True, metavar="ADDR", help="Address that the server listens on."
+)
+@click.option("--port", type=click.IntRange(1, 65535), default=30000, show_default=True, metavar="N", help="Its port.")
+@click.option(
+    "--image", metavar="IMAGE", help="For compose and k8s; default: that of the run, else lmsysorg/sglang:v<version>."
+)
 @click.option(
     "--program", metavar="WORDS", help="Words before the flags, e.g. '/opt/sglang/bin/python -m sglang.launch_server'."
 )
-@click.option("--name", help="Of the service; default: scenario and objective.")
-@click.option("--out", type=_PATH, metavar="FILE", help="Write it there instead of printing it.")
+@click.option("--name", metavar="NAME", help="Of the service; default: scenario and objective.")
+@out_option
 def deploy(program: str | None, **options: Any) -> None:
-    """Write the winner of RUN as a command, a systemd unit, a Compose file, Kubernetes manifests or a --config file."""
+    """Write the winner of RUN in the form that you deploy.
+
+    As a command, a systemd unit, a Compose file, Kubernetes manifests, or a file for SGLang's --config.
+    """
     from orchestrator.decisions.deploy_command import DeployRequest
     from orchestrator.decisions.deploy_command import deploy as deploy_run
 
@@ -77,24 +94,34 @@ def _words(program: str) -> tuple[str, ...]:
 
 
 @click.command()
-@_run
+@run_argument
 @_objective
-@_host_class
+@host_class_option
 @click.option("--config", metavar="ID", help="Verify this config instead of the winner.")
 @click.option(
     "--present", metavar="FILE|'NAME=VALUE ...'",
     help="What you serve with now, measured as well: settings, or a YAML file of them.",
 )  # fmt: skip
 @click.option(
-    "--repeats", type=click.IntRange(min=2), default=5, show_default=True, help="Fresh starts of each config."
+    "--repeats",
+    type=click.IntRange(min=2),
+    default=5,
+    show_default=True,
+    metavar="N",
+    help="Fresh starts of each config.",
 )
-@click.option("--address", metavar="auto|local|HOST:PORT", help="Ray cluster; default: a running one, else embedded.")
-@click.option("--scenario", type=_PATH, metavar="FILE", help="Needed if the run's scenario holds secrets.")
-@click.option("--run-dir", "out", type=_PATH, help="Where the verification goes; default runs/<name>-verify-<time>/.")
-@click.option("--judge", type=_PATH, metavar="RUN2", help="Measure nothing: judge this verification of RUN.")
-@click.option("--json", "as_json", is_flag=True, help="For machines.")
+@address_option
+@click.option("--scenario", type=PATH, metavar="FILE", help="Needed if the run's scenario holds secrets.")
+@click.option(
+    "--run-dir", "out", type=PATH, metavar="DIR",
+    help="Where the verification goes; default: runs/<name>-verify-<time>/.",
+)  # fmt: skip
+@click.option("--judge", type=PATH, metavar="RUN2", help="Measure nothing: judge this verification of RUN.")
+@json_option
 def verify(**options: Any) -> None:
-    """Measure the winner of RUN again, beside its runner-up and what you serve with now, before you deploy it.
+    """Measure the winner of RUN again before you deploy it.
+
+    Beside its runner-up, and what you serve with now.
 
     Exit codes: 0 confirmed, 4 refuted, 5 not told apart; 1 nothing could be judged, 2 bad input, 3 no cluster.
     """
@@ -106,12 +133,17 @@ def verify(**options: Any) -> None:
 
 
 @click.command()
-@click.argument("scenario", type=_PATH)
-@click.option("--runs", type=_PATH, default=Path("runs"), show_default=True, help="Folder of runs to look through.")
-@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key of the scenario.")
-@click.option("--json", "as_json", is_flag=True, help="For machines.")
+@click.argument("scenario", type=PATH)
+@click.option(
+    "--runs", type=PATH, default=Path("runs"), show_default=True, metavar="DIR", help="Folder of runs to look through."
+)
+@set_option
+@json_option
 def reuse(scenario: Path, runs: Path, overrides: tuple[str, ...], as_json: bool) -> None:
-    """List earlier runs that have measured some of SCENARIO; `run --reuse RUN` takes it over."""
+    """List earlier runs that measured some of SCENARIO.
+
+    `run --reuse RUN` takes it over.
+    """
     from orchestrator.run_files.reuse_command import show_reusable
 
     show_reusable(scenario, overrides, runs, as_json=as_json, console=console())

@@ -15,13 +15,15 @@ from orchestrator.decisions.deploy_text import as_command, as_config_file, as_un
 from orchestrator.decisions.deployment import Deployment, service_name
 from orchestrator.decisions.served_config import ServedConfig, Wish, deployment_of
 from orchestrator.errors import BadInput
-from orchestrator.paths import RunPaths, write_whole
+from orchestrator.nightly.night_pairs import build_names
+from orchestrator.nightly.night_scenario import is_night
+from orchestrator.paths import RunPaths, user_file, write_whole
+from orchestrator.plural import plural
 from orchestrator.rankings.decided import decided_ranking, decided_row
-from orchestrator.rankings.ranking import Ranking, Row
 from orchestrator.rankings.ranking_cells import value_text
 from orchestrator.rankings.ranking_reason import probability
+from orchestrator.rankings.ranking_row import Ranking, Row
 from orchestrator.rankings.run_ranking import RunRanking, rank_run
-from orchestrator.reports.report_numbers import plural
 from orchestrator.run_files import dataset
 from orchestrator.run_files.run_manifest import read_manifest
 from orchestrator.scenarios.engine_build import of_build
@@ -70,10 +72,8 @@ def deploy(request: DeployRequest) -> tuple[str, tuple[str, ...]]:
         raise BadInput("--as yaml: is a --config file of SGLang, and this server is another one (engine.kind command)")
     text = FORMS[request.form](deployment)
     if request.out is not None:
-        try:
+        with user_file(f"--out {request.out}", "written"):
             write_whole(request.out, text.encode())
-        except OSError as error:
-            raise BadInput(f"--out {request.out}: cannot be written: {error.strerror or error}") from None
     return text, tuple(line for line in deployment.provenance if line == EMULATED)
 
 
@@ -83,11 +83,27 @@ def chosen_deployment(request: DeployRequest) -> Deployment:
     manifest = read_manifest(request.run_dir)
     scenario = Scenario.model_validate(manifest["scenario"])
     result = rank_run(request.run_dir)
-    ranking = decided_ranking(result, request.objective, request.host_class)
-    row = decided_row(result, ranking, request.config)
+    run = Decided(manifest, scenario, result)
     rows = dataset.read_rows(RunPaths(request.run_dir), "trials")
     wish = Wish(request.host, request.port, request.image, request.program, request.name)
-    return row_deployment(Decided(manifest, scenario, result), ranking, row, rows, wish)
+    if is_night(scenario):
+        return build_deployment(run, _build_asked_for(request, scenario), rows, wish)
+    ranking = decided_ranking(result, request.objective, request.host_class)
+    row = decided_row(result, ranking, request.config)
+    return row_deployment(run, ranking, row, rows, wish)
+
+
+def _build_asked_for(request: DeployRequest, scenario: Scenario) -> str:
+    """The id of the config of one build of a night, which picks neither."""
+    names = build_names(scenario)
+    found = [config_id for config_id in names if request.config and config_id.startswith(request.config)]
+    if len(found) != 1 or request.objective is not None:
+        known = ", ".join(f"`{config_id}` ({name})" for config_id, name in names.items())
+        raise BadInput(
+            f"{request.run_dir}: is a night: it judges a build and picks none. Give one with --config (and no "
+            f"--objective): {known}; or deploy from a run of `specsweep run`"
+        )
+    return found[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +122,28 @@ def row_deployment(
     cannot be deployed.
     """
     own = _measured_starts(rows, row.config_id, ranking.host_class)
+    served = _served(run.result, run.scenario, row.config_id, row.settings, own)
+    told = (*_origin(run, run.scenario, row.config_id, served, own), *_reasons(run.result, ranking, row))
+    return deployment_of(run.scenario, served, ranking.objective, told, wish or Wish())
+
+
+def build_deployment(
+    run: Decided, config_id: str, rows: Sequence[dict[str, Any]], wish: Wish | None = None
+) -> Deployment:
+    """The deployment of a config of one build of a night. BadInput where it never served."""
+    own = _measured_starts(rows, config_id, "")
+    if not own:
+        raise BadInput(f"{run.result.run}: config {config_id} never served in it; see its Failures")
     # A night's configs have their build among the settings: it is the engine that served them, and no option.
-    build = str(row.settings.get("build", "")) if run.scenario.search.method == "pairs" else ""
+    settings = dict(run.result.configs[config_id])
+    build = str(settings.pop("build", ""))
     scenario = of_build(run.scenario, build)
-    served = _served(run.result, scenario, row, own, "build" if build else "")
-    told = _provenance(run.manifest, scenario, run.result, ranking, row, served, own)
-    return deployment_of(scenario, served, ranking.objective, told, wish or Wish())
+    served = _served(run.result, scenario, config_id, settings, own)
+    told = (
+        *_origin(run, scenario, config_id, served, own),
+        f"the {build} of a night, which picks nothing: specsweep rank RUN tells its verdict",
+    )
+    return deployment_of(scenario, served, build, told, wish or Wish())
 
 
 def _check_words(request: DeployRequest) -> None:
@@ -123,7 +155,9 @@ def _check_words(request: DeployRequest) -> None:
         )
     for option, word in (("--host", request.host), ("--image", request.image)):
         if word is not None and not re.fullmatch(r"[A-Za-z0-9_.:/@%\[\]-]+", word):
-            raise BadInput(f"{option} {word!r}: has letters that do not belong there")
+            raise BadInput(
+                f"{option} {word!r}: has letters that do not belong there; allowed: A-Z a-z 0-9 and _ . : / @ % - [ ]"
+            )
 
 
 def _measured_starts(rows: Sequence[dict[str, Any]], config_id: str, host_class: str) -> list[dict[str, Any]]:
@@ -132,12 +166,14 @@ def _measured_starts(rows: Sequence[dict[str, Any]], config_id: str, host_class:
     return sorted((r for r in own if host_class in ("", r.get("host_class"))), key=lambda r: r["began_at"])
 
 
-def _served(result: RunRanking, scenario: Scenario, row: Row, rows: list[dict[str, Any]], without: str) -> ServedConfig:
-    values = (value for part in result.parts or (result,) for value in part.values if value.config_id == row.config_id)
+def _served(
+    result: RunRanking, scenario: Scenario, config_id: str, settings: Mapping[str, Any], rows: list[dict[str, Any]]
+) -> ServedConfig:
+    values = (value for part in result.parts or (result,) for value in part.values if value.config_id == config_id)
     longest = [ms / 1000 for value in values if (ms := value.metrics.get("e2e_max_ms"))]
     speedup = scenario.engine.start_speedup if scenario.engine.kind == "emulator" else 1.0
     return ServedConfig(
-        {name: value for name, value in row.settings.items() if name != without},
+        dict(settings),
         tuple(json.loads(r["resolved_json"]) for r in rows if r["resolved_json"]),
         tuple(r["start_s"] * speedup for r in rows if r["start_s"]),
         max(longest, default=None),
@@ -145,25 +181,28 @@ def _served(result: RunRanking, scenario: Scenario, row: Row, rows: list[dict[st
     )
 
 
-def _provenance(
-    manifest: Mapping[str, Any], scenario: Scenario, result: RunRanking, ranking: Ranking, row: Row,
-    served: ServedConfig, rows: list[dict[str, Any]],
-) -> tuple[str, ...]:  # fmt: skip
+def _origin(
+    run: Decided, scenario: Scenario, config_id: str, served: ServedConfig, rows: list[dict[str, Any]]
+) -> tuple[str, ...]:
     """Where the settings come from, a fact a line."""
-    way = "highest" if ranking.maximize else "lowest"
-    trials = f"{plural(row.trials, 'trial')}, {_how_sure(ranking, row)}"
     hosts = sorted({r.get("host_class") or "" for r in rows} - {""})
     days = dict.fromkeys(row["began_at"][:10] for row in (*rows[:1], *rows[-1:]))
     dates = " to ".join(days) or "at a time not told"
-    lines = [EMULATED] if scenario.engine.kind == "emulator" else []
-    lines += [
-        f"Written by specsweep {__version__} from run {manifest['run_id']}, config {row.config_id} "
-        f"({result.labels.get(row.config_id, row.config_id)})",
-        f"objective {ranking.objective}: {way} {ranking.aim} ({ranking.workload}): {value_text(row)} ({trials})",
+    return (
+        *([EMULATED] if scenario.engine.kind == "emulator" else []),
+        f"Written by specsweep {__version__} from run {run.manifest['run_id']}, config {config_id} "
+        f"({run.result.labels.get(config_id, config_id)})",
         f"engine: {scenario.engine.kind} {served.version or '(version not told)'}; measured {dates} on "
         f"{', '.join(hosts) or 'hosts of one class'}",
-        f"scenario {scenario.name}, hash {content_hash(manifest['scenario'])}; model {scenario.model.path}",
-    ]
+        f"scenario {scenario.name}, hash {content_hash(run.manifest['scenario'])}; model {scenario.model.path}",
+    )
+
+
+def _reasons(result: RunRanking, ranking: Ranking, row: Row) -> tuple[str, ...]:
+    """Why it is this config."""
+    way = "highest" if ranking.maximize else "lowest"
+    trials = f"{plural(row.trials, 'trial')}, {_how_sure(ranking, row)}"
+    lines = [f"objective {ranking.objective}: {way} {ranking.aim} ({ranking.workload}): {value_text(row)} ({trials})"]
     if row.config_id != (ranking.winner.config_id if ranking.winner else None):
         lines.append(f"it is not the winner of {ranking.objective}")
     elif row.near and row.gap_to_best:

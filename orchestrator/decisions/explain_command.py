@@ -14,19 +14,26 @@ from rich.text import Text
 
 from orchestrator.decisions.kernel_share import TraceShares, share_lines, shares_json, trace_shares
 from orchestrator.errors import BadInput
+from orchestrator.nightly.night_scenario import is_night
+from orchestrator.paths import user_file
 from orchestrator.rankings.explanation_text import explanation_lines
 from orchestrator.rankings.run_ranking import RunRanking, only_objective, rank_run
+from orchestrator.run_files.run_manifest import read_manifest
+from orchestrator.scenarios.scenario import Scenario
+from orchestrator.terminal import print_json
 
 
 def show_explanation(
     run_dir: Path, objective: str | None, traces: Sequence[Path], *, as_json: bool, console: Console
 ) -> None:
     """Print it; BadInput for what is no run, or no trace."""
+    if is_night(Scenario.model_validate(read_manifest(run_dir)["scenario"])):
+        raise BadInput(f"{run_dir}: is a night, which picks nothing; its verdict and why: specsweep rank {run_dir}")
     result = only_objective(rank_run(run_dir), objective)
     shares = read_shares(traces) if traces else None
     if as_json:
         told: dict[str, Any] = result.as_json()["explain"]
-        print(json.dumps({"run": result.run, "explain": told, **_profile(shares)}, indent=1))  # noqa: T201
+        print_json({"run": result.run, "explain": told, **_profile(shares)}, console)
         return
     for part in result.parts or (result,):
         _print_part(part, console)
@@ -75,18 +82,14 @@ def _in_folder(given: Path) -> list[Path]:
 
 def read_trace(file: Path) -> list[dict[str, Any]]:
     """The events of a trace file; BadInput if it is none."""
-    try:
+    absent = "no such file; traces are on the server's host, in measure.profile.output_dir"
+    with user_file(f"--trace {file}", "read", absent=absent):
         data = file.read_bytes()
+    try:
         if data[:2] == b"\x1f\x8b":
             data = gzip.decompress(data)
         whole = json.loads(data)
-    except FileNotFoundError:
-        raise BadInput(
-            f"--trace {file}: no such file; traces are on the server's host, in measure.profile.output_dir"
-        ) from None
-    except OSError as error:
-        raise BadInput(f"--trace {file}: cannot be read: {error.strerror or error}") from None
-    except (ValueError, EOFError, zlib.error):
+    except (ValueError, EOFError, zlib.error, gzip.BadGzipFile):
         raise BadInput(f"--trace {file}: is not JSON, plain or gzipped (or was cut off)") from None
     events = whole.get("traceEvents") if isinstance(whole, dict) else whole
     if not isinstance(events, list):

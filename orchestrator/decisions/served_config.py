@@ -56,7 +56,7 @@ def deployment_of(
     engine = scenario.engine
     if engine.kind == "attach":
         raise BadInput(
-            "the run loaded a server that ran already (engine.kind attach): Specsweep does not know its flags"
+            "the run loaded a server of yours (engine.kind attach): you know its flags: deploy it as you started it"
         )
     pinned = {} if engine.kind == "command" else pinned_settings(served)
     spec = _spec(scenario, served, pinned)

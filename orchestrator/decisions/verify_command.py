@@ -19,12 +19,13 @@ from orchestrator.decisions.head_to_head import LEVEL, Comparison, Verdict, comp
 from orchestrator.decisions.verify_scenario import present_settings, swept_settings, verify_tree
 from orchestrator.errors import BadInput, ScenarioError, SpecsweepError, TrialsFailed
 from orchestrator.job_place import runs_parent
+from orchestrator.nightly.night_scenario import is_night
 from orchestrator.objectives.aim import aim_of, observations, trials_of
 from orchestrator.objectives.scenario_objective import Objective
-from orchestrator.paths import write_whole
+from orchestrator.paths import user_file, write_whole
 from orchestrator.rankings.decided import decided_ranking, decided_row
 from orchestrator.rankings.explanation import runner_up
-from orchestrator.rankings.ranking import Ranking
+from orchestrator.rankings.ranking_row import Ranking
 from orchestrator.rankings.run_ranking import RunRanking, rank_run
 from orchestrator.redaction import holds_secrets, storable
 from orchestrator.run_files.run_manifest import new_run_root, read_manifest
@@ -34,6 +35,7 @@ from orchestrator.scenarios.sweep_space import config_of
 from orchestrator.scenarios.yaml_tree import YamlTree
 from orchestrator.sglang.options import SettingsFault
 from orchestrator.sweeps.run_command import RunRequest, run
+from orchestrator.terminal import print_json
 from orchestrator.trial import EngineConfig
 
 
@@ -70,9 +72,11 @@ def verify(request: VerifyRequest, console: Console) -> Verdict:
     contest = contest_of(request)
     root = request.judge or _measure(request, contest, console)
     told = judge(root, contest, request.run_dir.resolve().name)
-    write_whole(root / "verify.json", json.dumps(told, indent=1).encode() + b"\n")
+    file = root / "verify.json"
+    with user_file(str(file), "written"):
+        write_whole(file, json.dumps(told, indent=1).encode() + b"\n")
     if request.as_json:
-        print(json.dumps(told, indent=1))  # noqa: T201
+        print_json(told, console)
     else:
         console.print()
         for line in told["text"]:
@@ -83,7 +87,7 @@ def verify(request: VerifyRequest, console: Console) -> Verdict:
 def contest_of(request: VerifyRequest) -> Contest:
     """The winner (or the config that was named), its runner-up, and the present config; BadInput without a rival."""
     scenario = _scenario_of(request)
-    if scenario.search.method == "pairs":
+    if is_night(scenario):
         raise BadInput(
             f"{request.run_dir}: is a night, whose two builds were measured side by side already (its night.json has "
             "the verdict); give a run of `specsweep run`"

@@ -91,7 +91,9 @@ def present_settings(text: str) -> dict[str, Any]:
     try:
         told = yaml.safe_load(text) if "\n" in text or ":" in text.partition("=")[0] else None
     except yaml.YAMLError:
-        raise BadInput("--present: is neither NAME=VALUE words nor YAML") from None
+        raise BadInput(
+            "--present: is neither NAME=VALUE words nor a YAML file of settings; write e.g. 'tp_size=4'"
+        ) from None
     if isinstance(told, dict):
         return {str(name).removeprefix("--").replace("-", "_"): _number(value) for name, value in told.items()}
     settings = {}
@@ -128,5 +130,8 @@ def swept_settings(scenario: Scenario, present: Mapping[str, Any]) -> dict[str, 
     own = {"model_path": scenario.model.path, "nnodes": scenario.slots.nnodes}
     for name, wanted in own.items():
         if present.get(name, wanted) != wanted:
-            raise BadInput(f"--present: {name} is {present[name]!r}, but the run measured {wanted!r}")
+            raise BadInput(
+                f"--present: {name} is {present[name]!r}, but the run measured {wanted!r}; "
+                "leave it out, or measure that first"
+            )
     return {name: value for name, value in present.items() if name not in OWNED}

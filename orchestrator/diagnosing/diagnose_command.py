@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from orchestrator.outcome import INFEASIBLE, Confidence, Diagnosis, Label, Phase
 from orchestrator.paths import RunPaths
 from orchestrator.run_files.journal import read_events
 from orchestrator.run_files.run_manifest import read_manifest
+from orchestrator.terminal import print_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ def show_diagnosis(sources: Sequence[str], exit_code: int | None, *, as_json: bo
         starts = run_verdicts(Path(folders[0]))
         if as_json:
             told: Any = {"run": Path(folders[0]).resolve().name, "starts": [start.as_json() for start in starts]}
-            console.file.write(json.dumps(told, indent=1) + "\n")
+            print_json(told, console)
         else:
             _print_run(starts, console)
         return
@@ -51,7 +51,7 @@ def show_diagnosis(sources: Sequence[str], exit_code: int | None, *, as_json: bo
     cause = first_cause(verdicts)
     if as_json:
         others = {"files": [verdict.as_json() for verdict in verdicts]} if len(verdicts) > 1 else {}
-        console.file.write(json.dumps(cause.as_json() | others, indent=1) + "\n")
+        print_json(cause.as_json() | others, console)
         return
     _print(cause, console)
     for verdict in verdicts:

@@ -24,6 +24,7 @@ from actors.servers.follower import LineSplitter, Segment
 from actors.servers.generic_diagnosis import diagnose_any
 from orchestrator.errors import BadInput
 from orchestrator.outcome import Diagnosis
+from orchestrator.paths import user_file
 from orchestrator.slots.first_cause import RankEnd
 from orchestrator.slots.first_cause import first_cause as place_of_first
 from orchestrator.slots.span_log import rank_logs
@@ -108,12 +109,10 @@ def _rank_end(verdict: LogVerdict) -> RankEnd:
 def _opened(file: str | Path, name: str) -> Iterator[IO[bytes]]:
     """The file's bytes, unpacked by what they are, whatever its name says."""
     with contextlib.ExitStack() as stack:
-        try:
+        with user_file(name, "read"):
             raw: Any = sys.stdin.buffer if str(file) == STANDARD_INPUT else stack.enter_context(Path(file).open("rb"))
             raw = raw if hasattr(raw, "peek") else io.BufferedReader(raw)
             head = raw.peek(4)[:4]
-        except OSError as error:
-            raise BadInput(f"{name}: cannot be read: {error.strerror or error}") from None
         if head[:2] == b"\x1f\x8b":
             unpacked: Any = stack.enter_context(gzip.open(raw))
             yield unpacked

@@ -63,18 +63,18 @@ def fit(configs: Ints, hosts: Ints, values: Floats, weights: Floats | None = Non
     residuals = values - means[configs] - effects[hosts]
     shared = share @ root
     leverage = weight * (1 / totals[configs] + ((shared[configs] - root[hosts]) ** 2).sum(axis=1))
-    parts, count = _parts(cells)
+    part_of = parts(configs, hosts)
     return TwoWay(
         means=means,
         host_effects=effects,
-        parts=parts,
+        parts=part_of,
         own=1 / totals,
         shared=shared,
         host_root=root,
         residuals=residuals,
         leverage=leverage,
         rss=float((weight * residuals**2).sum()),
-        df=len(values) - n_configs - n_hosts + count,
+        df=len(values) - n_configs - n_hosts + int(part_of.max(initial=-1)) + 1,
     )
 
 
@@ -91,9 +91,10 @@ def _root(system: Floats, ridge: float) -> Floats:
     return np.asarray(vectors[:, real] / np.sqrt(eigen[real]))
 
 
-def _parts(cells: Floats) -> tuple[Ints, int]:
-    """(number of the part of each config, how many parts): configs of a part are connected by hosts that they share."""
-    seen = cells > 0
+def parts(configs: Ints, hosts: Ints) -> Ints:
+    """The number of the part of each config, from 0: configs of a part are connected by hosts that they share."""
+    seen = np.zeros((int(configs.max(initial=-1)) + 1, int(hosts.max(initial=-1)) + 1), dtype=np.bool_)
+    seen[configs, hosts] = True
     near = (seen.T.astype(np.float64) @ seen) > 0
     of_host = np.full(near.shape[0], -1, dtype=np.int64)
     count = 0
@@ -107,7 +108,7 @@ def _parts(cells: Floats) -> tuple[Ints, int]:
             of_host[found] = count
             open_hosts.extend(found.tolist())
         count += 1
-    return of_host[seen.argmax(axis=1)] if len(cells) else np.zeros(0, dtype=np.int64), count
+    return of_host[seen.argmax(axis=1)] if len(seen) else np.zeros(0, dtype=np.int64)
 
 
 def shrinkage(two_way: TwoWay, error_variance: float) -> float:

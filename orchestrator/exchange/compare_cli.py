@@ -3,34 +3,34 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Any
 
 import click
 
+from orchestrator.cli_options import PATH, host_class_option, json_option
 from orchestrator.terminal import console
 
-_PATH = click.Path(path_type=Path)
 EXIT_CODES = {"worse": 1, "mixed": 1, "nothing": 3}
 
 
 @click.command()
-@click.argument("first", metavar="RUN_A", type=_PATH)
-@click.argument("second", metavar="RUN_B", type=_PATH)
+@click.argument("first", metavar="RUN_A", type=PATH)
+@click.argument("second", metavar="RUN_B", type=PATH)
 @click.option("--metric", "metrics", multiple=True, metavar="NAME", help="Only this metric; may be repeated.")
 @click.option(
     "--floor", type=click.FloatRange(0, 0.5), metavar="SHARE",
     help="Differences below it do not matter; default: the smallest near_tie of the objectives, else 0.02.",
 )  # fmt: skip
-@click.option("--host-class", metavar="TEXT", help="Which class of hosts, by a part of its name, if there are several.")
+@host_class_option
 @click.option("--exit-code", is_flag=True, help="End with 1 if anything is worse, 3 if nothing could be compared.")
-@click.option("--html", type=_PATH, metavar="FILE", help="Write a report as one HTML file.")
-@click.option("--md", type=_PATH, metavar="FILE", help="Write a report as Markdown.")
-@click.option("--json", "as_json", is_flag=True, help="For machines.")
+@click.option("--html", type=PATH, metavar="FILE", help="Write a report as one HTML file.")
+@click.option("--md", type=PATH, metavar="FILE", help="Write a report as Markdown.")
+@json_option
 def compare(exit_code: bool, **options: Any) -> None:
-    """Compare RUN_B with RUN_A: what differs in their environment, who serves, and every ratio with its interval.
+    """Compare two runs: environment, who serves, every ratio.
 
-    Either may be a file of vLLM's bench serve, SGLang's bench_serving, GuideLLM or AIPerf instead of a run.
+    RUN_B against RUN_A, each ratio with its interval. Either may be a file of vLLM's bench serve, SGLang's
+    bench_serving, GuideLLM or AIPerf instead of a run.
     """
     from orchestrator.exchange.compare_command import CompareRequest
     from orchestrator.exchange.compare_command import compare as compare_runs

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,12 +30,13 @@ from orchestrator.exchange.export_command import bench_serving_lines
 from orchestrator.exchange.peer_file import read_peer_file
 from orchestrator.exchange.run_comparison import RunComparison, compare_sides
 from orchestrator.exchange.run_side import least_near_tie, objective_metrics, run_side
-from orchestrator.paths import write_whole
 from orchestrator.points.metric_names import METRICS
 from orchestrator.provenance import utc_now
 from orchestrator.run_files.stored_run import StoredRun, read_run
+from orchestrator.scenarios.scenario import Scenario
 from orchestrator.sglang.options import did_you_mean
 from orchestrator.supported_digits import shown
+from orchestrator.terminal import print_json
 
 _OF_STARTS = ("kv_tokens", "start_s")
 # Other clients give other statistics; what one of the sides lacks is left out.
@@ -68,15 +68,12 @@ def compare(request: CompareRequest, console: Console) -> RunComparison:
         if metric not in METRICS and metric not in _OF_STARTS:
             raise BadInput(f"--metric {metric}: there is no such metric of a point or a start{_hint(metric)}")
     found = compared(request)
-    for file, written in ((request.html, _html), (request.md, _markdown)):
-        if file is not None:
-            report = written(found)
-            try:
-                write_whole(file, report)
-            except OSError as error:
-                raise BadInput(f"{file}: cannot be written: {error.strerror or error}") from None
+    if request.html is not None or request.md is not None:
+        from orchestrator.reports.report_files import write_reports
+
+        write_reports(comparison_document(found, utc_now()), html=request.html, md=request.md)
     if request.as_json:
-        console.file.write(json.dumps(found.as_json(), indent=1) + "\n")
+        print_json(found.as_json(), console)
     else:
         _print(found, console)
     return found
@@ -90,7 +87,7 @@ def compared(request: CompareRequest) -> RunComparison:
     """What the two come to; nothing is written."""
     for path in (request.first, request.second):
         if not path.exists():
-            raise BadInput(f"{path}: is neither a run directory nor a file of another client; there is no such file")
+            raise BadInput(f"{path}: no such file; give a run directory, or a file of another load client")
     read: list[StoredRun | Path] = [
         read_run(path) if path.is_dir() else path for path in (request.first, request.second)
     ]
@@ -104,15 +101,18 @@ def compared(request: CompareRequest) -> RunComparison:
     if not metrics:
         metrics = [*_OF_STARTS, *DEFAULT_METRICS, *(m for run in runs for m in objective_metrics(run.scenario))]
         metrics += _OF_PEERS if len(runs) < 2 else ()
-    near_tie = least_near_tie(run.scenario for run in runs)
-    floor = request.floor if request.floor is not None else near_tie if near_tie is not None else Doubt().floor
-    searches = [run.scenario.search for run in runs]
-    doubt = Doubt(
-        floor,
-        max((search.noise for search in searches), default=Doubt().start_noise),
-        max((search.host_spread for search in searches), default=Doubt().host_spread),
-    )
+    doubt = doubt_of([run.scenario for run in runs], request.floor)
     return compare_sides(first, second, list(dict.fromkeys(metrics)), doubt)
+
+
+def doubt_of(scenarios: Sequence[Scenario], floor: float | None = None) -> Doubt:
+    """What the scenarios of the two runs say of differences that are none; of two values the more careful."""
+    near_tie = least_near_tie(scenarios)
+    return Doubt(
+        floor if floor is not None else near_tie if near_tie is not None else Doubt().floor,
+        max((of.search.noise for of in scenarios), default=Doubt().start_noise),
+        max((of.search.host_spread for of in scenarios), default=Doubt().host_spread),
+    )
 
 
 def of_one_class(read: Sequence[StoredRun | Path], wanted: str | None) -> list[StoredRun | Path]:
@@ -138,18 +138,6 @@ def _side(read: StoredRun | Path, name: str, *, as_client: bool) -> Side:
     if isinstance(read, Path):
         return side_of_points(name, read_peer_file(read))
     return run_side(read, name, bench_serving_lines(read) if as_client else None)
-
-
-def _html(found: RunComparison) -> bytes:
-    from orchestrator.reports.report_page import page_html
-
-    return page_html(comparison_document(found, utc_now())).encode()
-
-
-def _markdown(found: RunComparison) -> bytes:
-    from orchestrator.reports.report_markdown import markdown
-
-    return markdown(comparison_document(found, utc_now())).encode()
 
 
 def _print(found: RunComparison, console: Console) -> None:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from orchestrator.estimation.estimates import Estimates, Kind, estimate
+from orchestrator.estimation.estimates import Estimates, Kind, estimate, parts_of
 from orchestrator.estimation.false_discoveries import false_discoveries
 from orchestrator.estimation.student import quantile_t, share_t
 from orchestrator.exchange.compared_side import Match, Side
@@ -199,14 +199,14 @@ def _rows(group: _Group, first: Side, second: Side, matches: Sequence[Match], do
         return []
     wanted = {f"1:{m.first}" for m in measured} | {f"2:{m.second}" for m in measured}
     seen = [s for s in group.seen if s.config_id in wanted]
-    found = estimate(seen, maximize=group.maximize, within=group.within)
+    parts = parts_of(seen)
     hosts: dict[str, set[str]] | None = None
-    if any(found.parts[found.index[f"1:{m.first}"]] != found.parts[found.index[f"2:{m.second}"]] for m in measured):
+    if any(parts[f"1:{m.first}"] != parts[f"2:{m.second}"] for m in measured):
         hosts = {}
         for s in seen:
             hosts.setdefault(s.config_id, set()).add(s.host)
-        nowhere = [replace(s, host="") for s in seen]
-        found = estimate(nowhere, maximize=group.maximize, within=group.within)
+        seen = [replace(s, host="") for s in seen]
+    found = estimate(seen, maximize=group.maximize, within=group.within)
     return [_row(group, found, _label(first, second, m), m, doubt, hosts) for m in measured]
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from orchestrator.exchange.compared_row import ComparedRow, Standing
 from orchestrator.exchange.run_comparison import RunComparison
+from orchestrator.plural import plural
 from orchestrator.reports.report_document import (
     Axis,
     Block,
@@ -23,7 +24,6 @@ from orchestrator.reports.report_document import (
     Table,
     Tone,
 )
-from orchestrator.reports.report_numbers import plural
 from orchestrator.supported_digits import shown
 
 WORDS = {

@@ -7,23 +7,22 @@ from typing import Any
 
 import click
 
+from orchestrator.cli_options import PATH, json_option, out_option, run_argument
 from orchestrator.exchange.compare_cli import compare
 from orchestrator.terminal import console
 
-_PATH = click.Path(path_type=Path)
-
 
 @click.command("import-points")
-@click.argument("file", type=_PATH)
+@click.argument("file", type=PATH)
 @click.option(
     "--from", "kind", type=click.Choice(["vllm", "bench_serving", "guidellm", "aiperf"]),
     help="Which client wrote it; default: told by its content.",
 )  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="For machines.")
+@json_option
 def import_points(file: Path, kind: str | None, as_json: bool) -> None:
-    """Show the results of another load client (FILE) under the names of our metrics.
+    """Show the results of another load client as our metrics.
 
-    Read are SGLang's bench_serving (JSON lines), vLLM's bench serve, GuideLLM and AIPerf (JSON).
+    Of a FILE of SGLang's bench_serving (JSON lines), vLLM's bench serve, GuideLLM or AIPerf (JSON).
     """
     from orchestrator.exchange.import_command import import_and_print
 
@@ -31,7 +30,7 @@ def import_points(file: Path, kind: str | None, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("run_dir", metavar="RUN", type=_PATH)
+@run_argument
 @click.option(
     "--as", "form", type=click.Choice(["csv", "jsonl", "parquet", "bench-serving"]), default="csv", show_default=True,
     help="bench-serving: the lines that SGLang's own tool would have written of the points.",
@@ -40,9 +39,12 @@ def import_points(file: Path, kind: str | None, as_json: bool) -> None:
     "--what", type=click.Choice(["points", "trials", "requests"]), default="points", show_default=True,
     help="Points with all metrics, server starts, or every request.",
 )  # fmt: skip
-@click.option("--out", type=_PATH, metavar="FILE", help="Write it there instead of printing it.")
+@out_option
 def export(**options: Any) -> None:
-    """Write what RUN measured for other programs: a table with a column for each metric and setting."""
+    """Write what RUN measured as a table for other programs.
+
+    With a column for each metric and setting.
+    """
     from orchestrator.exchange.export_command import ExportRequest
     from orchestrator.exchange.export_command import export as export_run
 

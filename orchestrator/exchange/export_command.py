@@ -12,7 +12,7 @@ from typing import IO, Any
 from orchestrator.errors import BadInput
 from orchestrator.exchange.export_format import write_csv, write_jsonl, write_parquet
 from orchestrator.exchange.export_rows import Rows, point_rows, trial_rows
-from orchestrator.paths import whole_file
+from orchestrator.paths import user_file, whole_file
 from orchestrator.points.bench_serving import BACKENDS, LoadArguments, bench_serving_line
 from orchestrator.rankings.trial_facts import start_facts
 from orchestrator.run_files import dataset
@@ -48,11 +48,8 @@ def export(request: ExportRequest) -> list[str]:
         _write(run, request, sys.stdout.buffer)
         sys.stdout.buffer.flush()
     else:
-        try:
-            with whole_file(request.out) as file:
-                _write(run, request, file)
-        except OSError as error:
-            raise BadInput(f"--out {request.out}: cannot be written: {error.strerror or error}") from None
+        with user_file(f"--out {request.out}", "written"), whole_file(request.out) as file:
+            _write(run, request, file)
     lost = len(run.missing)
     return [f"{lost} measured points are left out: their files are damaged or gone"] if lost else []
 

@@ -19,7 +19,7 @@ _OF_POINT = ("run_id", "engine", "config_id", "config", "trial_id", "point_id", 
              "warnings", "state", "state_reason")  # fmt: skip
 _OF_TRIAL = ("run_id", "engine", "config_id", "config", "trial_id", "attempt", "repeat", "slot", "host", "host_class",
              "gpu_ids", "began_at", "engine_version", "outcome", "label", "phase", "evidence", "line_number",
-             "exit_code", "points", "repaired_from", "start_s")  # fmt: skip
+             "exit_code", "points", "repaired_from", "start_s", "software_json")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from rich.table import Table
 
 from orchestrator.exchange.peer_file import read_peer_file
 from orchestrator.points.point_view import number
+from orchestrator.terminal import print_json
 
 _SHOWN = ("requests_ok", "output_throughput_tok_s", "request_throughput_rps", "ttft_p50_ms", "ttft_p95_ms",
           "ttft_p99_ms", "tpot_p50_ms", "tpot_p95_ms", "e2e_p50_ms", "accept_length")  # fmt: skip
@@ -21,7 +21,7 @@ def import_and_print(path: Path, kind: str | None, *, as_json: bool, console: Co
     """Print the points of a file of another client."""
     points = read_peer_file(path, kind)
     if as_json:
-        console.file.write(json.dumps([asdict(point) for point in points], indent=1) + "\n")
+        print_json([asdict(point) for point in points], console)
         return
     table = Table(box=None, pad_edge=False)
     for name in ("line", "from", "name", "at", *_SHOWN):

@@ -10,6 +10,7 @@ from typing import Any
 
 from orchestrator.errors import BadInput
 from orchestrator.exchange import peer_aiperf, peer_guidellm, peer_vllm
+from orchestrator.paths import user_file
 from orchestrator.points import bench_serving
 from orchestrator.points.peer_point import ImportedPoint
 
@@ -87,10 +88,12 @@ def _lines(path: Path, text: str, wanted: str) -> list[tuple[int, Any]]:
 
 
 def _text(path: Path) -> str:
-    try:
+    with user_file(str(path), "read"):
         size = path.stat().st_size
         if size > _MOST_BYTES:
             raise BadInput(f"{path}: has {size / 2**30:.1f} GiB, more than a report of a load client has")
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path}: cannot be read: {error}") from None
+        data = path.read_bytes()
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path}: cannot be read as UTF-8: {error.reason} at byte {error.start + 1}") from None

@@ -11,6 +11,7 @@ from orchestrator.exchange.compared_row import ComparedRow, Doubt, Standing, com
 from orchestrator.exchange.compared_side import Match, Side, match_configs, other_shapes, shape_pairs
 from orchestrator.exchange.run_environment import Difference, fact_differences, scenario_differences, workload_pairs
 from orchestrator.objectives.aim import PointValue
+from orchestrator.plural import plural
 
 # What only a limit per request defines.
 _BY_LIMITS = ("goodput_rps", "attainment", "attainment_n")
@@ -222,7 +223,7 @@ def _only(first: Side, second: Side, matches: Sequence[Match], pairs: dict[str, 
     for side, own in ((first, {m.first for m in matches}), (second, {m.second for m in matches})):
         alone = [f"{c.label} ({c.state})" for config_id, c in side.configs.items() if config_id not in own]
         if alone:
-            told.append(f"only {side.name} has {_count(alone, 'config')}: {_named(alone)}")
+            told.append(f"only {side.name} has {plural(len(alone), 'config')}: {_named(alone)}")
     names = {into: name for name, into in pairs.items()}
     places = [
         {(names.get(v.workload, v.workload) if i else v.workload, v.level) for v in side.values}
@@ -231,12 +232,8 @@ def _only(first: Side, second: Side, matches: Sequence[Match], pairs: dict[str, 
     for side, there in ((first, places[0] - places[1]), (second, places[1] - places[0])):
         texts = sorted(f"{workload} at {level}" for workload, level in there)
         if texts:
-            told.append(f"only {side.name} has {_count(texts, 'load level')}: {_named(texts)}")
+            told.append(f"only {side.name} has {plural(len(texts), 'load level')}: {_named(texts)}")
     return told
-
-
-def _count(things: Sequence[str], of: str) -> str:
-    return f"{len(things)} {of}{'s' if len(things) > 1 else ''}"
 
 
 def _named(labels: Sequence[str]) -> str:

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from orchestrator.run_files.engine_software import TITLES, software_facts, software_unknown
+
 # Parts of a scenario that decide how a server computes or what it is sent; the others say what is done with results.
 _DECIDING = ("engine", "model", "slots", "workloads", "measure", "seed")
 # Told by the configs themselves, or by nothing that was measured.
@@ -27,6 +29,7 @@ class Difference:
         return {"name": self.name, "first": self.first, "second": self.second, "deciding": self.deciding}
 
 
+_NOT_KNOWN = "not known"
 # As `hosts.json` has them, and what they are called here.
 _OF_HOSTS = {"driver": "NVIDIA driver", "gpu": "GPU", "cpu": "CPU", "kernel": "kernel"}
 
@@ -41,6 +44,7 @@ def run_facts(
     told: dict[str, Iterable[Any]] = {
         "engine": [manifest.get("engine")],
         "version of the server": (t.get("engine_version") for t in trials),
+        **{f"{TITLES[name]} of the server": [text] for name, text in _software(manifest.get("engine"), trials).items()},
         "hosts (class)": (t.get("host_class") for t in trials) if trials else manifest.get("host_classes", ()),
         "hosts": (t.get("host") for t in trials),
         "GPUs used": (len(t.get("gpu_ids") or ()) for t in trials),
@@ -57,14 +61,25 @@ def run_facts(
     return {name: ", ".join(values) for name, values in found.items() if values}
 
 
+def _software(engine: Any, trials: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Besides the release, which servers tell themselves."""
+    why = software_unknown(trials) if engine == "sglang" else ""
+    known = {name: text for name, text in software_facts(trials).items() if name != "sglang"}
+    return {"torch": f"{_NOT_KNOWN} ({why})"} | known if why else known
+
+
 def fact_differences(first: Mapping[str, str], second: Mapping[str, str]) -> list[Difference]:
     """In the order of the facts. Names of hosts and the driver's machine decide nothing by themselves."""
     names = list(dict.fromkeys([*first, *second]))
     return [
         Difference(name, first.get(name, "-"), second.get(name, "-"), not name.endswith("of the driver"))
         for name in names
-        if first.get(name) != second.get(name)
+        if first.get(name) != second.get(name) and (_is_known(first.get(name)) or _is_known(second.get(name)))
     ]
+
+
+def _is_known(text: str | None) -> bool:
+    return text is not None and not text.startswith(_NOT_KNOWN)
 
 
 def scenario_differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[Difference]:

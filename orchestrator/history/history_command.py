@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -14,8 +13,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from orchestrator.errors import BadInput
+from orchestrator.history.change_alarms import REGRESSED_EXIT_CODE, ChangeGate, change_alarms, how_to_mark
 from orchestrator.history.expected_changes import ExpectedChange, expected_changes
-from orchestrator.history.history_lines import SeriesLine, history_lines
+from orchestrator.history.history_lines import RECENT_NIGHTS, SeriesLine, history_lines
 from orchestrator.history.history_store import HistoryStore
 from orchestrator.history.history_text import (
     events,
@@ -28,9 +28,11 @@ from orchestrator.history.history_text import (
 )
 from orchestrator.history.night_history import History, Mark, Word
 from orchestrator.nights.night_evidence import series_name
-from orchestrator.paths import write_whole
+from orchestrator.nights.night_text import GAP_EXIT_CODE
+from orchestrator.paths import user_file
+from orchestrator.plural import plural
 from orchestrator.provenance import utc_now
-from orchestrator.reports.report_numbers import plural
+from orchestrator.terminal import print_json
 
 # Read if it is there and no other file is named.
 CHANGES_FILE = Path("scenarios/CHANGES.yaml")
@@ -53,10 +55,12 @@ class HistoryRequest:
     series: str = ""
     note: str = ""
     as_json: bool = False
+    fail_on_change: bool = False
+    nights: int | None = None
 
 
-def show_history(request: HistoryRequest, console: Console) -> None:
-    """Print, write what was asked for, or mark a night."""
+def show_history(request: HistoryRequest, console: Console) -> int:
+    """Print, write what was asked for, or mark a night. The exit code: 1 or 3 only where that is asked for."""
     store = HistoryStore.at(request.location)
     if not store.exists():
         raise BadInput(
@@ -67,7 +71,7 @@ def show_history(request: HistoryRequest, console: Console) -> None:
     history = store.read()
     if request.mark is not None:
         _mark(request, store, history, console)
-        return
+        return 0
     _check_names(request, history)
     if request.since:
         history = history.since(request.since)
@@ -75,23 +79,34 @@ def show_history(request: HistoryRequest, console: Console) -> None:
         history = history.of_scenario(request.scenario)
     lines = [line for line in history_lines(history, expected) if _wanted(request, line)]
     _write(request, store.place, history, lines)
+    alarms = change_alarms(lines, history, request.nights or RECENT_NIGHTS)
+    gate = ChangeGate(request.fail_on_change, alarms)
+    code = _exit_code(gate, lines)
     if request.as_json:
-        print(json.dumps(history_json(history, lines), indent=1))  # noqa: T201
-        return
+        print_json({**history_json(history, lines), **gate.as_json(), "exit_code": code}, console)
+        return code
     _print(history, lines, console)
+    if gate.fails:
+        for alarm in gate.alarms:
+            console.print(f"changed: {alarm.line}", style="bold red", markup=False, soft_wrap=True)
+        console.print(how_to_mark(gate.alarms[0]), markup=False, soft_wrap=True)
+    return code
+
+
+def _exit_code(gate: ChangeGate, lines: Sequence[SeriesLine]) -> int:
+    """What has no night that was measured is no pass."""
+    if not gate.is_on:
+        return 0
+    return REGRESSED_EXIT_CODE if gate.alarms else 0 if lines else GAP_EXIT_CODE
 
 
 def read_expected(file: Path | None) -> tuple[ExpectedChange, ...]:
     """Expected changes of a file; of scenarios/CHANGES.yaml, if it is there, where none is named."""
     path = file or CHANGES_FILE
-    try:
+    if file is None and not path.exists():
+        return ()
+    with user_file(f"--changes {path}", "read", absent="no such file"):
         data = path.read_bytes()
-    except FileNotFoundError:
-        if file is None:
-            return ()
-        raise BadInput(f"--changes {file}: no such file") from None
-    except OSError as error:
-        raise BadInput(f"--changes {path}: cannot be read: {error.strerror}") from None
     return expected_changes(data, str(path))
 
 
@@ -145,16 +160,10 @@ def _write(request: HistoryRequest, place: str, history: History, lines: Sequenc
     if request.html is None and request.md is None:
         return
     from orchestrator.history.history_report import history_report
-    from orchestrator.reports.report_markdown import markdown
-    from orchestrator.reports.report_page import page_html
+    from orchestrator.reports.report_files import write_reports
 
     document = history_report(history, lines, place=place, made_at=utc_now())
-    for file, render in ((request.html, page_html), (request.md, markdown)):
-        if file is not None:
-            try:
-                write_whole(file, render(document).encode())
-            except OSError as error:
-                raise BadInput(f"{file}: cannot be written: {error.strerror}") from None
+    write_reports(document, html=request.html, md=request.md)
 
 
 def _print(history: History, lines: Sequence[SeriesLine], console: Console) -> None:

@@ -21,8 +21,10 @@ from orchestrator.history.history_text import (
     value_text,
 )
 from orchestrator.history.night_history import History
+from orchestrator.nightly.night_blocks import plain_title
 from orchestrator.nights.night import Kind, Night, Verdict, better_sign
-from orchestrator.nights.night_evidence import series_name
+from orchestrator.nights.night_text import ORDER
+from orchestrator.plural import plural
 from orchestrator.reports.report_document import (
     Axis,
     Block,
@@ -49,9 +51,9 @@ _TONES: dict[Verdict, Tone] = {
 _COLUMNS = (
     Column("series", numeric=False, help="A metric of a config at a load level."),
     Column("config", numeric=False),
-    Column("nights", help="In which it was measured."),
-    Column("newest", unit="%", help="Candidate against reference in the newest night, with its interval."),
+    Column("newest", help="Candidate against reference in the newest night, with its interval."),
     Column("verdict", numeric=False, help="Of the newest night."),
+    Column("nights", help="In which it was measured."),
     Column("changes", help="Change points in all its nights."),
     Column("newest change", numeric=False, help="The first night of the newest level, and its size."),
 )
@@ -66,11 +68,12 @@ def history_report(history: History, lines: Sequence[SeriesLine], *, place: str,
     if is_gap and not bad:
         verdict, tone = "not measured", "warn"
     decision = Headline(
-        "Last nights", verdict, f"{said[:1].upper()}{said[1:]}.",
-        tone=tone, details=(Paragraph(record_text(history.alarm_record())),),
+        "Did anything get worse in the last nights?", verdict, f"{said[:1].upper()}{said[1:]}.",
+        tone=tone, details=(Paragraph(record_text(history.alarm_record()), "muted"),),
     )  # fmt: skip
+    lines = sorted(lines, key=_weight)
     sections = [Section("series", "Series", (_table(lines),))]
-    telling = [line for line in lines if line.changes or line.turns or line.last.verdict is Verdict.REGRESSED]
+    telling = [line for line in lines if _is_telling(line)]
     if telling:
         sections.append(Section("changes", "What changed", tuple(b for line in telling for b in _own(line, history))))
     if steady := [line for line in lines if line not in telling and _drawn(line)]:
@@ -88,6 +91,11 @@ def history_report(history: History, lines: Sequence[SeriesLine], *, place: str,
     )
 
 
+def _weight(line: SeriesLine) -> tuple[bool, bool, int, bool]:
+    """What a reader must see first: what no longer serves, what got worse of late, what the newest night says."""
+    return not line.death, not line.news(), ORDER.index(line.last.verdict), not (line.changes or line.turns)
+
+
 def _table(lines: Sequence[SeriesLine]) -> Table:
     rows = []
     for line in lines:
@@ -95,11 +103,15 @@ def _table(lines: Sequence[SeriesLine]) -> Table:
         newest = line.changes[-1] if line.changes else None
         rows.append(
             (
-                Cell(series_name(last), anchor=_anchor(line) if line.changes or line.turns else ""),
+                Cell(
+                    plain_title(last.key),
+                    note="" if last.key.metric == Kind.FEASIBLE else last.key.metric,
+                    anchor=_anchor(line) if _is_drawn_apart(line) else "",
+                ),
                 Cell(line.label or line.key.config, note=line.key.host_class),
-                Cell(str(len(line.values)), sort=len(line.values)),
                 Cell(value_text(line), sort=None if last.difference is None else math.expm1(last.difference)),
                 Cell(last.verdict.value, tone=_TONES[last.verdict], note=last.reason),
+                Cell(str(len(line.values)), sort=len(line.values)),
                 Cell(str(len(line.changes) + len(line.turns)), sort=len(line.changes) + len(line.turns)),
                 Cell(
                     change_text(line, newest) if newest else line.turns[-1].text if line.turns else "",
@@ -109,6 +121,15 @@ def _table(lines: Sequence[SeriesLine]) -> Table:
         )
     note = "Differences are candidate against reference, by pairs of fresh starts on one host."
     return Table("history-series", "All series", _COLUMNS, tuple(rows), note=note)
+
+
+def _is_drawn_apart(line: SeriesLine) -> bool:
+    """Whether it has a plot of its own."""
+    return _is_telling(line) and _drawn(line)
+
+
+def _is_telling(line: SeriesLine) -> bool:
+    return bool(line.changes or line.turns) or line.last.verdict is Verdict.REGRESSED
 
 
 def _own(line: SeriesLine, history: History) -> list[Block]:
@@ -145,7 +166,8 @@ def _plot(line: SeriesLine, history: History) -> Plot:
     if gaps:
         series.append(_marked("gap", every, gaps, "muted"))
     better = "more is better" if better_sign(line.key.metric) > 0 else "less is better"
-    summary = f"{len(line.values)} nights, {len(line.changes)} change points, newest {value_text(line)}"
+    told_of = f"{plural(len(line.values), 'night')}, {plural(len(line.changes), 'change point')}"
+    summary = f"{told_of}, newest {value_text(line)}"
     return Plot(
         _anchor(line), line_name(line), "line", Axis("night", times=True),
         Axis(f"candidate against reference ({better})", "%"), tuple(series), summary,

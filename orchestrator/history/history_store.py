@@ -2,7 +2,8 @@
 
 DIR/nights/<time>-<run>-<random>.parquet, DIR/marks/<time>-<random>.parquet. Parts are never changed, and two writers,
 also on two hosts that share the folder, never meet. On a file system a part is written under a temporary name, synced
-and renamed; an object store shows an object when it is whole. Readers skip what is temporary or torn, and tell it.
+and renamed; an object store shows an object when it is whole. Readers skip what is temporary or torn, and tell it. Of
+an object store no more is asked than to list, get and put objects under DIR: no folder is made, nothing is deleted.
 """
 
 from __future__ import annotations
@@ -19,56 +20,52 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from actors.servers.launch import conceal
-from orchestrator.errors import BadInput, SpecsweepError
+from orchestrator.errors import SpecsweepError
+from orchestrator.history.history_place import PLACE_ERRORS, HistoryPlace, place_of
 from orchestrator.history.night_history import History, Mark
 from orchestrator.history.night_rows import night_rows, nights_of
 from orchestrator.nights.night import NIGHT_SCHEMA, Night, stamp_of
 from orchestrator.paths import write_whole
 
-_URI = re.compile(r"^[a-z][a-z0-9+.-]+://")
 _READERS = 8
 _NIGHTS, _MARKS = "nights", "marks"
+# Put anew before every night: whether it can be is known before hours of measuring. No part, so readers pass it by.
+_PROBE = ".writable"
 Part = TypeVar("Part")
 
 
 class HistoryStore:
     """A history at a place. `place` is how messages call it."""
 
-    def __init__(self, filesystem: Any, root: str, place: str = "") -> None:
-        self._fs = filesystem
-        self._root = root.rstrip("/")
-        self.place = conceal(place or root)  # s3://KEY:SECRET@bucket
+    def __init__(self, where: HistoryPlace) -> None:
+        self._where, self._fs, self._root = where, where.filesystem, where.root
+        self.place = where.shown
 
     @classmethod
     def at(cls, location: str) -> HistoryStore:
         """A folder, or any URI that pyarrow knows (file://, s3://, gs://, abfs://, hdfs://). BadInput for others."""
-        if not _URI.match(location):
-            return cls(pafs.LocalFileSystem(), str(Path(location).expanduser().absolute()), location)
-        try:
-            filesystem, root = pafs.FileSystem.from_uri(location)
-        except (ValueError, OSError, NotImplementedError) as error:
-            raise BadInput(conceal(f"history {location}: is no place that can be opened: {error}")) from None
-        return cls(filesystem, root, location)
+        return cls(place_of(location))
 
     def prepare(self) -> None:
         """Before a night begins: is it a place that can be written? SpecsweepError if not."""
         try:
-            for folder in (_NIGHTS, _MARKS):
+            for folder in (_NIGHTS, _MARKS) if self._where.has_folders else ():
                 self._fs.create_dir(f"{self._root}/{folder}", recursive=True)
-            if self._is_local:
+            if self._where.is_local:
                 probe = Path(self._root) / _NIGHTS / f".probe-{secrets.token_hex(4)}.tmp"
                 probe.touch()
                 probe.unlink()
-        except (OSError, ValueError) as error:
-            raise SpecsweepError(f"history {self.place}: cannot be written: {error}") from None
+            else:
+                self._put(f"{self._root}/{_NIGHTS}/{_PROBE}", b"specsweep\n")
+        except PLACE_ERRORS as error:
+            raise SpecsweepError(f"history {self.place}: cannot be written: {self._where.told(error)}") from None
 
     def exists(self) -> bool:
         """Whether a history is there: a run, or a mistyped folder, is none. SpecsweepError if that cannot be told."""
         try:
             return bool(self._fs.get_file_info(f"{self._root}/{_NIGHTS}").type == pafs.FileType.Directory)
-        except (OSError, ValueError) as error:
-            raise SpecsweepError(f"history {self.place}: cannot be read: {error}") from None
+        except PLACE_ERRORS as error:
+            raise SpecsweepError(f"history {self.place}: cannot be read: {self._where.told(error)}") from None
 
     def append(self, night: Night) -> str:
         """Keep a night for good; the name of its part. SpecsweepError if it cannot be written."""
@@ -88,33 +85,34 @@ class HistoryStore:
         marks, torn_marks = self._parts(_MARKS, lambda table: [Mark(**row) for row in _named(table, Mark.__slots__)])
         return History.of(nights, marks, (*torn, *torn_marks))
 
-    @property
-    def _is_local(self) -> bool:
-        return isinstance(self._fs, pafs.LocalFileSystem)
-
     def _write(self, folder: str, stem: str, rows: Sequence[Mapping[str, Any]], schema: Any) -> str:
         name = f"{stem}-{secrets.token_hex(6)}.parquet"
         path = f"{self._root}/{folder}/{name}"
         try:
             packed = pa.BufferOutputStream()
             pq.write_table(pa.Table.from_pylist(rows, schema=schema), packed, compression="zstd")
-            if self._is_local:
+            if self._where.is_local:
                 write_whole(Path(path), packed.getvalue().to_pybytes())
             else:
-                self._fs.create_dir(f"{self._root}/{folder}", recursive=True)
-                with self._fs.open_output_stream(path) as stream:
-                    stream.write(packed.getvalue())
-        except (OSError, ValueError, TypeError, OverflowError) as error:
-            raise SpecsweepError(f"history {self.place}: {folder}/{name} cannot be written: {error}") from None
+                if self._where.has_folders:
+                    self._fs.create_dir(f"{self._root}/{folder}", recursive=True)
+                self._put(path, packed.getvalue())
+        except (*PLACE_ERRORS, TypeError, OverflowError) as error:
+            told = self._where.told(error)
+            raise SpecsweepError(f"history {self.place}: {folder}/{name} cannot be written: {told}") from None
         return f"{folder}/{name}"
+
+    def _put(self, path: str, data: Any) -> None:
+        with self._fs.open_output_stream(path) as stream:
+            stream.write(data)
 
     def _parts(self, folder: str, take: Callable[[Any], list[Part]]) -> tuple[list[Part], list[str]]:
         """What all whole parts of a folder hold, by name, and what is wrong with the others."""
         selector = pafs.FileSelector(f"{self._root}/{folder}", allow_not_found=True)
         try:
             found = sorted(info.path for info in self._fs.get_file_info(selector) if info.is_file)
-        except (OSError, ValueError) as error:
-            raise SpecsweepError(f"history {self.place}: cannot be read: {error}") from None
+        except PLACE_ERRORS as error:
+            raise SpecsweepError(f"history {self.place}: cannot be read: {self._where.told(error)}") from None
         names = [path for path in found if path.endswith(".parquet") and not path.rpartition("/")[2].startswith(".")]
         torn = [
             f"{folder}/{path.rpartition('/')[2]}: left by a writer that was stopped; may be deleted"
@@ -132,14 +130,14 @@ class HistoryStore:
     def _part(self, path: str, take: Callable[[Any], list[Part]]) -> tuple[list[Part], str]:
         try:
             with self._fs.open_input_file(path) as file:
-                table = pq.read_table(file, use_threads=False)
+                whole = pa.BufferReader(file.read())  # one request; Parquet by itself asks for the end first
+            table = pq.read_table(whole, use_threads=False)
             schema = int((table.schema.metadata or {}).get(b"specsweep_history", b"0"))
             if schema > NIGHT_SCHEMA:
                 return [], f"was written by a newer release (schema {schema}); not read"
             return take(table), ""
-        except (OSError, ValueError, KeyError, TypeError) as error:  # pa.ArrowInvalid is a ValueError
-            reason = str(error).partition("\n")[0]
-            return [], f"cannot be read ({reason}); not counted"
+        except (*PLACE_ERRORS, KeyError, TypeError) as error:
+            return [], f"cannot be read ({self._where.told(error)}); not counted"
 
 
 def _named(table: Any, names: Iterable[str]) -> list[dict[str, Any]]:
@@ -198,6 +196,7 @@ def night_schema() -> Any:
             ("pairs", pa.list_(pair)),
             ("starts", pa.list_(start)),
             ("expected", number),
+            ("cut", text),
             *_fields(number, ("noise_night_sd", "noise_night_df")),
             ("noise_night_source", text),
         ],

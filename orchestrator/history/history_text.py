@@ -11,7 +11,7 @@ from orchestrator.history.history_lines import PlacedChange, SeriesLine, history
 from orchestrator.history.night_history import AlarmRecord, History
 from orchestrator.nights.night import Verdict
 from orchestrator.nights.night_evidence import series_name, share_text
-from orchestrator.reports.report_numbers import plural
+from orchestrator.plural import plural
 
 # Of what got worse over the nights, a morning's message names so many.
 MOST_NEWS = 5

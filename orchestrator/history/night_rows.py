@@ -45,6 +45,7 @@ def night_rows(night: Night) -> list[dict[str, Any]]:
         "gap": None if night.gap is None else night.gap.reason,
         "reference": _build(night.reference),
         "candidate": _build(night.candidate),
+        "cut": night.cut,
         "hosts": [{"name": h.name, "host_class": h.host_class, "facts": dict(h.facts)} for h in night.hosts],
     }
     if not night.series:
@@ -106,6 +107,7 @@ def _night(rows: list[Mapping[str, Any]]) -> Night:
         hosts=tuple(NightHost(h["name"], h["host_class"], _facts(h["facts"])) for h in first["hosts"]),
         series=tuple(_series(row) for row in rows if row["series_id"] is not None),
         gap=None if first["gap"] is None else Gap(first["gap"]),
+        cut=first.get("cut") or "",  # a night of an earlier release has no such column
     )
 
 

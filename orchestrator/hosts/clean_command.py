@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from orchestrator.hosts.host_match import GpuPlace
 from orchestrator.paths import RunPaths
 from orchestrator.run_files.run_manifest import read_manifest
 from orchestrator.slots.ray_connection import Connection, connect, resolve_address
+from orchestrator.terminal import print_json
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def clean(request: CleanRequest, console: Console) -> bool:
     left = [*stays, *(f"{host}: {line}" for host, told in found.items() for line in told["remaining"])]
     if request.as_json:
         told = {"hosts": found, "remaining": left, "clean": not left}
-        console.file.write(json.dumps(told, indent=1) + "\n")
+        print_json(told, console)
     else:
         for host, report in found.items():
             _print(host, report, console)

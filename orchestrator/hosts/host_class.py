@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from orchestrator.errors import ClusterRefusal
 from orchestrator.host_report import HostReport
 from orchestrator.hosts.host_match import ACCELERATOR_LABEL, HostFacts
+from orchestrator.plural import plural
 from orchestrator.scenarios.scenario import Slots
 
 
@@ -55,7 +56,7 @@ def class_lines(classes: Sequence[str], found: Sequence[str]) -> list[str]:
     lines = []
     if len(classes) > 1:
         lines.append(f"{len(classes)} classes of hosts, each measures everything and is ranked for itself:")
-        lines += [f"  {c}: {n} slot{'s' if n != 1 else ''}" for c in classes for n in (list(found).count(c),)]
+        lines += [f"  {c}: {plural(list(found).count(c), 'slot')}" for c in classes]
     lines += [f"No slot is on a host of class {c}: its trials wait for one" for c in classes if c not in found]
     return lines
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from orchestrator.plural import plural
+
 
 class HostChange(StrEnum):
     """The names are those of the journal."""
@@ -32,7 +34,7 @@ class HostEvent:
     @property
     def text(self) -> str:
         """For the user, without the host's name."""
-        slots = f" ({len(self.slots)} slot{'s' if len(self.slots) != 1 else ''})" if self.slots else ""
+        slots = f" ({plural(len(self.slots), 'slot')})" if self.slots else ""
         reason = f": {self.reason}" if self.reason else ""
         match self.change:
             case HostChange.JOINED:

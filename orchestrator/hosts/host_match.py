@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from orchestrator.errors import ClusterRefusal
+from orchestrator.plural import plural
 from orchestrator.scenarios.scenario import Slots
 
 LOOPBACK = "127.0.0.1"
@@ -196,18 +197,18 @@ def _room(host: HostFacts, slots: Slots) -> int:
 
 
 def _refusal(slots: Slots, hosts: list[HostFacts], found: int) -> str:
-    wanted = f"{slots.count or 'at least one'} slot(s) of {slots.size}"
+    wanted = f"{plural(slots.count, 'slot') if slots.count else 'at least one slot'} of {slots.size}"
     if slots.nnodes > 1:
         wanted += " of one kind"
     if slots.accelerators:
         wanted += f" ({' or '.join(slots.accelerators)})"
     if slots.labels:
         wanted += " on hosts with " + ", ".join(f"{k}={v}" for k, v in slots.labels.items())
-    lines = [f"the cluster cannot hold what the scenario wants. Wanted: {wanted}. Available: {found} slot(s)."]
+    lines = [f"the cluster cannot hold what the scenario wants. Wanted: {wanted}. Available: {plural(found, 'slot')}."]
     for host in hosts:
         fits = _misfit(host, slots)
         kind = f" {host.labels[ACCELERATOR_LABEL]}" if ACCELERATOR_LABEL in host.labels else ""
-        lines.append(f"  {host.name}: {host.gpus} GPUs{kind}, {host.cpus:g} CPUs ({fits})")
+        lines.append(f"  {host.name}: {plural(host.gpus, 'GPU')}{kind}, {host.cpus:g} CPUs ({fits})")
     if any(matches(host, slots) for host in hosts):
         lower = "slots.gpus, slots.nnodes" if slots.nnodes > 1 else "slots.gpus"
         todo = f"Lower {lower} or slots.count, change slots.labels"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from orchestrator.hosts.host_event import HostChange, HostEvent
 from orchestrator.hosts.host_match import HostFacts, matches
@@ -11,15 +10,6 @@ from orchestrator.scenarios.scenario import Slots
 
 # A host that was lost so often is not used again: it would cost a point each time.
 MOST_LOSSES = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """What changed: nodes that came, nodes that are gone for good (a host that comes back has a new node id)."""
-
-    came: tuple[HostFacts, ...]
-    gone: tuple[HostFacts, ...]
-    events: tuple[HostEvent, ...]
 
 
 class HostWatch:
@@ -32,19 +22,21 @@ class HostWatch:
         self._losses: dict[str, int] = {}
         self._unused: dict[str, str] = {}
 
-    def look(self, hosts: Iterable[HostFacts], working: Iterable[str] = (), why: Callable[[str], str] = str) -> Look:
+    def look(
+        self, hosts: Iterable[HostFacts], working: Iterable[str] = (), why: Callable[[str], str] = str
+    ) -> list[HostEvent]:
         """Compare with the hosts that live now. `working` are the nodes on which the run has something, `why` tells
         what ended a node. Only the loss of those, and of hosts that match, is an event.
         """
         living, ours = {host.node_id: host for host in hosts}, set(working)
-        came = tuple(host for node, host in living.items() if node not in self._known)
-        gone = tuple(host for node, host in self._known.items() if node not in living)
+        # For good: a host that comes back has a new node id.
+        gone = [host for node, host in self._known.items() if node not in living]
         self._known = living
         events: list[HostEvent] = []
         for host in gone:
             if host.node_id in ours or matches(host, self._slots):
                 events += self._lost(host, why(host.node_id))
-        return Look(came, gone, tuple(events))
+        return events
 
     def _lost(self, host: HostFacts, reason: str) -> list[HostEvent]:
         self._losses[host.key] = losses = self._losses.get(host.key, 0) + 1

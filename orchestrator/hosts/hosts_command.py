@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,10 +16,12 @@ from orchestrator.host_report import HostReport
 from orchestrator.hosts.host_match import ACCELERATOR_LABEL, HostFacts, place_slots
 from orchestrator.hosts.host_survey import Surveyed, survey
 from orchestrator.hosts.host_warnings import host_warnings
+from orchestrator.plural import plural
 from orchestrator.scenarios.scenario import Scenario
 from orchestrator.scenarios.scenario_file import load_scenario
 from orchestrator.slots.cluster import Cluster
 from orchestrator.slots.ray_connection import Connection, connect, resolve_address
+from orchestrator.terminal import print_json
 
 GpuStates = list[dict[str, Any]] | None
 _HIDDEN_LABELS = {"ray.io/node-id", ACCELERATOR_LABEL}
@@ -63,7 +64,7 @@ def show_hosts(
             "warnings": [asdict(warning) for warning in warnings],
             "scenario": asdict(fit) if fit else None,
         }
-        console.file.write(json.dumps(told, indent=1) + "\n")
+        print_json(told, console)
         return
     console.print(_table(found, fit))
     for known in found:
@@ -129,7 +130,7 @@ def _print_fit(fit: Fit, console: Console) -> None:
     if fit.refusal is not None:
         console.print(escape(f"{fit.name}: {fit.refusal}"), soft_wrap=True, highlight=False)
         return
-    told = f"{fit.name}: {fit.total} slot(s) on {len(fit.slots)} host(s)"
+    told = f"{fit.name}: {plural(fit.total, 'slot')} on {plural(len(fit.slots), 'host')}"
     console.print(escape(told), soft_wrap=True, highlight=False)
 
 

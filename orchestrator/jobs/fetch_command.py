@@ -13,8 +13,8 @@ from orchestrator.jobs.job_client import JobClient
 from orchestrator.jobs.job_follow import remedy, wait_for_end
 from orchestrator.jobs.job_log import told_by
 from orchestrator.jobs.job_package import own_package
+from orchestrator.jobs.job_talk import client_of, talk
 from orchestrator.jobs.run_archive import unpack
-from orchestrator.jobs.submit_command import client_of, talk
 
 
 def fetch(job_id: str, address: str | None, to: Path, *, with_logs: bool, python: str | None, console: Console) -> None:

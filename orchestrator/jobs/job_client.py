@@ -108,7 +108,10 @@ class JobClient:
                 f"ssh -L {DASHBOARD_PORT}:127.0.0.1:{DASHBOARD_PORT} HEAD"
             ) from None
         except (KeyError, TypeError, ValueError):
-            raise ClusterRefusal(f"what answers at --address {self.address} is no Ray dashboard") from None
+            raise ClusterRefusal(
+                f"what answers at --address {self.address} is no Ray dashboard; that of the head is usually at "
+                f"http://HEAD:{DASHBOARD_PORT}"
+            ) from None
 
     async def jobs(self) -> list[JobFacts]:
         """All jobs that were submitted, whoever did."""

@@ -7,7 +7,6 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import orjson
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -16,7 +15,9 @@ from orchestrator.errors import BadInput, SpecsweepError
 from orchestrator.jobs.job_client import ConnectionLost, JobClient, JobFacts
 from orchestrator.jobs.job_follow import JobEnd, wait_for_end
 from orchestrator.jobs.job_log import JobTold, is_for_machines, told_by
-from orchestrator.jobs.submit_command import Failed, client_of, followed, keep_result, raise_if_bad, talk, with_resume
+from orchestrator.jobs.job_talk import client_of, talk
+from orchestrator.jobs.submit_command import Failed, followed, keep_result, raise_if_bad, with_resume
+from orchestrator.terminal import print_json
 
 # Logs are read whole; of jobs that are over only the last few are of interest.
 SHOWN_ENDED = 20
@@ -74,8 +75,7 @@ def show_status(job_id: str | None, address: str | None, *, as_json: bool, conso
     shown = talk(_read(client, job_id))
     if as_json:
         told = [job.as_json() for job in shown]
-        data = orjson.dumps(told if job_id is None else told[0], option=orjson.OPT_INDENT_2)
-        console.file.write(data.decode() + "\n")
+        print_json(told if job_id is None else told[0], console)
         return
     if not shown:
         console.print(f"No job of Specsweep is known at {client.address}", soft_wrap=True)

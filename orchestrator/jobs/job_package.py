@@ -19,6 +19,7 @@ import yaml
 
 from actors.servers.launch import API_KEY_VARIABLE
 from orchestrator.errors import BadInput, ScenarioError
+from orchestrator.paths import user_file
 from orchestrator.planning.planner import dataset_files
 from orchestrator.redaction import holds_secrets, storable
 from orchestrator.scenarios.scenario import Scenario
@@ -51,7 +52,6 @@ class JobPackage:
     data: bytes = field(repr=False)
     scenario_text: str = field(repr=False)
     is_secret: bool
-    shipped: tuple[str, ...]
 
 
 def pack(scenario: Scenario, file: Path | None, *, on_hosts: bool = False) -> JobPackage:
@@ -76,17 +76,16 @@ def pack(scenario: Scenario, file: Path | None, *, on_hosts: bool = False) -> Jo
     )
     if not is_secret:
         members[SCENARIO_NAME] = text.encode()
-    shipped = tuple(members)
     data = _zipped({**own_files(), **members})
     if len(data) > MOST_MIB * 2**20:
         raise BadInput(_too_large(len(data), members))
-    return JobPackage(_name(data), data, text, is_secret, shipped)
+    return JobPackage(_name(data), data, text, is_secret)
 
 
 def own_package() -> JobPackage:
     """The two packages alone, for a job that has its scenario on the head."""
     data = _zipped(own_files())
-    return JobPackage(_name(data), data, "", is_secret=False, shipped=())
+    return JobPackage(_name(data), data, "", is_secret=False)
 
 
 def _name(data: bytes) -> str:
@@ -116,14 +115,12 @@ def named_files(scenario: Scenario) -> Iterator[NamedFile]:
 
 def _contents(named: NamedFile) -> tuple[str, dict[str, bytes]]:
     """Where it goes, and what goes there."""
-    try:
+    with user_file(f"{dotted(named.key)}: {named.path}", "read"):
         if not named.members:
             data = _read(named.path, named.key)
             place = f"files/{hashlib.sha256(data).hexdigest()[:12]}/{named.path.name}"
             return place, {place: data}
         found = {m: _read(named.path / m, named.key) for m in named.members if (named.path / m).is_file()}
-    except OSError as error:
-        raise BadInput(f"{dotted(named.key)}: {named.path}: cannot be read: {error.strerror}") from None
     place = f"files/{hashlib.sha256(b''.join(found.values())).hexdigest()[:12]}/{named.path.resolve().name}"
     return place, {f"{place}/{member}": data for member, data in found.items()}
 

@@ -2,37 +2,34 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import secrets
 import shlex
 import time
-from collections.abc import Coroutine
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
 
-import orjson
 from rich.console import Console
 
 from orchestrator import __version__
-from orchestrator.clusters.cluster_token import cluster_token
 from orchestrator.errors import BadInput, RunInterrupted, SpecsweepError
 from orchestrator.job_place import HOME_RUNS
-from orchestrator.jobs.job_client import ConnectionLost, JobClient, dashboard_address
+from orchestrator.jobs.fetch_command import fetch_run
+from orchestrator.jobs.job_client import JobClient
 from orchestrator.jobs.job_follow import JobEnd, follow_job
 from orchestrator.jobs.job_package import JobPackage, own_package, pack
+from orchestrator.jobs.job_talk import client_of, talk
 from orchestrator.jobs.sealed_scenario import PREFIX, Sealed
-from orchestrator.paths import RunPaths, write_whole
+from orchestrator.paths import RunPaths
 from orchestrator.planning.planner import make_plan
 from orchestrator.planning.scenario_files import check_named_files
+from orchestrator.run_files.result_file import write_result
 from orchestrator.run_files.run_result import Ending
 from orchestrator.scenarios.scenario import Scenario
 from orchestrator.scenarios.scenario_file import load_scenario
 
 # Besides the grace of a server: until GPU memory is back; for the ranking, the result, and Ray's own end.
 MEMORY_BACK_S, END_S = 60, 60
-T = TypeVar("T")
 UNKNOWN_STOP_S = 90.0
 
 
@@ -83,25 +80,8 @@ def submit(request: SubmitRequest, console: Console) -> None:
     end = followed(client, job_id, console)
     keep_result(end, console)
     if request.fetch is not None and end.told.run_dir is not None:
-        from orchestrator.jobs.fetch_command import fetch_run
-
         fetch_run(client, end.told.run_dir, request.fetch, console, request.python)
     raise_if_bad(end, client.address)
-
-
-def client_of(address: str | None) -> JobClient:
-    """The jobs of the cluster at an address; ClusterRefusal within seconds if it cannot be talked to."""
-    client = JobClient(dashboard_address(address), cluster_token())
-    talk(client.check())
-    return client
-
-
-def talk(talking: Coroutine[Any, Any, T]) -> T:
-    """Run a conversation with the head; SpecsweepError if the head stops answering."""
-    try:
-        return asyncio.run(talking)
-    except ConnectionLost as error:
-        raise SpecsweepError(f"the head does not answer any more ({error}); what runs there goes on") from None
 
 
 def followed(client: JobClient, job_id: str, console: Console) -> JobEnd:
@@ -125,8 +105,8 @@ def keep_result(end: JobEnd, console: Console) -> None:
     if end.told.result is None:
         return
     file = RunPaths(Path("runs") / end.job.job_id).result
-    write_whole(file, orjson.dumps(end.told.result.as_json(), option=orjson.OPT_INDENT_2) + b"\n")
-    console.print(f"Result: {file}", soft_wrap=True, markup=False)
+    if write_result(file, end.told.result):
+        console.print(f"Result: {file}", soft_wrap=True, markup=False)
 
 
 def with_resume(end: JobEnd, address: str) -> str:

@@ -6,7 +6,6 @@ import asyncio
 import json
 import secrets
 import signal
-import tempfile
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import ExitStack, aclosing, contextmanager, suppress
 from dataclasses import asdict
@@ -15,15 +14,18 @@ from typing import Any
 
 from rich.console import Console
 
+from actors.host.own_folder import own_folder
 from orchestrator.errors import RunInterrupted, SpecsweepError
 from orchestrator.loads.load_dataset import LoadDataset
 from orchestrator.loads.load_document import LoadResult
 from orchestrator.loads.load_progress import LoadProgress
 from orchestrator.loads.load_request import LoadRequest, slo_limits
+from orchestrator.paths import user_file
 from orchestrator.points.bench_serving import BACKENDS, LoadArguments, bench_serving_line
 from orchestrator.points.metrics import latency_values, summarise
 from orchestrator.points.point_view import print_histograms, print_point
 from orchestrator.run_files.point_table import columns_of
+from orchestrator.terminal import print_json
 from orchestrator.trial import ClientReport, Point, PointSpec
 
 
@@ -36,7 +38,7 @@ def load_and_print(request: LoadRequest, console: Console) -> None:
 
     request.check()
     with ExitStack() as stack:
-        folder = request.out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="specsweep-load-")))
+        folder = request.out or stack.enter_context(own_folder("load"))
         dataset = LoadDataset(folder)
         with LoadProgress(Console(stderr=True)) as progress:
             spec, client, faults = uvloop.run(_measure(request, dataset, progress))
@@ -48,7 +50,7 @@ def load_and_print(request: LoadRequest, console: Console) -> None:
         dataset.describe("load.json", document)
         dataset.describe("client.json", asdict(client))
         if request.as_json:
-            console.file.write(json.dumps(document, indent=1, allow_nan=False) + "\n")
+            print_json(document, console)
         else:
             print_point(document, console)
             if request.histogram:
@@ -141,5 +143,5 @@ def _export(file: Path, result: LoadResult, columns: dict[str, Any]) -> None:
         max_concurrency=spec.max_concurrency if spec.level.open_loop else int(spec.level.value),
     )
     line = bench_serving_line(columns, level=spec.level, client=result.client, given=given)
-    with file.open("a", encoding="utf-8") as handle:
+    with user_file(f"--export-bench-serving {file}", "written"), file.open("a", encoding="utf-8") as handle:
         handle.write(json.dumps(line, allow_nan=False) + "\n")

@@ -6,8 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from orchestrator.errors import BadInput
-from orchestrator.paths import write_whole
+from orchestrator.paths import user_file, write_whole
 
 # Of a part, uncompressed; a record of 250 chunks has about 3 KiB.
 _PART_BYTES = 8 << 20
@@ -20,10 +19,8 @@ class LoadDataset:
     """
 
     def __init__(self, folder: Path) -> None:
-        try:
+        with user_file(f"--out {folder}", "made"):
             folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise BadInput(f"--out {folder}: cannot be made: {error.strerror}") from None
         self.folder = folder
         self._batches: list[Any] = []
         self._bytes = 0

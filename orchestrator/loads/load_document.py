@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.points.metrics import PointMetrics
-from orchestrator.points.point_metrics import plain
+from orchestrator.points.point_metrics import PointMetrics, plain
 from orchestrator.trial import ClientReport, PointSpec
 
 

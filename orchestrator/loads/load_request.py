@@ -19,7 +19,6 @@ from orchestrator.trial import LoadLevel, PointSpec
 Api = Literal["generate", "completions", "chat"]
 DEFAULT_DURATION_S = 30.0
 DEFAULT_WARMUP_S = 2.0
-MOST_PROCESSES = 64
 # A field name of HTTP; its value may hold no line break.
 _HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+)=([^\r\n\0]*)")
 # What the client would let be replaced, but a load command has no reason to.
@@ -123,7 +122,8 @@ class LoadRequest:
     @cached_property
     def _recorded(self) -> int:
         """How many requests or conversations the dataset file holds, read once; BadInput with file and line."""
-        from actors.workloads.dataset_file import read_conversations, read_trace
+        from actors.workloads.dataset_file import read_conversations
+        from actors.workloads.trace_file import read_trace
 
         path = Path(self.dataset.removeprefix("file:"))
         return len(read_conversations(path) if self.trace_speed is None else read_trace(path))

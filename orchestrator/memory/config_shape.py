@@ -68,7 +68,6 @@ def model_shape(config: Config) -> ModelShape:
         unknown.append(f"architecture {architecture} (read like a Llama)")
     return ModelShape(
         architecture=architecture,
-        family=_family(text, state, experts, window_layers),
         hidden=_int(text, "hidden_size"),
         layers=layers,
         vocab=_int(text, "vocab_size"),
@@ -253,11 +252,3 @@ def _vision(config: Config) -> Vision | None:
 
 def _has_window_pool(architecture: str) -> bool:
     return any(word in architecture for word in _WINDOW_POOL)
-
-
-def _family(text: Config, state: RecurrentState | None, experts: Experts | None, windows: int) -> str:
-    """In words, for people."""
-    attention = "compressed attention" if _compressed(text) else "MLA" if _latent(text) else ""
-    parts = [attention, f"hybrid {state.kind}" if state else "", "sliding window" if windows else ""]
-    parts.append("experts" if experts else "dense")
-    return ", ".join(part for part in parts if part)

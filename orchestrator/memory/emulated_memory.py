@@ -71,7 +71,6 @@ def _stand_in(profile: Profile) -> ModelShape:
     latent = LatentAttention(1, 512, 64, 128, 128, 0) if profile.mla else None
     return ModelShape(
         architecture=profile.architecture,
-        family="emulated",
         hidden=0,
         layers=1,
         vocab=VOCAB,

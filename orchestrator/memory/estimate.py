@@ -20,10 +20,6 @@ class Estimate:
     def __sub__(self, other: Estimate) -> Estimate:
         return Estimate(self.gib - other.gib, self.error_gib + other.error_gib)
 
-    def times(self, factor: float) -> Estimate:
-        """Scaled, the error with it."""
-        return Estimate(self.gib * factor, self.error_gib * abs(factor))
-
     def holds(self, gib: float) -> bool:
         """Whether a true value lies within the bound."""
         return abs(gib - self.gib) <= self.error_gib

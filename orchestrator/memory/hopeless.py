@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.memory.memory_budget import Prediction
-from orchestrator.outcome import Diagnosis, Label, Phase
+from orchestrator.outcome import PREDICTED, Diagnosis, Label, Phase
 from orchestrator.recoveries.failed_start import FailedStart
 
 # What must be learnt from starts before a death in this phase is sure.
@@ -72,7 +72,7 @@ def evidence(prediction: Prediction) -> str:
     what = check.why or _WORDS.get(check.label, "not enough GPU memory")
     short = f"short by at least {-check.spare.gib - check.spare.error_gib:.1f} GiB"
     grounds = "learnt from earlier starts: " + ", ".join(sorted(model.learnt)) if model.learnt else "by arithmetic"
-    return f"predicted: {what}; {short}; {grounds}"
+    return f"{PREDICTED} {what}; {short}; {grounds}"
 
 
 def _is_grounded(prediction: Prediction) -> bool:

@@ -52,7 +52,6 @@ class Prediction:
     model: MemoryModel
     pools: PoolPlan
     steps: tuple[Step, ...]
-    checks: tuple[Check, ...]
     limit: Check
     verdict: Verdict
     kv_tokens_error: int
@@ -128,14 +127,13 @@ def predict(model: MemoryModel) -> Prediction:
     if ask.has_draft_model and tokens:
         scratch = model.draft_graphs.at(tokens)
         steps.append(Step(Phase.GRAPH_DRAFT, "graphs of the draft", scratch, steps[-1].free - scratch))
-    checks = _checks(model, pools, steps, before)
-    limit, verdict = _judge(checks)
+    limit, verdict = _judge(_checks(model, pools, steps, before))
     rest_error = before.error_gib + model.pre.error_gib * (1 - ask.fraction) + ROUNDING_GIB
     error = int(rest_error * GIB / model.pools.cell.total)
     error += int(model.pools.cell.error * pools.kv_tokens)
     if verdict == "does_not_fit":  # nothing comes after a death
         steps = steps[: 1 + next(i for i, step in enumerate(steps) if step.phase is limit.phase)]
-    return Prediction(model, pools, tuple(steps), checks, limit, verdict, 0 if pools.is_capped else error)
+    return Prediction(model, pools, tuple(steps), limit, verdict, 0 if pools.is_capped else error)
 
 
 def _pool_step(model: MemoryModel, pools: PoolPlan, before: Estimate) -> Step:

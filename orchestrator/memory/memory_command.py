@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,10 +26,12 @@ from orchestrator.scenarios.workload_traffic import longest_request
 from orchestrator.sglang.options import SettingsFault
 from orchestrator.sglang.rule_terms import attention_dp
 from orchestrator.sglang.sglang_rules import broken_rule
+from orchestrator.terminal import print_json
 from orchestrator.trial import EngineConfig
 
 # Digits from this length on may be the beginning of a config's id (12 hex digits); fewer are a number.
 SHORTEST_ID = 6
+_NOT_THERE = "no config.json there, and no such model in the hub's cache; give its folder or its config.json"
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ def show_memory(request: MemoryRequest, console: Console) -> None:
     if request.as_json:
         told = {"config": title, "earlier_starts": starts, **prediction.as_json()}
         told["requests_that_fit"] = {load.name: prediction.requests_of(load.tokens) for load in loads}
-        console.file.write(json.dumps(told, indent=1) + "\n")
+        print_json(told, console)
     else:
         print_waterfall(title, prediction, loads, starts, console)
 
@@ -121,10 +122,10 @@ def _of_model(request: MemoryRequest, model: str) -> tuple[str, Prediction, list
     is_file = Path(model).suffix == ".json"
     facts = model_facts(model, config=model if is_file else None, draft=request.draft)
     if facts is None:
-        raise BadInput(f"--model {model}: no config.json there, and no such model in the hub's cache")
+        raise BadInput(f"--model {model}: {_NOT_THERE}")
     settings = parsed_settings(request.overrides, request.version)
     if request.draft is not None and facts.draft_shape is None:
-        raise BadInput(f"--draft {request.draft}: no config.json there, and no such model in the hub's cache")
+        raise BadInput(f"--draft {request.draft}: {_NOT_THERE}")
     drafts_with = {} if request.draft is None else {"speculative_draft_model_path": request.draft}
     broken = broken_rule({**drafts_with, **settings}, version=request.version)
     if broken is not None:

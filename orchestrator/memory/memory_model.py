@@ -108,7 +108,7 @@ def activation_estimate(shape: ModelShape, ask: MemorySettings) -> Estimate:
 
 
 def _as_served(shape: ModelShape, settings: Mapping[str, Any]) -> ModelShape:
-    quantization = online_quantization(settings.get("quantization"), shape.quantization, shape.element_bytes)
+    quantization = online_quantization(settings.get("quantization"), shape.quantization)
     return shape if quantization == shape.quantization else replace(shape, quantization=quantization)
 
 

@@ -13,8 +13,10 @@ from orchestrator.memory.estimate import Estimate
 from orchestrator.memory.memory_advice import advice
 from orchestrator.memory.memory_budget import Prediction
 from orchestrator.outcome import Phase
+from orchestrator.plural import plural
 
 BAR = 40
+_HEADING = 11
 VERDICTS = {"fits": "fits", "does_not_fit": "DOES NOT FIT", "unsure": "unsure"}
 STYLES = {"fits": "green", "does_not_fit": "bold red", "unsure": "yellow"}
 _SHORT = (
@@ -69,7 +71,8 @@ def _print_verdict(prediction: Prediction, starts: int, console: Console) -> Non
     console.print(f"[{style}]{VERDICTS[prediction.verdict]}[/{style}]: {escape(reason(prediction))}")
     for line in advice(prediction):
         console.print(escape(f"  {line}"))
-    grounds = f"{starts} earlier start(s): {', '.join(sorted(model.learnt))}" if model.learnt else "no earlier start"
+    earlier = f"{plural(starts, 'earlier start')}: {', '.join(sorted(model.learnt))}"
+    grounds = earlier if model.learnt else "no earlier start"
     console.print(
         escape(f"Rules of SGLang {model.ask.release}; mem_fraction_static {model.ask.fraction:g}; from {grounds}")
     )
@@ -87,12 +90,16 @@ def reason(prediction: Prediction) -> str:
     return f"least to spare: {spare} in {check.phase} ({check.label})"
 
 
-def print_table(rows: Iterable[tuple[str, Prediction]], console: Console) -> None:
-    """One line per config: what each phase takes, tokens, what stays free, verdict."""
+def print_table(names: Sequence[str], rows: Iterable[tuple[Sequence[str], Prediction]], console: Console) -> None:
+    """One line per config: its value of each of these settings, what each phase takes, tokens, what stays free,
+    verdict.
+    """
     table = Table(box=None, pad_edge=False)
-    for name in ("config", *(name for name, _ in _SHORT), "free", "KV tokens", "running", "verdict"):
-        table.add_column(name, justify="left" if name in {"config", "verdict"} else "right", overflow="fold")
-    for label, prediction in rows:
+    for name in names:
+        table.add_column(setting_heading(name), overflow="fold")
+    for name in (*(name for name, _ in _SHORT), "free", "KV tokens", "running", "verdict"):
+        table.add_column(name, justify="left" if name == "verdict" else "right", overflow="fold")
+    for own, prediction in rows:
         takes = {step.phase: step.takes for step in prediction.steps}
         cells = [f"{takes[phase].gib:.1f}" if phase in takes else "-" for _, phase in _SHORT]
         tokens = f"{prediction.pools.kv_tokens:,}" if prediction.pools.kv_tokens else "-"
@@ -100,13 +107,23 @@ def print_table(rows: Iterable[tuple[str, Prediction]], console: Console) -> Non
         free = f"{prediction.free.gib:.1f} ± {prediction.free.error_gib:.1f}"
         verdict = VERDICTS[prediction.verdict]
         if prediction.verdict != "fits":
-            verdict += (
-                f": {prediction.limit.label} {prediction.limit.spare.gib:+.1f} ± {prediction.limit.spare.error_gib:.1f}"
-            )
+            spare = prediction.limit.spare
+            error = f" ± {spare.error_gib:.1f}" if spare.error_gib >= 0.05 else ""
+            verdict += f": {prediction.limit.label} {spare.gib:+.1f}{error}"
         table.add_row(
-            escape(label), *cells, free, tokens, str(prediction.pools.running), f"[{style}]{verdict}[/{style}]"
+            *map(escape, own), *cells, free, tokens, str(prediction.pools.running), f"[{style}]{verdict}[/{style}]"
         )
     console.print(table)
+
+
+def setting_heading(name: str) -> str:
+    """A long name of a setting over short values: broken after underscores."""
+    lines = [""]
+    for part in name.replace("_", "_ ").split(" ") if "_" in name else [name]:
+        if lines[-1] and len(lines[-1]) + len(part) > _HEADING:
+            lines.append("")
+        lines[-1] += part
+    return escape("\n".join(lines))
 
 
 def _cells(amount: Estimate) -> tuple[str, str]:

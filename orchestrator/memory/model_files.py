@@ -84,7 +84,7 @@ def _tensors(file: Path) -> Iterator[tuple[str, int]]:
         head = stream.read(8)
         length = struct.unpack("<Q", head)[0] if len(head) == 8 else 0
         if not 2 <= length <= MOST_HEADER_BYTES:
-            raise BadInput(f"{file}: is no safetensors file")
+            raise BadInput(f"{file}: is no safetensors file; was it fetched whole?")
         try:
             told = json.loads(stream.read(length))
         except ValueError as error:
@@ -108,5 +108,5 @@ def _json(file: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise BadInput(f"{file}: cannot be read as JSON: {error}") from None
     if not isinstance(told, dict):
-        raise BadInput(f"{file}: is no JSON object")
+        raise BadInput(f"{file}: is no JSON object; is it the config.json of a model?")
     return told

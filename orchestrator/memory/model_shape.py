@@ -116,7 +116,6 @@ class ModelShape:
     """
 
     architecture: str
-    family: str
     hidden: int
     layers: int
     vocab: int

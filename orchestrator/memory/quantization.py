@@ -40,7 +40,7 @@ def checkpoint_quantization(config: Mapping[str, Any], element_bytes: float) -> 
     return Quantization(method, linear, experts, attention), None
 
 
-def online_quantization(name: object, checkpoint: Quantization, element_bytes: float) -> Quantization:
+def online_quantization(name: object, checkpoint: Quantization) -> Quantization:
     """The checkpoint's quantization, or that of `--quantization NAME` where it has none of its own."""
     each = ONLINE.get(str(name))
     if checkpoint.method != "none" or each is None:

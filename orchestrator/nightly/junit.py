@@ -1,6 +1,7 @@
 """A night as JUnit XML, which CI systems show as tests: one testcase a series. Pure.
 
-A regression is a failure, a series that is left open is skipped, a gap is an error of the night itself.
+A regression is a failure, and so is a change over the nights where that is asked for; a series that is left open is
+skipped, a gap is an error of the night itself.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ET
 
+from orchestrator.history.change_alarms import NO_GATE, ChangeAlarm, ChangeGate, how_to_mark
 from orchestrator.nights.night import Night, SeriesNight, Verdict
 from orchestrator.nights.night_text import headline, series_line, series_title
 
@@ -15,12 +17,13 @@ from orchestrator.nights.night_text import headline, series_line, series_title
 _FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def junit_xml(night: Night, seconds: float) -> bytes:
-    """The whole file. `seconds`: how long the night took."""
-    failures = len(night.of(Verdict.REGRESSED)) if night.gap is None else 0
+def junit_xml(night: Night, seconds: float, gate: ChangeGate = NO_GATE) -> bytes:
+    """The whole file. `seconds`: how long the night took; `gate`: its changes are testcases where they fail."""
+    alarms = gate.alarms if gate.fails and night.gap is None else ()
+    failures = len(night.of(Verdict.REGRESSED)) + len(alarms) if night.gap is None else 0
     skipped = len(night.of(Verdict.INCONCLUSIVE)) if night.gap is None else 0
     counts = {
-        "tests": str(1 + (len(night.series) if night.gap is None else 0)),
+        "tests": str(1 + (len(night.series) + len(alarms) if night.gap is None else 0)),
         "failures": str(failures),
         "errors": str(int(night.gap is not None)),
         "skipped": str(skipped),
@@ -46,6 +49,8 @@ def junit_xml(night: Night, seconds: float) -> bytes:
         ET.SubElement(whole, "system-out").text = _text(headline(night))
         for one in night.series:
             _case(suite, night, one)
+        for alarm in alarms:
+            _change(suite, night, alarm)
     ET.indent(suites)
     body: bytes = ET.tostring(suites, encoding="utf-8")
     return b'<?xml version="1.0" encoding="UTF-8"?>\n' + body + b"\n"
@@ -62,6 +67,13 @@ def _case(suite: ET.Element, night: Night, one: SeriesNight) -> None:
         ET.SubElement(case, "skipped", {"message": told})
     else:
         ET.SubElement(case, "system-out").text = more
+
+
+def _change(suite: ET.Element, night: Night, alarm: ChangeAlarm) -> None:
+    classname = _text(f"{night.scenario}.over the nights")
+    case = ET.SubElement(suite, "testcase", {"name": _text(alarm.name), "classname": classname, "time": "0"})
+    failure = ET.SubElement(case, "failure", {"message": _text(alarm.line), "type": "change"})
+    failure.text = _text(f"{alarm.line}\n{how_to_mark(alarm)}")
 
 
 def _hosts(night: Night) -> str:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+
+import orjson
 
 from orchestrator.history.expected_changes import ExpectedChange, expected_shift
+from orchestrator.nightly.night_json import NightTold, night_of_json
+from orchestrator.nightly.night_pairs import PairCount, pair_counts
 from orchestrator.nightly.night_scenario import night_build, night_name
 from orchestrator.nightly.night_series import NightTables, night_series
 from orchestrator.nights.night import Night, NightHost, SeriesNight
@@ -15,11 +20,13 @@ from orchestrator.nights.night_rules import NightRules
 from orchestrator.nights.night_verdict import judge_night, undecided
 from orchestrator.paths import RunPaths
 from orchestrator.rankings.trial_facts import with_facts
+from orchestrator.run_files.engine_software import software_facts, software_unknown
 from orchestrator.run_files.journal import read_events, replay
 from orchestrator.run_files.run_configs import run_configs
 from orchestrator.run_files.run_hosts import read_hosts
+from orchestrator.run_files.run_manifest import read_manifest
 from orchestrator.run_files.run_rows import RunRows
-from orchestrator.scenarios.engine_build import CANDIDATE, REFERENCE
+from orchestrator.scenarios.engine_build import BUILDS, CANDIDATE, REFERENCE
 from orchestrator.scenarios.scenario import Scenario
 from orchestrator.scenarios.sweep_space import build_pairs
 
@@ -37,7 +44,7 @@ def night_tables(root: Path, scenario: Scenario) -> NightTables:
 
 def empty_night(scenario: Scenario, at: str) -> Night:
     """Of a run that never began."""
-    reference, candidate = (night_build(scenario, build, None) for build in (REFERENCE, CANDIDATE))
+    reference, candidate = (night_build(scenario, build, {}) for build in (REFERENCE, CANDIDATE))
     return Night(at, night_name(scenario), "", reference, candidate)
 
 
@@ -65,14 +72,28 @@ def in_doubt(scenario: Scenario, judge: NightJudge, at: str, root: Path) -> Coll
     return frozenset(one.key.config for one in undecided(series, judge.rules))
 
 
-def night_of(root: Path, scenario: Scenario, at: str, judge: NightJudge) -> Night:
-    """The night as it was measured and judged, no gap yet. `at`: when it began, UTC in ISO form."""
+@dataclass(frozen=True, slots=True)
+class MeasuredNight:
+    """A night, no gap yet, with how far its pairs had come."""
+
+    night: Night
+    counts: tuple[PairCount, ...]
+
+
+def measured_night(root: Path, scenario: Scenario, at: str, judge: NightJudge) -> MeasuredNight:
+    """The night as it was measured and judged. `at`: when it began, UTC in ISO form."""
     tables = night_tables(root, scenario)
-    versions: dict[str, str] = {}
-    builds = {config.config_id: config.build for pair in build_pairs(scenario) for config in pair.members}
-    for row in tables.trials:
-        if row["engine_version"] and row["config_id"] in builds:
-            versions.setdefault(builds[row["config_id"]], row["engine_version"])
+    night = replace(night_frame(root, scenario, at, tables), series=judge.judged(scenario, tables, at))
+    return MeasuredNight(night, pair_counts(scenario, tables, read_manifest(root).get("host_classes", ())))
+
+
+def night_of(root: Path, scenario: Scenario, at: str, judge: NightJudge) -> Night:
+    """The night alone."""
+    return measured_night(root, scenario, at, judge).night
+
+
+def night_frame(root: Path, scenario: Scenario, at: str, tables: NightTables) -> Night:
+    """The night without its series: which builds, on which hosts."""
     known = read_hosts(root)
     used = {str(row["host"]): str(row.get("host_class") or "") for row in tables.trials}
     hosts = (
@@ -83,8 +104,37 @@ def night_of(root: Path, scenario: Scenario, at: str, judge: NightJudge) -> Nigh
         at=at,
         scenario=night_name(scenario),
         run=root.resolve().name,
-        reference=night_build(scenario, REFERENCE, versions.get(REFERENCE)),
-        candidate=night_build(scenario, CANDIDATE, versions.get(CANDIDATE)),
+        reference=night_build(scenario, REFERENCE, _software(scenario, tables.trials, REFERENCE)),
+        candidate=night_build(scenario, CANDIDATE, _software(scenario, tables.trials, CANDIDATE)),
         hosts=tuple(hosts),
-        series=judge.judged(scenario, tables, at),
     )
+
+
+def kept_night(root: Path, rules: NightRules) -> NightTold | None:
+    """As it was judged; None while it was not, also after it was begun anew by --resume."""
+    try:
+        return night_of_json(orjson.loads(RunPaths(root).night.read_bytes()), rules)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _software(scenario: Scenario, trials: Iterable[Mapping[str, Any]], build: str) -> dict[str, str]:
+    """What the servers of a build were; their release by their own account, where they came so far."""
+    own = _starts_of(scenario, trials, build)
+    told = sorted({row["engine_version"] for row in own if row["engine_version"]})
+    return software_facts(own) | ({"sglang": " / ".join(told)} if told else {})
+
+
+def _starts_of(scenario: Scenario, trials: Iterable[Mapping[str, Any]], build: str) -> list[Mapping[str, Any]]:
+    ids = {config.config_id for pair in build_pairs(scenario) for config in pair.members if config.build == build}
+    return [row for row in trials if row["config_id"] in ids]
+
+
+def unknown_software(root: Path, scenario: Scenario) -> list[str]:
+    """Of which build torch and CUDA are not known, and why; nothing for engines that are no SGLang."""
+    if scenario.engine.kind != "sglang" or not RunPaths(root).manifest.exists():
+        return []
+    with RunRows(RunPaths(root)) as read:
+        trials = read.trials()
+    told = ((build, software_unknown(_starts_of(scenario, trials, build))) for build in BUILDS)
+    return [f"torch and CUDA of the {build} are not known: {why}" for build, why in told if why]

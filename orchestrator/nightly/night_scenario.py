@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import BadInput
@@ -52,11 +53,31 @@ def night_scenario(scenario: Scenario, *, self_test: bool = False, wait_s: float
     )
 
 
+def set_aside(scenario: Scenario) -> tuple[str, ...]:
+    """The keys that a scenario gives for `specsweep run` and that a night does not heed: it decides them itself."""
+    own: list[str] = [name for name in ("search", "recovery", "pareto") if name in scenario.model_fields_set]
+    own += [f"measure.{n}" for n in ("repeats", "reference", "profile") if n in scenario.measure.model_fields_set]
+    own += ["sweep.skip_hopeless"] if "skip_hopeless" in scenario.sweep.model_fields_set else []
+    return tuple(name for name in own if name != "search" or scenario.search.method != "pairs")
+
+
 def is_self_test(scenario: Scenario) -> bool:
     """Whether both builds are one."""
     assert scenario.nightly is not None, "checked with the scenario"
     reference, candidate = (engine_of(scenario, build).model_dump() for build in BUILDS)
     return bool(reference == candidate)
+
+
+def is_night(scenario: Scenario) -> bool:
+    """Whether a run with this scenario is that of a night: it ranks nothing, its two builds are judged."""
+    return scenario.search.method == "pairs"
+
+
+def resume_command(scenario: Scenario, root: Path) -> str:
+    """What continues a run: a night is no run of `specsweep run`."""
+    return (
+        f"specsweep nightly --resume {root} --history DIR" if is_night(scenario) else f"specsweep run --resume {root}"
+    )
 
 
 def night_name(scenario: Scenario) -> str:
@@ -71,15 +92,16 @@ def rules_of(scenario: Scenario) -> NightRules:
     return NightRules(floors=keys.floors, confidence=keys.confidence, most_pairs=keys.most_pairs)
 
 
-def night_build(scenario: Scenario, build: str, version: str | None) -> Build:
-    """A build as the history keeps it. `version`: of SGLang, as its servers told it."""
+def night_build(scenario: Scenario, build: str, software: Mapping[str, str]) -> Build:
+    """A build as the history keeps it. `software`: what its servers had installed, by name: sglang, torch, cuda, ..."""
     shown = Scenario.model_validate(storable(scenario))  # no secrets: facts are kept and printed
     told, engine = build_of(shown, build), engine_of(shown, build)
     assert told is not None, "checked with the scenario"
     image = image_of(engine.command)
     # What is not there is told as well: a flag that is added tomorrow is another build.
     facts = {
-        "sglang": version or engine.version or "",
+        **software,
+        "sglang": software.get("sglang") or engine.version or "",
         "image": image,
         "command": " ".join("IMAGE" if word == image else word for word in engine.command) or _NONE,
         "arguments": " ".join(engine.extra_args) or _NONE,

@@ -47,7 +47,7 @@ class NightTables:
     values: Sequence[PointValue]
 
 
-class _ByTrial:
+class TablesByTrial:
     """The same, found by what it is of: every row is looked at once, however many trials a night has."""
 
     def __init__(self, tables: NightTables) -> None:
@@ -55,19 +55,20 @@ class _ByTrial:
         self.places: dict[str, set[tuple[Any, Any]]] = {}  # attempts and slots of a trial's loads
         self.points: dict[str, dict[tuple[str, LoadLevel], PointValue]] = {}
         for row in tables.trials:
-            self.trials.setdefault((row["config_id"], _host_class(row)), []).append(row)
+            self.trials.setdefault((row["config_id"], class_of(row)), []).append(row)
         for load in tables.loads:
             self.places.setdefault(load["trial_id"], set()).add((load["attempt"], load["slot"]))
         for value in tables.values:
             self.points.setdefault(value.trial_id, {})[value.workload, value.level] = value
 
 
-def _host_class(row: Row) -> str:
+def class_of(row: Row) -> str:
+    """The class of hosts of a trial; empty where there is but one."""
     return str(row.get("host_class") or "")
 
 
 @dataclass(frozen=True, slots=True)
-class _Member:
+class Member:
     """One start of a pair, as it ended last. `whole`: all its points are of that start."""
 
     row: Row
@@ -77,16 +78,20 @@ class _Member:
 
 
 @dataclass(frozen=True, slots=True)
-class _Couple:
-    reference: _Member
-    candidate: _Member
+class Couple:
+    """Both members of a pair."""
+
+    reference: Member
+    candidate: Member
 
     @property
     def host(self) -> str:
+        """Where the candidate ran."""
         return str(self.candidate.row["host"])
 
     @property
     def candidate_first(self) -> bool:
+        """Whether the candidate was started before the reference."""
         return bool(self.candidate.row["began_at"] < self.reference.row["began_at"])
 
     @property
@@ -111,12 +116,12 @@ class _Couple:
 def night_series(scenario: Scenario, tables: NightTables) -> tuple[Measured, ...]:
     """Every series of a night, by config: feasibility, the start, then what was measured under load."""
     pairs = build_pairs(scenario)
-    labels = _labels(scenario, pairs)
-    classes, by_trial = list(dict.fromkeys(map(_host_class, tables.trials))) or [""], _ByTrial(tables)
+    labels = config_names(scenario, pairs)
+    classes, by_trial = list(dict.fromkeys(map(class_of, tables.trials))) or [""], TablesByTrial(tables)
     found: list[Measured] = []
     for pair in pairs:
         for host_class in classes:
-            couples = _couples(pair, by_trial, host_class)
+            couples = couples_of(pair, by_trial, host_class)
             key = SeriesKey(FEASIBLE, pair.config_id, "", "", host_class)
             told = [couple for couple in couples if not couple.broken_by_place]
             broken = dict.fromkeys(couple.why_apart for couple in couples if couple.broken_by_place)
@@ -139,7 +144,7 @@ def night_metrics(scenario: Scenario) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*scenario.nightly.metrics, *judged)))
 
 
-def _labels(scenario: Scenario, pairs: Iterable[BuildPair]) -> dict[str, str]:
+def config_names(scenario: Scenario, pairs: Iterable[BuildPair]) -> dict[str, str]:
     """By config id (without a build): by what it differs from others of the sweep, also from those left out."""
     bases = {pair.config_id: pair.base.as_dict() for pair in pairs}
     for tried in islice(combinations(scenario.sweep), _MOST_OTHERS):
@@ -149,13 +154,14 @@ def _labels(scenario: Scenario, pairs: Iterable[BuildPair]) -> dict[str, str]:
     return config_labels(bases)
 
 
-def _couples(pair: BuildPair, tables: _ByTrial, host_class: str) -> list[_Couple]:
-    references = _members(pair.reference.config_id, host_class, tables)
-    candidates = _members(pair.candidate.config_id, host_class, tables)
-    return [_Couple(references[n], candidates[n]) for n in sorted(references.keys() & candidates.keys())]
+def couples_of(pair: BuildPair, tables: TablesByTrial, host_class: str) -> list[Couple]:
+    """The pairs of a config, in order, of which both members have ended."""
+    references = members_of(pair.reference.config_id, host_class, tables)
+    candidates = members_of(pair.candidate.config_id, host_class, tables)
+    return [Couple(references[n], candidates[n]) for n in sorted(references.keys() & candidates.keys())]
 
 
-def _members(config_id: str, host_class: str, tables: _ByTrial) -> dict[int, _Member]:
+def members_of(config_id: str, host_class: str, tables: TablesByTrial) -> dict[int, Member]:
     """By the number of the pair. A start that was cancelled says nothing."""
     last = {row["repeat"]: row for row in tables.trials.get((config_id, host_class), ())}
     found = {}
@@ -164,11 +170,11 @@ def _members(config_id: str, host_class: str, tables: _ByTrial) -> dict[int, _Me
             continue
         trial_id = row["trial_id"]
         whole = tables.places.get(trial_id, set()) <= {(row["attempt"], row["slot"])}
-        found[repeat] = _Member(row, _ENDS[row["outcome"]], tables.points.get(trial_id, {}), whole)
+        found[repeat] = Member(row, _ENDS[row["outcome"]], tables.points.get(trial_id, {}), whole)
     return found
 
 
-def _start_pair(couple: _Couple) -> StartPair:
+def _start_pair(couple: Couple) -> StartPair:
     shown = couple.candidate if couple.candidate.end is not End.SERVED else couple.reference
     return StartPair(
         couple.host,
@@ -180,7 +186,7 @@ def _start_pair(couple: _Couple) -> StartPair:
     )
 
 
-def _load_pair(couple: _Couple, place: tuple[str, LoadLevel]) -> StartPair | None:
+def _load_pair(couple: Couple, place: tuple[str, LoadLevel]) -> StartPair | None:
     """How the load of a point ended on both members; None where one was not measured."""
     points = [member.points.get(place) for member in (couple.reference, couple.candidate)]
     known = [point for point in points if point is not None]
@@ -200,7 +206,7 @@ class _Series:
     scenario: Scenario
     key: SeriesKey
     label: str
-    couples: Sequence[_Couple]
+    couples: Sequence[Couple]
     reasons: Sequence[str]
 
     def of_failures(self) -> list[Measured]:
@@ -218,10 +224,10 @@ class _Series:
     def of_starts(self) -> list[Measured]:
         engine = self.scenario.engine
 
-        def start_s(member: _Member) -> float | None:
+        def start_s(member: Member) -> float | None:
             return None if member.row["start_s"] is None else float(member.row["start_s"])
 
-        def kv_tokens(member: _Member) -> float | None:
+        def kv_tokens(member: Member) -> float | None:
             return start_facts(member.row, engine).get(_KV_TOKENS)
 
         made = (self._made(_KV_TOKENS, "", "", kv_tokens, {}), self._made(START_S, "", "", start_s, {}))
@@ -235,7 +241,7 @@ class _Series:
                 for metric in metrics:
                     why: dict[str, None] = {}
 
-                    def value(member: _Member, place: Any = place, metric: str = metric, why: Any = why) -> Any:
+                    def value(member: Member, place: Any = place, metric: str = metric, why: Any = why) -> Any:
                         return _value(member.points.get(place), metric, why)
 
                     made.append(self._made(metric, workload.name, str(level), value, why))
@@ -251,7 +257,7 @@ class _Series:
                 if metric == "max_rate_rps":
                     name = fact_name(metric, workload.name)
 
-                    def value(member: _Member, name: str = name) -> float | None:
+                    def value(member: Member, name: str = name) -> float | None:
                         return next((v.facts[name] for v in member.points.values() if name in v.facts), None)
 
                     made.append(self._made(metric, workload.name, "", value, {}))

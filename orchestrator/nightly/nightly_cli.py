@@ -22,17 +22,19 @@ _PATH = click.Path(path_type=Path)
 @click.option("--address", metavar="auto|local|HOST:PORT", help="Ray cluster; default: a running one, else embedded.")
 @click.option("--wait", "wait_s", type=click.FloatRange(min=0, min_open=True), metavar="S",
               help="Wait so long for a free slot (timeouts.cluster_s); then the night is a gap.")  # fmt: skip
-@click.option("--run-dir", type=_PATH, help="Where the run goes; default runs/<name>-night-<time>/.")
+@click.option("--run-dir", type=_PATH, metavar="DIR", help="Where it goes; default: runs/<name>-night-<time>/.")
 @click.option("--resume", type=_PATH, metavar="RUN", help="Continue a night that was stopped.")
 @click.option("--changes", type=_PATH, metavar="FILE",
-              help="Expected changes; default scenarios/CHANGES.yaml, if it is there.")  # fmt: skip
+              help="Expected changes; default: scenarios/CHANGES.yaml, if it is there.")  # fmt: skip
+@click.option("--fail-on-change", is_flag=True,
+              help="Exit code 1 also for a new change point of the history that nobody marked.")  # fmt: skip
 @click.option("--self-test", is_flag=True, help="The reference against itself, which must come out the same.")
 @click.option("--junit", type=_PATH, metavar="FILE", help="JUnit XML: a testcase a series.")
 @click.option("--summary", type=_PATH, metavar="FILE", help="Markdown; default: $GITHUB_STEP_SUMMARY, if it is set.")
 @click.option("--html", type=_PATH, metavar="FILE", help="The report as one page.")
 @click.option("--json", "as_json", type=_PATH, metavar="FILE|-", help="For machines; night.json in the run has it too.")
 def nightly(junit: Path | None, summary: Path | None, html: Path | None, as_json: Path | None, **options: Any) -> None:
-    """Measure two builds of SCENARIO in pairs, and tell whether the candidate regressed.
+    """Measure two builds in pairs: did the candidate regress?
 
     Exit codes: 0 same or improved, 1 regressed, 2 bad input, 3 inconclusive, or a gap: it could not be measured.
     """

@@ -4,31 +4,31 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from orchestrator.history.night_rows import SERIES_COLUMNS, night_rows
+from orchestrator.history.change_alarms import how_to_mark
 from orchestrator.nightly.junit import junit_xml
+from orchestrator.nightly.night_json import NightTold, night_json
 from orchestrator.nightly.nightly_report import nightly_report
 from orchestrator.nights.night import Night, Verdict
 from orchestrator.nights.night_rules import NightRules
 from orchestrator.nights.night_text import (
     difference_text,
-    exit_code,
     headline,
     in_order,
     pairs_text,
     series_title,
     sizes_text,
 )
-from orchestrator.paths import write_whole
+from orchestrator.paths import RunPaths, write_whole
+from orchestrator.provenance import utc_now
 from orchestrator.reports.report_document import ReportDocument
 
 _SUMMARY_OF_GITHUB = "GITHUB_STEP_SUMMARY"
@@ -51,66 +51,49 @@ class NightFiles:
         return self.json == _STANDARD_OUTPUT
 
 
-def write_night(
-    night: Night, rules: NightRules, root: Path, files: NightFiles, seconds: float, notes: Sequence[str] = ()
-) -> list[str]:
+def write_night(told: NightTold, root: Path, files: NightFiles) -> list[str]:
     """Every file that was asked for; why some could not be written."""
     faults: list[str] = []
-    made = _Texts(night, rules, seconds, notes)
+    made = _Texts(told)
     if root.is_dir():
-        _write(root / "night.json", made.json, faults)
+        _write(RunPaths(root).night, made.json, faults)
     if files.own_output:
         print(made.json().decode(), end="")  # noqa: T201
     elif files.json is not None:
         _write(files.json, made.json, faults)
     if files.junit is not None:
-        _write(files.junit, lambda: junit_xml(night, seconds), faults)
+        _write(files.junit, lambda: junit_xml(told.night, told.seconds, told.gate), faults)
     if files.html is not None:
         _write(files.html, made.page, faults)
     if files.summary is not None:
         _write(files.summary, made.markdown, faults)
-    elif told := os.environ.get(_SUMMARY_OF_GITHUB):
-        _write(Path(told), made.markdown, faults, _append, _SUMMARY_OF_GITHUB)
+    elif github := os.environ.get(_SUMMARY_OF_GITHUB):
+        _write(Path(github), made.markdown, faults, _append, _SUMMARY_OF_GITHUB)
     return faults
 
 
 class _Texts:
     """What the files hold; made when it is asked for."""
 
-    def __init__(self, night: Night, rules: NightRules, seconds: float, notes: Sequence[str]) -> None:
-        self._night, self._rules, self._seconds, self._notes = night, rules, seconds, notes
+    def __init__(self, told: NightTold) -> None:
+        self._told = told
 
     def json(self) -> bytes:
-        return json.dumps(night_json(self._night, self._seconds, self._notes), indent=1).encode() + b"\n"
+        return json.dumps(night_json(self._told), indent=1).encode() + b"\n"
 
     def page(self) -> bytes:
-        from orchestrator.reports.report_page import page_html
+        from orchestrator.reports.report_files import page_bytes
 
-        return page_html(self._document).encode(errors="replace")
+        return page_bytes(self._document)
 
     def markdown(self) -> bytes:
-        from orchestrator.reports.report_markdown import markdown
+        from orchestrator.reports.report_files import markdown_bytes
 
-        return markdown(self._document).encode(errors="replace")
+        return markdown_bytes(self._document)
 
     @cached_property
     def _document(self) -> ReportDocument:
-        return nightly_report(self._night, self._rules, self._notes)
-
-
-def night_json(night: Night, seconds: float, notes: Sequence[str]) -> dict[str, Any]:
-    """For machines: the night, and its series as the history has them."""
-    rows = night_rows(night)
-    shared = {name: value for name, value in rows[0].items() if name not in SERIES_COLUMNS}
-    return {
-        "verdict": None if night.verdict is None else night.verdict.value,
-        "exit_code": exit_code(night),
-        "headline": headline(night),
-        **shared,
-        "seconds": round(seconds, 1),
-        "series": [{name: row[name] for name in SERIES_COLUMNS} for row in rows if row["series_id"]],
-        "notes": list(notes),
-    }
+        return nightly_report(self._told, utc_now())
 
 
 def _write(
@@ -133,14 +116,19 @@ def _append(path: Path, data: bytes) -> None:
         file.write(data)
 
 
-def show_night(night: Night, rules: NightRules, console: Console, notes: Sequence[str] = ()) -> None:
-    """One line first, then what is behind it; `notes` on the history last."""
+def show_night(told: NightTold, console: Console) -> None:
+    """One line first, then what decides besides it and what is behind it; notes on the history last."""
+    night = told.night
     style = "yellow" if night.verdict is None else _STYLES[night.verdict]
     console.print()
     console.print(headline(night), style=f"bold {style}".strip(), markup=False, soft_wrap=True, highlight=False)
+    if told.gate.fails and night.gap is None:
+        for alarm in told.gate.alarms:
+            console.print(f"changed: {alarm.line}", style="bold red", markup=False, soft_wrap=True, highlight=False)
+        console.print(how_to_mark(told.gate.alarms[0]), markup=False, soft_wrap=True, highlight=False)
     if night.gap is None:
-        _show_series(night, rules, console)
-    for note in notes:
+        _show_series(night, told.rules, console)
+    for note in told.notes:
         console.print(note, style="yellow", markup=False, soft_wrap=True, highlight=False)
 
 

@@ -200,8 +200,9 @@ class SeriesNight:
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """A server build: what it was called (image, release, commit), and facts that change speeds: `sglang`, `image`,
-    `command`, `arguments`, `settings`, `environment`. A fact that is not known is left out.
+    """A server build: what it was called (image, release, commit), and facts that change speeds: `sglang`, `torch`,
+    `cuda`, `kernels` and the like of its servers, `image`, `command`, `arguments`, `settings`, `environment`. A fact
+    that is not known is left out.
     """
 
     name: str
@@ -227,7 +228,8 @@ class Gap:
 @dataclass(frozen=True, slots=True)
 class Night:
     """One night as the history keeps it. `at` is UTC in ISO form; `run` the run's directory or id, empty if there is
-    none. A gap has no series that count.
+    none. A gap has no series that count. `cut`: why it has fewer pairs than would have been made, and how many; empty
+    where nothing cut it short.
     """
 
     at: str
@@ -238,6 +240,7 @@ class Night:
     hosts: tuple[NightHost, ...] = ()
     series: tuple[SeriesNight, ...] = ()
     gap: Gap | None = None
+    cut: str = ""
 
     @property
     def night_id(self) -> str:

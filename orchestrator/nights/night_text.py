@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from orchestrator.nights.night import FEASIBLE, Kind, Night, SeriesNight, Verdict
 from orchestrator.nights.night_evidence import series_name, share_text
 from orchestrator.nights.night_rules import NightRules
+from orchestrator.plural import plural
 
 # Which verdicts are told first.
 ORDER = (Verdict.REGRESSED, Verdict.INCONCLUSIVE, Verdict.IMPROVED, Verdict.SAME)
@@ -28,10 +29,11 @@ def headline(night: Night) -> str:
         return f"gap: {night.gap.reason}"
     assert night.verdict is not None
     told = strongest(night.series, night.verdict)
+    cut = f" (cut short: {night.cut})" if night.cut else ""
     if night.verdict is Verdict.SAME or not told:
-        return f"{night.verdict.value}: {_same(night)}"
+        return f"{night.verdict.value}: {_same(night)}{cut}"
     more = f"; and {len(told) - 1} more series" if len(told) > 1 else ""
-    return f"{night.verdict.value}: {series_line(told[0])}{more}"
+    return f"{night.verdict.value}: {series_line(told[0])}{more}{cut}"
 
 
 def _same(night: Night) -> str:
@@ -87,8 +89,7 @@ def difference_text(one: SeriesNight) -> str:
 
 def pairs_text(one: SeriesNight) -> str:
     """`3 pairs`."""
-    count = len(one.measured.starts if one.kind is Kind.FEASIBLE else one.measured.pairs)
-    return f"{count} pair{'' if count == 1 else 's'}"
+    return plural(len(one.measured.starts if one.kind is Kind.FEASIBLE else one.measured.pairs), "pair")
 
 
 def in_order(series: Sequence[SeriesNight]) -> list[SeriesNight]:

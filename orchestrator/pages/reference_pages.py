@@ -20,17 +20,16 @@ from orchestrator.scenarios.scenario import (
     Profile,
     Recovery,
     Scenario,
-    Slo,
     Slots,
     Sweep,
     Timeouts,
-    Workload,
     json_schema,
 )
 from orchestrator.scenarios.scenario_engine import Counters, Engine, HostCommand, Model, Value
 from orchestrator.scenarios.scenario_nightly import Build, Nightly
-from orchestrator.scenarios.scenario_search import SearchKeys, SpaceRange
+from orchestrator.scenarios.scenario_search import HEEDED_BY, METHODS, SearchKeys, SpaceRange
 from orchestrator.scenarios.scenario_traffic import ArrivalKeys, Bell, Decay, Distribution, MixEntry, Range, SessionKeys
+from orchestrator.scenarios.scenario_workload import Slo, Workload
 from orchestrator.sglang.gpu_arch import Arch
 from orchestrator.sglang.rule_terms import Rule
 from orchestrator.sglang.sglang_rules import THEMES
@@ -104,7 +103,18 @@ def scenario_page() -> str:
         doc = (model.__doc__ or "").strip().replace("\n    ", "\n")
         parts.append(f"## {title}\n\n{doc}\n\n| key | type | default | meaning |\n|---|---|---|---|")
         parts[-1] += "".join(f"\n{_row(name, field)}" for name, field in model.model_fields.items()) + "\n"
+        parts += [heeded_table()] if model is SearchKeys else []
     return "\n".join(parts) + RULES
+
+
+def heeded_table() -> str:
+    """Which method of `search` heeds which of its keys."""
+    head = "### Which search heeds which key\n\nA key that the chosen search does not heed is refused.\n"
+    titles = f"\n| key | {' | '.join(METHODS)} |\n|{'---|' * (len(METHODS) + 1)}"
+    rows = (
+        f"\n| `{name}` | {' | '.join('yes' if m in of else '' for m in METHODS)} |" for name, of in HEEDED_BY.items()
+    )
+    return f"{head}{titles}{''.join(rows)}\n"
 
 
 def _row(name: str, field: FieldInfo) -> str:

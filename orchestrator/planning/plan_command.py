@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,24 +13,29 @@ from rich.markup import escape
 from rich.table import Table
 
 from orchestrator.memory.memory_forecast import NoForecast, scenario_forecast
-from orchestrator.memory.memory_view import print_table
+from orchestrator.memory.memory_view import print_table, setting_heading
 from orchestrator.planning.plan_warnings import plan_warnings
 from orchestrator.planning.planner import Plan, make_plan
 from orchestrator.planning.scenario_files import check_named_files
 from orchestrator.planning.search_plan import search_plan
 from orchestrator.planning.trial_count import plan_precision
 from orchestrator.planning.trial_estimate import start_estimate_s
+from orchestrator.plural import plural
 from orchestrator.rankings.objective_text import objective_texts, objectives_json
-from orchestrator.scenarios.config_label import config_labels
+from orchestrator.scenarios.config_label import label_values
 from orchestrator.scenarios.scenario import Scenario
 from orchestrator.scenarios.scenario_file import load_scenario
 from orchestrator.sglang.auto_choices import AutoChoice, auto_choices
 from orchestrator.sglang.gpu_arch import arch_of_products
 from orchestrator.sglang.sglang_adjustments import adjustments
 from orchestrator.sglang.sglang_rules import RULED_ENGINES
+from orchestrator.terminal import print_json
+from orchestrator.trial import Trial
 
 SHOWN_TRIALS = 40
 SHOWN_CONFIGS = 40
+# Of more configs the first are predicted: each takes a millisecond.
+_MOST_PREDICTED = 2000
 
 
 def show_plan(path: Path, overrides: tuple[str, ...], slots: int | None, *, as_json: bool, console: Console) -> None:
@@ -39,7 +44,7 @@ def show_plan(path: Path, overrides: tuple[str, ...], slots: int | None, *, as_j
     check_named_files(scenario, path)
     plan = make_plan(scenario, slots or planned_slots(scenario))
     if as_json:
-        console.file.write(json.dumps(plan_json(scenario, plan), indent=1) + "\n")
+        print_json(plan_json(scenario, plan), console)
     else:
         _print(scenario, plan, console)
         _print_memory(scenario, plan, console)
@@ -101,10 +106,18 @@ def _print_memory(scenario: Scenario, plan: Plan, console: Console) -> None:
     except NoForecast as why:
         console.print(escape(f"Memory: {why}"))
         return
-    labels = config_labels({c.config_id: c.as_dict() for c in plan.configs})
-    shown = plan.configs[:SHOWN_CONFIGS]
-    console.print(f"Memory of one GPU in GiB, predicted (from {forecast.starts} earlier starts):")
-    print_table(((labels[c.config_id], forecast.of(c.as_dict())) for c in shown), console)
+    names, values = label_values({c.config_id: c.as_dict() for c in plan.configs})
+    found = [(c.config_id, forecast.of(c.as_dict())) for c in plan.configs[:_MOST_PREDICTED]]
+    counts = Counter[str](prediction.verdict for _, prediction in found)
+    words = {"does_not_fit": "do not fit", "unsure": "are unsure", "fits": "fit"}
+    said = ", ".join(f"{counts[verdict]} {word}" for verdict, word in words.items() if counts[verdict])
+    several = len(found) > SHOWN_CONFIGS
+    first = f"; {said}, those in doubt first" if several else ""
+    console.print(f"Memory of one GPU in GiB, predicted (from {forecast.starts} earlier starts){first}:")
+    if several:
+        found.sort(key=lambda one: list(words).index(one[1].verdict))
+    shown = found[:SHOWN_CONFIGS]
+    print_table(names, ((values[c], prediction) for c, prediction in shown), console)
     if len(plan.configs) > len(shown):
         console.print(f"... and {len(plan.configs) - len(shown)} more configs (--json lists all)")
 
@@ -138,19 +151,43 @@ def _print_choices(scenario: Scenario, plan: Plan, console: Console) -> None:
         console.print(escape(f"  {note} [{n} of {len(plan.configs)} configs]"))
 
 
+def _space_lines(scenario: Scenario, plan: Plan) -> list[str]:
+    """Of a search among many configs: the values in question, instead of a row for each combination."""
+    names, values = label_values({c.config_id: c.as_dict() for c in plan.configs})
+    told = [
+        f"  {name}: {', '.join(dict.fromkeys(of))}"
+        for name, of in zip(names, zip(*values.values(), strict=True), strict=True)
+    ]
+    trials = [trial for slot in plan.slots for trial in slot]
+    starts, wholes = ([f(t) for t in trials] for f in (lambda t: start_estimate_s(scenario, t.config), _whole_s))
+    points = max(len(trial.points) for trial in trials)
+    each = f"  each start: {_range(starts)} s to come up, {_range(wholes)} s with all of its {points} points"
+    return [f"{len(plan.configs)} combinations of", *told, each]
+
+
+def _whole_s(trial: Trial) -> float:
+    return trial.estimated_s
+
+
+def _range(values: Sequence[float]) -> str:
+    low, high = f"{min(values):.0f}", f"{max(values):.0f}"
+    return low if low == high else f"{low} to {high}"
+
+
 def _trials_table(scenario: Scenario, plan: Plan, *, in_order: bool) -> Table:
     """The first trials of a plan; a search decides by results where and when a config is started."""
-    labels = config_labels({c.config_id: c.as_dict() for c in plan.configs})
+    names, values = label_values({c.config_id: c.as_dict() for c in plan.configs})
     table = Table(box=None, pad_edge=False)
-    for name in (*(("slot", "order") if in_order else ()), "config", "points", "start s", "whole s"):
-        table.add_column(name, overflow="fold")
+    for name in (*(("slot", "order") if in_order else ()), *names, "points", "start s", "whole s"):
+        table.add_column(setting_heading(name), overflow="fold")
     rows = [(i, n, t) for i, slot in enumerate(plan.slots) for n, t in enumerate(slot, 1)]
     if not in_order:
         place = {c.config_id: i for i, c in enumerate(plan.configs)}
         rows.sort(key=lambda row: place[row[2].config.config_id])
     for i, n, trial in rows[:SHOWN_TRIALS]:
         start = start_estimate_s(scenario, trial.config)
-        cells = (labels[trial.config.config_id], str(len(trial.points)), f"{start:.0f}", f"{trial.estimated_s:.0f}")
+        own = values[trial.config.config_id]
+        cells = (*own, str(len(trial.points)), f"{start:.0f}", f"{trial.estimated_s:.0f}")
         table.add_row(*((str(i), str(n)) if in_order else ()), *map(escape, cells))
     return table
 
@@ -159,14 +196,17 @@ def _print(scenario: Scenario, plan: Plan, console: Console) -> None:
     search = search_plan(scenario, plan.configs)
     described = scenario.description.strip().splitlines()[:1]
     console.print(": ".join([scenario.name, *described]))
-    console.print(_trials_table(scenario, plan, in_order=search is None))
-    if len(plan.trials) > SHOWN_TRIALS:
-        more = "trials" if search is None else "configs"
-        console.print(f"... and {len(plan.trials) - SHOWN_TRIALS} more {more} (--json lists all)")
-    counts = f"{len(plan.trials)} trials (server starts), {plan.points} points on "
+    if search is not None and len(plan.trials) > SHOWN_TRIALS:
+        for line in _space_lines(scenario, plan):
+            console.print(escape(line))
+    else:
+        console.print(_trials_table(scenario, plan, in_order=search is None))
+        if len(plan.trials) > SHOWN_TRIALS:
+            console.print(f"... and {len(plan.trials) - SHOWN_TRIALS} more trials (--json lists all)")
+    counts = f"{plural(len(plan.trials), 'trial')} (server starts), {plural(plan.points, 'point')} on "
     console.print(
-        f"{len(plan.configs)} configs, {counts if search is None else ''}"
-        f"{len(plan.slots)} slot(s) of {scenario.slots.size}; seed {scenario.seed}"
+        f"{plural(len(plan.configs), 'config')}, {counts if search is None else ''}"
+        f"{plural(len(plan.slots), 'slot')} of {scenario.slots.size}; seed {scenario.seed}"
     )
     each = plan.server_hours / max(1, len(plan.trials))
     lines = search.lines(each) if search else plan_precision(scenario, len(plan.configs), len(plan.slots)).lines()

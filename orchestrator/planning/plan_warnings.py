@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from orchestrator.planning.percentile_support import thin_percentiles
-from orchestrator.scenarios.scenario import Scenario, Workload
+from orchestrator.scenarios.scenario import Scenario
 from orchestrator.scenarios.scenario_traffic import MixEntry
+from orchestrator.scenarios.scenario_workload import Workload
 from orchestrator.scenarios.workload_traffic import arrival_keys, gap_per_request_s, kinds_of, session_turns
 
 

@@ -12,8 +12,9 @@ from typing import Any
 from orchestrator.planning.trial_estimate import trial_estimate_s
 from orchestrator.scenarios.engine_build import build_identity
 from orchestrator.scenarios.extra_body import body_text
-from orchestrator.scenarios.scenario import Profile, Scenario, Workload
+from orchestrator.scenarios.scenario import Profile, Scenario
 from orchestrator.scenarios.scenario_engine import Engine
+from orchestrator.scenarios.scenario_workload import Workload
 from orchestrator.scenarios.sweep_space import expand
 from orchestrator.scenarios.workload_traffic import (
     arrival_of,

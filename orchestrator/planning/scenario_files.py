@@ -41,7 +41,8 @@ def _checks(scenario: Scenario) -> Iterator[tuple[KeyPath, Callable[[], None]]]:
 
 
 def _check_dataset(file: DatasetFile) -> None:
-    from actors.workloads.dataset_file import read_conversations, read_trace
+    from actors.workloads.dataset_file import read_conversations
+    from actors.workloads.trace_file import read_trace
 
     path = Path(file.path)
     if path.is_dir():

@@ -16,6 +16,7 @@ from orchestrator.estimation import two_way
 from orchestrator.estimation.drift_check import ASSUMED_NOISE
 from orchestrator.estimation.student import quantile_t
 from orchestrator.estimation.two_way import Floats, Ints, TwoWay
+from orchestrator.plural import plural
 from orchestrator.scenarios.scenario import Scenario
 
 # Differences that one may want to tell apart.
@@ -55,8 +56,8 @@ class Precision:
         """For people; nothing where there is nothing to compare."""
         if self.configs < 2:
             return []
-        trials = f"{self.repeats} trial{'s' if self.repeats > 1 else ''} of each config"
-        hosts = f"{self.hosts} host{'s' if self.hosts > 1 else ''}"
+        trials = f"{plural(self.repeats, 'trial')} of each config"
+        hosts = plural(self.hosts, "host")
         if self.half_width is None:
             now = f"{trials} on {hosts} give no interval: nothing is known of how starts differ"
         else:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from orchestrator.scenarios.scenario import Scenario, Workload
+from orchestrator.scenarios.scenario import Scenario
+from orchestrator.scenarios.scenario_workload import Workload
 from orchestrator.scenarios.workload_traffic import gap_per_request_s, session_turns
 from orchestrator.trial import EngineConfig, Point, PointSpec
 

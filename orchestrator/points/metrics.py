@@ -14,8 +14,7 @@ import numpy as np
 from orchestrator.points.acceptance import accept_length, accept_rate, share
 from orchestrator.points.attainment import independent_count
 from orchestrator.points.audit import Lengths, lengths, unique_prompt_share
-from orchestrator.points.distribution import Distribution, distribution, low_tail
-from orchestrator.points.metric_names import METRICS, Metric
+from orchestrator.points.distribution import distribution, low_tail
 from orchestrator.points.point_metrics import UNSTEADY, PointMetrics, TrafficMetrics
 from orchestrator.points.point_state import judge_state
 from orchestrator.points.point_validity import Facts, void_reasons, warnings
@@ -33,8 +32,6 @@ from orchestrator.points.within_run import within_run
 from orchestrator.records import RequestRecord, RequestStatus
 from orchestrator.sglang.speculation_proof import SpeculationAsk
 from orchestrator.trial import ClientReport, LoadLevel
-
-__all__ = ["METRICS", "Distribution", "Metric", "PointMetrics", "summarise"]
 
 FAILURES = (
     RequestStatus.HTTP_ERROR,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from orchestrator.errors import BadInput
-from orchestrator.rankings.ranking import Ranking, Row
+from orchestrator.rankings.ranking_row import Ranking, Row
 from orchestrator.rankings.run_ranking import RunRanking
 
 

@@ -14,7 +14,7 @@ from orchestrator.objectives.aim import PointValue
 from orchestrator.objectives.level_table import LevelTable
 from orchestrator.outcome import OUT_OF_GPU_MEMORY
 from orchestrator.rankings.depth_curve import DepthCurve, depth_curves
-from orchestrator.rankings.ranking import Ranking, Row
+from orchestrator.rankings.ranking_row import Ranking, Row
 from orchestrator.rankings.server_facts import ServerFacts
 from orchestrator.scenarios.config_label import run_labels
 from orchestrator.trial import LoadLevel, Repaired

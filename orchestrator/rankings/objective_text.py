@@ -6,6 +6,7 @@ from typing import Any
 
 from orchestrator.objectives.aim import Aim, aim_of, front_aims
 from orchestrator.objectives.scenario_objective import Objective
+from orchestrator.plural import plural
 from orchestrator.rankings.trial_facts import rate_goal
 from orchestrator.scenarios.scenario import Scenario
 
@@ -40,7 +41,7 @@ def cost_note(scenario: Scenario) -> str | None:
         return None
     price = f"{slots.gpu_hour_cost:g} {slots.currency}".rstrip()
     currency = slots.currency or "the unit of slots.gpu_hour_cost"
-    return f"cost is in {currency}: {price} an hour for each of {slots.server_gpus} GPUs"
+    return f"cost is in {currency}: {price} an hour for each of {plural(slots.server_gpus, 'GPU')}"
 
 
 def objectives_json(scenario: Scenario) -> list[dict[str, Any]]:

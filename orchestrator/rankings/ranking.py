@@ -26,8 +26,6 @@ from orchestrator.scenarios.config_label import config_labels
 from orchestrator.searches.point_need import Gate, Goal, goal_of
 from orchestrator.supported_digits import plain
 
-__all__ = ["BESIDE", "Ranking", "Row", "rank"]
-
 # Shown beside every objective's own metric: what any number of requests supports.
 BESIDE = ("accept_length", "ttft_p50_ms", "tpot_p50_ms")
 

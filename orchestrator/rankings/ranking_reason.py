@@ -12,6 +12,7 @@ from orchestrator.objectives.aim import Aim
 from orchestrator.objectives.scenario_objective import Objective
 from orchestrator.rankings.ranking_cells import value_text
 from orchestrator.rankings.ranking_row import Row, gap
+from orchestrator.scenarios.config_label import listed
 from orchestrator.supported_digits import percent, plain
 
 # Configs that are named where many cannot be told apart.
@@ -70,7 +71,7 @@ def _doubt(case: Case, winner: Row, rest: Sequence[Row]) -> str:
     others = [row for row in rest if row.told_apart is False]
     if not others:
         return ""
-    names = ", ".join(case.labels[row.config_id] for row in others[:_NAMED])
+    names = listed([case.labels[row.config_id] for row in others[:_NAMED]])
     more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
     return f"; {sum(row.trials for row in (winner, *others))} trials do not tell it apart from {names}{more}"
 
@@ -79,10 +80,11 @@ def _near_ties(case: Case, winner: Row, rivals: Sequence[Row]) -> str:
     """Names the rivals, with what put each behind the winner; of many the next ones and the best, with a count."""
     margin = case.objective.near_tie
     named = _named_rivals(case, rivals)
-    told = []
+    alike: dict[str, list[str]] = {}
     for rival in named:
         name = f"{case.labels[rival.config_id]} ({value_text(rival)}, {_difference(rival, winner, case.aim)})"
-        told.append(f"{name}, {_what_decided(winner, rival, case.breakers, margin)}")
+        alike.setdefault(_what_decided(winner, rival, case.breakers, margin), []).append(name)
+    told = [f"{' and '.join(filter(None, (', '.join(n[:-1]), n[-1])))}, {what}" for what, n in alike.items()]
     rest = Counter(_decider(winner, r, case.breakers, margin) for r in rivals if r not in named)
     if rest:
         told.append(f"{rest.total()} more: {', '.join(f'{count} {by}' for by, count in rest.most_common())}")

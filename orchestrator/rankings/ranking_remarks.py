@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from orchestrator.plural import plural
 from orchestrator.rankings.not_measured import NotMeasured
 from orchestrator.rankings.ranking_row import Row
 from orchestrator.rankings.run_ranking import RunRanking
 from orchestrator.recoveries.recovery import repair_text
-from orchestrator.reports.report_numbers import plural
 
 _TIES = {
     "near_tie": "near-tie",

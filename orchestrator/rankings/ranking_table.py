@@ -10,10 +10,11 @@ from rich.text import Text
 from orchestrator.rankings.explanation_text import explanation_lines
 from orchestrator.rankings.not_measured import NotMeasured
 from orchestrator.rankings.pareto_table import front_table
-from orchestrator.rankings.ranking import BESIDE, Ranking, Row
+from orchestrator.rankings.ranking import BESIDE
 from orchestrator.rankings.ranking_cells import gap_texts, half_share, heading, places_text, trials_text
 from orchestrator.rankings.ranking_reason import probability
 from orchestrator.rankings.ranking_remarks import remarks, what_helps
+from orchestrator.rankings.ranking_row import Ranking, Row
 from orchestrator.rankings.run_ranking import RunRanking
 from orchestrator.supported_digits import plain, shown
 

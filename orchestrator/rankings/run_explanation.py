@@ -9,7 +9,7 @@ from typing import Any
 from orchestrator.objectives.aim import PointValue
 from orchestrator.rankings.explanation import Died, Explanation, Material, explain
 from orchestrator.rankings.not_measured import NotMeasured
-from orchestrator.rankings.ranking import Ranking
+from orchestrator.rankings.ranking_row import Ranking
 from orchestrator.rankings.server_facts import ServerFacts, server_facts
 from orchestrator.scenarios.command_template import depth_names
 from orchestrator.scenarios.scenario import Scenario

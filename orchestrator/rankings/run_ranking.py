@@ -9,6 +9,7 @@ from typing import Any
 
 from orchestrator.errors import BadInput
 from orchestrator.hosts.host_event import host_notes
+from orchestrator.nightly.night_scenario import is_night
 from orchestrator.objectives.aim import PointValue
 from orchestrator.objectives.scenario_objective import Objective
 from orchestrator.paths import RunPaths, write_whole
@@ -17,8 +18,9 @@ from orchestrator.rankings.explanation_text import explanation_json
 from orchestrator.rankings.not_measured import NotMeasured
 from orchestrator.rankings.objective_text import cost_note
 from orchestrator.rankings.pareto import ParetoFront, fronts_json, pareto_front
-from orchestrator.rankings.ranking import Ranking, rank
+from orchestrator.rankings.ranking import rank
 from orchestrator.rankings.ranking_json import ranking_bytes, row_json, spread_json
+from orchestrator.rankings.ranking_row import Ranking
 from orchestrator.rankings.run_explanation import Told, explanations_of
 from orchestrator.rankings.trial_facts import winner_rates, with_facts
 from orchestrator.recoveries.run_repairs import RunRepairs, changes_json
@@ -194,7 +196,8 @@ def _assemble(
 ) -> RunRanking:
     trials, configs, points, spared, steps = found
     settings = {config_id: config.settings for config_id, config in configs.items()}
-    standing = same_servers(configs)
+    # A night judges each of its configs by itself, whatever they came to.
+    standing = {config_id: config_id for config_id in configs} if is_night(scenario) else same_servers(configs)
     last: dict[str, dict[str, Any]] = {}
     for trial in trials:
         last[trial["trial_id"]] = trial
@@ -255,7 +258,12 @@ def rank_objectives(
     labels: dict[str, str] | None = None,
     out: Mapping[str, Mapping[str, str]] | None = None,
 ) -> tuple[Ranking, ...]:
-    """One ranking per objective of the scenario. `out`: by objective, what a search left behind and why."""
+    """One ranking per objective of the scenario; none of a night, whose two builds are judged, not chosen from.
+
+    `out`: by objective, what a search left behind and why.
+    """
+    if is_night(scenario):
+        return ()
 
     def ranked(objective: Objective) -> Ranking:
         workload = objective.workload or scenario.workloads[0].name

@@ -12,8 +12,9 @@ from orchestrator.outcome import Phase
 from orchestrator.points.metric_names import WORKLOAD_METRICS
 from orchestrator.rankings.ranking_row import Ranking
 from orchestrator.scenarios.command_template import speculation_depth
-from orchestrator.scenarios.scenario import Scenario, Workload
+from orchestrator.scenarios.scenario import Scenario
 from orchestrator.scenarios.scenario_engine import Engine
+from orchestrator.scenarios.scenario_workload import Workload
 from orchestrator.searches.rate_search import RateGoal, RateSeen, result
 from orchestrator.sglang.options import known_options
 from orchestrator.sglang.server_account import account_of

@@ -21,6 +21,7 @@ from orchestrator.scenarios.engine_build import engine_of
 from orchestrator.scenarios.scenario import Scenario
 from orchestrator.scenarios.sweep_space import expand
 from orchestrator.scenarios.workload_traffic import is_open_loop, kinds_of, longest_request
+from orchestrator.searches.asked_trials import FIRST_REFERENCE
 from orchestrator.sglang.gpu_arch import arch_of_products
 from orchestrator.sglang.options import canonical_name
 from orchestrator.sglang.sglang_rules import RULED_ENGINES, broken_rule
@@ -82,6 +83,8 @@ class Lineages:
     ) -> None:
         self._scenario = scenario
         self._host_class = host_class
+        # The search of a ceiling asks again for what died, to see it die again.
+        self._is_ceiling = scenario.search.method == "ceiling"
         self._needs = needs_of(scenario)
         self._swept = _swept(scenario)
         self._asked: dict[str, EngineConfig] = {config.config_id: config for config in asked}
@@ -189,6 +192,8 @@ class Lineages:
         """The trial itself, that of its stand-in, or None if it is spared."""
         config_id = trial.config.config_id
         if config_id not in self._into and config_id not in self._dead:
+            return trial
+        if self._is_ceiling and trial.repeat < FIRST_REFERENCE:
             return trial
         found = self.stand_in(config_id)
         if found.config is None:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from orchestrator.errors import BadInput
-from orchestrator.paths import RunPaths, write_whole
+from orchestrator.paths import RunPaths, user_file, write_whole
 from orchestrator.rankings.run_ranking import RunRanking, rank_run
 from orchestrator.reports.report_document import ReportDocument
+from orchestrator.reports.report_files import markdown_bytes, page_bytes
 from orchestrator.reports.report_markdown import markdown
 from orchestrator.reports.report_page import page_html
 from orchestrator.reports.run_report import run_report
@@ -29,16 +29,13 @@ class ReportRequest:
 def report(request: ReportRequest, console: Console) -> None:
     """Write or print it; BadInput for what is no run, or a file that cannot be written."""
     document = run_report(request.run_dir, rank_run(request.run_dir))
-    text = markdown(document) if request.as_markdown else page_html(document)
     if request.out == "-":
-        sys.stdout.write(text)
+        sys.stdout.write(markdown(document) if request.as_markdown else page_html(document))
         return
     paths = RunPaths(request.run_dir)
     file = Path(request.out) if request.out else paths.report_markdown if request.as_markdown else paths.report
-    try:
-        write_whole(file, _encoded(text))
-    except OSError as error:
-        raise BadInput(f"--out {file}: cannot be written: {error.strerror or error}") from None
+    with user_file(f"--out {file}", "written"):
+        write_whole(file, markdown_bytes(document) if request.as_markdown else page_bytes(document))
     console.print(f"Written: {file}", soft_wrap=True, markup=False, highlight=False)
 
 
@@ -59,13 +56,21 @@ def leave_reports(root: Path, ranking: RunRanking, console: Console | None) -> N
         console.print(told, soft_wrap=True, markup=False, highlight=False)
 
 
+def leave_report(root: Path, console: Console) -> None:
+    """The same of a run that nobody has ranked, if there is one: a night."""
+    if not RunPaths(root).manifest.exists():
+        return
+    try:
+        ranking = rank_run(root)
+    except Exception as error:  # noqa: BLE001 - as above
+        text = f"The report was not written: {type(error).__name__}: {error}"
+        console.print(text, soft_wrap=True, markup=False, highlight=False)
+        return
+    leave_reports(root, ranking, console)
+
+
 def _leave(root: Path, document: ReportDocument) -> Path:
     paths = RunPaths(root)
-    write_whole(paths.report, _encoded(page_html(document)))
-    write_whole(paths.report_markdown, _encoded(markdown(document)))
+    write_whole(paths.report, page_bytes(document))
+    write_whole(paths.report_markdown, markdown_bytes(document))
     return paths.report
-
-
-def _encoded(text: str) -> bytes:
-    """Names may hold halves of characters, which no file can."""
-    return text.encode("utf-8", errors="replace")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from orchestrator.plural import plural
 from orchestrator.points.metric_names import METRICS, values_needed
 from orchestrator.points.metric_title import metric_title
 from orchestrator.rankings.depth_curve import DepthCurve
 from orchestrator.rankings.explanation import Explanation
 from orchestrator.reports.report_document import Axis, Block, Cell, Column, Fold, Paragraph, Plot, Series, Table
-from orchestrator.reports.report_numbers import cell, count, plural, rounded
+from orchestrator.reports.report_numbers import cell, count, rounded
 from orchestrator.reports.report_part import MOST_MUTED, PartMaterial, undrawn
 from orchestrator.reports.report_values import Bounded, WorkloadValues
 from orchestrator.supported_digits import plain
@@ -109,17 +110,21 @@ def _summary(
     rest: int,
 ) -> str:  # fmt: skip
     best_of = min if METRICS[metric].direction == "min" else max
-    told = []
+    unit, told = METRICS[metric].unit, []
     for level, values in zip(levels, found, strict=True):
-        if values:
+        if values and part.night is not None:  # nobody is the best of two builds
+            named = (
+                f"{part.name(c)} {plain(values[c].value)} {unit}".rstrip() for c in part.highlighted if c in values
+            )
+            told.append(f"at {level} {', '.join(named)}")
+        elif values:
             best = best_of(values, key=lambda c: values[c].value)
-            value = f"{plain(values[best].value)} {METRICS[metric].unit}".rstrip()
-            told.append(f"at {level} {part.name(best)} with {value}")
+            told.append(f"at {level} {part.name(best)} with {f'{plain(values[best].value)} {unit}'.rstrip()}")
     untold = len(told) - MOST_TOLD
     told = [*told[:MOST_TOLD], *([f"and so on for {untold} more levels"] if untold > 0 else [])]
     are = "is" if rest == 1 else "are"
     left = f" {plural(rest, 'other config')} {are} muted{undrawn(rest)}." if rest else ""
-    return f"Best: {'; '.join(told)}.{left}"
+    return f"{'Means' if part.night else 'Best'}: {'; '.join(told)}.{left}"
 
 
 def _table(part: PartMaterial, of: WorkloadValues, block_id: str) -> Table:

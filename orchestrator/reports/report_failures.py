@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 from actors.diagnosis.advice import advice, explanation
 from orchestrator.outcome import Diagnosis, Label, Phase
+from orchestrator.plural import plural
 from orchestrator.reports.report_document import Block, Cell, Code, Column, Fold, Items, Paragraph, Table
-from orchestrator.reports.report_numbers import clipped, count, plural
+from orchestrator.reports.report_numbers import clipped, count
 from orchestrator.reports.report_part import PartMaterial, Row
 
 MOST_EVIDENCE = 5

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from orchestrator.plural import plural
 from orchestrator.points.metric_title import aim_title
 from orchestrator.rankings.explanation import Explanation, runner_up
 from orchestrator.rankings.explanation_text import explanation_lines
-from orchestrator.rankings.ranking import Ranking, Row
 from orchestrator.rankings.ranking_cells import heading, value_text
 from orchestrator.rankings.ranking_reason import probability
+from orchestrator.rankings.ranking_row import Ranking, Row
 from orchestrator.reports.report_document import Block, Code, Facts, Fold, Headline, Items, Paragraph, Tone
-from orchestrator.reports.report_numbers import clipped, plural
+from orchestrator.reports.report_numbers import clipped
 from orchestrator.reports.report_part import PartMaterial, RunMaterial
 from orchestrator.run_files.run_notes import DAMAGED, engine_notes
 from orchestrator.supported_digits import percent, shown
@@ -97,7 +98,7 @@ def _notes(ranking: Ranking) -> list[Paragraph]:
 
 def warnings(run: RunMaterial, *, is_live: bool = False) -> tuple[str, ...]:
     """What stands above everything: no evidence, damage, an end that was none, picks on void points."""
-    told = _notes_above(run)
+    told = notes_above(run)
     if is_live:
         told.append("The run goes on: what is missing may change the picks.")
     elif not run.complete:
@@ -107,7 +108,7 @@ def warnings(run: RunMaterial, *, is_live: bool = False) -> tuple[str, ...]:
     return (*told, *_void(run))
 
 
-def _notes_above(run: RunMaterial) -> list[str]:
+def notes_above(run: RunMaterial) -> list[str]:
     """What the ranking notes that stands above everything."""
     evidence = set(engine_notes(run.scenario, emulated=True)) | set(engine_notes(run.scenario, emulated=False))
     return [note for note in run.ranking.notes if note in evidence or DAMAGED in note]
@@ -128,5 +129,5 @@ def _void(run: RunMaterial) -> Iterable[str]:
 
 def notes(run: RunMaterial) -> tuple[str, ...]:
     """All that the ranking notes and neither a warning nor the section about the search says."""
-    above = set(_notes_above(run))
+    above = set(notes_above(run))
     return tuple(n for n in run.ranking.notes if n not in above and not n.startswith(("search:", "search, ")))

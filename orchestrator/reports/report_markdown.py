@@ -72,7 +72,8 @@ def _break_link(found: re.Match[str]) -> str:
 
 
 def _headline(headline: Headline) -> list[str]:
-    verdict = f"**{_MARKS[headline.tone]}{text_of(headline.label)}: {text_of(headline.verdict)}**"
+    after = "" if headline.label.endswith("?") else ":"
+    verdict = f"**{_MARKS[headline.tone]}{text_of(headline.label)}{after} {text_of(headline.verdict)}**"
     return [f"{verdict}\n{text_of(headline.text)}", *_blocks(headline.details)]
 
 

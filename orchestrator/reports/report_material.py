@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from actors.servers.launch import shown_command
-from orchestrator.decisions.deploy_command import Decided, row_deployment
+from orchestrator.decisions.deploy_command import Decided, build_deployment, row_deployment
 from orchestrator.decisions.deploy_text import as_command
+from orchestrator.decisions.deployment import Deployment
 from orchestrator.errors import BadInput, SpecsweepError
 from orchestrator.memory.memory_budget import Prediction
 from orchestrator.memory.memory_forecast import NoForecast, scenario_forecast
+from orchestrator.nightly.night_material import night_parts, read_night
+from orchestrator.nightly.night_scenario import is_night
 from orchestrator.paths import RunPaths
 from orchestrator.points.metrics import chunk_gaps, latency_values
-from orchestrator.rankings import ranking_row
-from orchestrator.rankings.ranking_row import Ranking
 from orchestrator.rankings.run_ranking import RunRanking
 from orchestrator.reports.report_part import PartMaterial, Row, RunMaterial
 from orchestrator.run_files import dataset
@@ -48,6 +50,8 @@ def read_material(root: Path, ranking: RunRanking, place: Path | None = None) ->
     trials, loads = rows.trials(), rows.loads()
     points = dataset.read_rows(paths, "points")
     events = tuple(read_events(paths.journal, without="server_ready"))
+    night = read_night(root, manifest, scenario, ranking, trials, loads) if is_night(scenario) else None
+    drawn = night_parts(scenario, night) if night else None
     parts = []
     for number, part in enumerate(ranking.parts or (ranking,)):
         own = PartMaterial(
@@ -56,9 +60,10 @@ def read_material(root: Path, ranking: RunRanking, place: Path | None = None) ->
             loads=_of(part.host_class, loads),
             points=_of(part.host_class, points),
             mark=f"-{number}" if ranking.parts else "",
+            night=drawn,
         )  # fmt: skip
         parts.append(_with_commands(Decided(manifest, scenario, part), own, paths))
-    return RunMaterial(root, place or root, manifest, scenario, ranking, tuple(parts), events)
+    return RunMaterial(root, place or root, manifest, scenario, ranking, tuple(parts), events, night)
 
 
 def _of(host_class: str, rows: Iterable[Row]) -> list[Row]:
@@ -114,8 +119,12 @@ def _with_commands(run: Decided, part: PartMaterial, paths: RunPaths) -> PartMat
             wanted = row.config_id in part.highlighted and row.value is not None
             if wanted and (row.config_id not in by_hand or ranking.winner is row):
                 rows = _whole_rows(part, row.config_id, paths)
-                by_hand[row.config_id] = _command(run, ranking, row, rows)
+                by_hand[row.config_id] = _command(partial(row_deployment, run, ranking, row, rows))
                 raw[row.config_id] = _raw_command(rows)
+    for config_id in part.highlighted if part.night else ():
+        if rows := _whole_rows(part, config_id, paths):
+            by_hand[config_id] = _command(partial(build_deployment, run, config_id, rows))
+            raw[config_id] = _raw_command(rows)
     return replace(part, commands=by_hand, raw_commands=raw)
 
 
@@ -135,9 +144,9 @@ def _whole_rows(part: PartMaterial, config_id: str, paths: RunPaths) -> list[dic
     return [row for row in rows if row is not None]
 
 
-def _command(run: Decided, ranking: Ranking, row: ranking_row.Row, rows: list[dict[str, Any]]) -> str:
+def _command(deployment: Callable[[], Deployment]) -> str:
     try:
-        return as_command(row_deployment(run, ranking, row, rows))
+        return as_command(deployment())
     except BadInput as why:
         return f"# {why}\n"
     except SettingsFault as fault:  # a run of a release that knew other settings

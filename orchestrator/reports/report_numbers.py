@@ -63,11 +63,6 @@ def gib(value: float | None) -> Cell:
     return NOTHING if value is None else Cell(f"{value:.2f}", sort=round(value, 2))
 
 
-def plural(number: int, one: str) -> str:
-    """`1 trial`, `2 trials`."""
-    return f"{number:,} {one}{'' if number == 1 else 's'}"
-
-
 def more_in(left: int, place: str) -> str:
     """Where the rows are that a table has no room for; empty without any."""
     return f"{left:,} more are in {place}." if left > 0 else ""

@@ -46,7 +46,8 @@ FILTERED_ROWS = 15
 WORDS_CHARACTERS = 48
 # A phone shows so many letters of a name in a line.
 _LONG_WORD = re.compile(r"(\S{13,})")
-_SEPARATED = re.compile(r"[^_=,/:;|+-]*[_=,/:;|+-]+|[^_=,/:;|+-]+")
+# A value stays beside its `=`.
+_SEPARATED = re.compile(r"[^_,/:;|+-]*[_,/:;|+-]+|[^_,/:;|+-]+")
 
 
 @dataclass(frozen=True, slots=True)

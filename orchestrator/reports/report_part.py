@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from orchestrator.history.change_alarms import NO_GATE, ChangeGate
+from orchestrator.nightly.night_pairs import PairCount
+from orchestrator.nights.night import Measured, Night
+from orchestrator.nights.night_rules import NightRules
 from orchestrator.objectives.aim import Aim
 from orchestrator.rankings.run_ranking import RunRanking
 from orchestrator.reports.report_values import WorkloadValues, workloads_of
+from orchestrator.scenarios.config_label import short_names
 from orchestrator.scenarios.scenario import Scenario
 from orchestrator.trial import LoadLevel
 
@@ -22,10 +26,6 @@ MOST_HIGHLIGHTED = 12
 MOST_MUTED = 60
 # Configs whose values are worked out at every level.
 MOST_DRAWN = 1000
-# Letters that find room beside a bar.
-LONGEST_ROW = 36
-# The name of a setting in the name of a config.
-_SETTING = re.compile(r"(?:(?<=^)|(?<=, ))([A-Za-z_][\w.]*)=")
 
 
 def _in_turn(lists: Sequence[Sequence[str]], most: int) -> tuple[str, ...]:
@@ -45,17 +45,14 @@ def undrawn(others: int) -> str:
     return f", {others - MOST_MUTED:,} of them not drawn" if others > MOST_MUTED else ""
 
 
-def short_names(labels: Mapping[str, str]) -> tuple[dict[str, str], str]:
-    """Names by id as they are, and no title, if all are short; else their values alone, with the settings as title.
-
-    `speculative_num_steps=2, max_running_requests=58` becomes `2, 58`, where all names have the same settings.
+@dataclass(frozen=True, slots=True)
+class NightParts:
+    """The builds of a night by the id of their configs, as they are called, reference before candidate; and the load
+    levels that are looked at closely.
     """
-    whole = dict(labels)
-    settings = {tuple(_SETTING.findall(label)) for label in labels.values() if "=" in label}
-    if max(map(len, labels.values()), default=0) <= LONGEST_ROW or len(settings) != 1:
-        return whole, ""
-    short = {config_id: _SETTING.sub("", label) for config_id, label in labels.items()}
-    return short, ", ".join(next(iter(settings)))
+
+    names: Mapping[str, str]
+    places: tuple[tuple[str, LoadLevel], ...]
 
 
 @dataclass(frozen=True)
@@ -63,7 +60,8 @@ class PartMaterial:
     """One class of hosts of a run. `ranking` is its own; `trials`, `loads`, `points` are rows of its tables.
 
     `mark` goes into the ids of its blocks, empty where the run has one class. `commands`: how highlighted configs are
-    started by hand, by id; `raw_commands`: what their servers were started with, as they told.
+    started by hand, by id; `raw_commands`: what their servers were started with, as they told. `night`: of a night,
+    which ranks nothing, what is drawn instead.
     """
 
     scenario: Scenario
@@ -74,11 +72,12 @@ class PartMaterial:
     mark: str = ""
     commands: Mapping[str, str] = field(default_factory=dict)
     raw_commands: Mapping[str, str] = field(default_factory=dict)
+    night: NightParts | None = None
 
     @cached_property
     def labels(self) -> dict[str, str]:
         """What its configs are called, by id."""
-        return self.ranking.labels
+        return {**self.ranking.labels, **(self.night.names if self.night else {})}
 
     def name(self, config_id: str) -> str:
         return self.labels.get(config_id, config_id)
@@ -107,7 +106,9 @@ class PartMaterial:
 
     @cached_property
     def _ranked(self) -> list[list[str]]:
-        """Of every ranking the configs that have a value, best first."""
+        """Of every ranking the configs that have a value, best first; of a night its builds, config by config."""
+        if self.night is not None:
+            return [list(self.night.names)]
         return [[row.config_id for row in r.rows if row.value is not None] for r in self.ranking.rankings]
 
     @cached_property
@@ -128,7 +129,9 @@ class PartMaterial:
 
     @cached_property
     def places(self) -> tuple[tuple[str, LoadLevel], ...]:
-        """Workloads and load levels that objectives look at, each once, in their order."""
+        """Workloads and load levels that objectives look at (of a night: what decided it), each once, in order."""
+        if self.night is not None:
+            return self.night.places
         found: dict[tuple[str, LoadLevel], None] = {}
         for ranking in self.ranking.rankings:
             aim = Aim(ranking.metric, ranking.maximize, ranking.workload, ranking.level)
@@ -137,6 +140,21 @@ class PartMaterial:
                 if level is not None:
                     found.setdefault((reading.workload or aim.workload, level))
         return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class NightMaterial:
+    """What a night's report begins with. `night`: as it was judged; without series where it was not (`is_judged`) or is
+    a gap, of which `counts` and `measured` have what there is.
+    """
+
+    night: Night
+    rules: NightRules
+    is_judged: bool
+    notes: tuple[str, ...] = ()
+    gate: ChangeGate = NO_GATE
+    counts: tuple[PairCount, ...] = ()
+    measured: tuple[Measured, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -153,6 +171,12 @@ class RunMaterial:
     ranking: RunRanking
     parts: tuple[PartMaterial, ...]
     events: Sequence[Row] = field(repr=False, default=())
+    night: NightMaterial | None = None
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """What its configs are called, by id, on all classes of hosts."""
+        return {config_id: label for part in self.parts for config_id, label in part.labels.items()}
 
     @property
     def complete(self) -> bool:

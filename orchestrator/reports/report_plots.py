@@ -10,10 +10,12 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from orchestrator.reports.report_document import Axis, Number, Plot, Series
 from orchestrator.reports.report_numbers import rounded as short
+from orchestrator.scenarios.config_label import short_names
 from orchestrator.shown_text import cut, harmless
 
 COLOURS = 7
@@ -31,10 +33,53 @@ _MS = 1000
 
 
 def figure(plot: Plot) -> dict[str, Any]:
-    """`data`, `layout` and `legend`: a list of `name` (plain) and `traces` (indices), in order."""
-    places = _places(plot.series)
-    traces = [_trace(plot, series, place) for series, place in zip(plot.series, places, strict=True)]
-    return {"data": traces, "layout": _layout(plot), "legend": _legend(plot.series)}
+    """`data`, `layout` and `legend`: `keys`, a list of `name` (plain) and `traces` (indices) in order.
+
+    Where a name is the values of the settings in `title` alone, `whole` is what it is short for.
+    """
+    joined = _joined(plot)
+    drawn = [series for series, _ in joined]
+    traces = [_trace(plot, *one, place) for one, place in zip(joined, _places(drawn), strict=True)]
+    return {"data": traces, "layout": _layout(plot), "legend": _legend(drawn, plot)}
+
+
+def _joined(plot: Plot) -> list[tuple[Series, bool]]:
+    """What is drawn as a trace each, and whether its points are marked.
+
+    Muted series that look the same are one with gaps, at the place of the first: a trace costs more than its points.
+    """
+    together: dict[object, list[Series]] = {}
+    for place, series in enumerate(plot.series):
+        background = (series.group, _is_marked(series)) if _is_background(plot, series) else place
+        together.setdefault(background, []).append(series)
+    return [(members[0] if len(members) == 1 else _with_gaps(members), _is_marked(members[0]))
+            for members in together.values()]  # fmt: skip
+
+
+def _is_background(plot: Plot, series: Series) -> bool:
+    is_plain = not (series.dashed or series.low or series.base)
+    return series.tone == "muted" and is_plain and plot.kind in ("line", "steps", "scatter")
+
+
+def _is_marked(series: Series) -> bool:
+    return len(series.x) <= _MOST_MARKED
+
+
+def _with_gaps(members: Sequence[Series]) -> Series:
+    """Each point says whose it is, where they have no name in common."""
+    x: list[Number | str] = []
+    y: list[Number | str | None] = []
+    labels: list[str] = []
+    is_named = len({member.name for member in members}) > 1
+    for member in members:
+        gap = x[-1:]
+        told = member.labels or ("",) * len(member.x)
+        own = [f"{member.name} {label}".rstrip() for label in told] if is_named else told
+        x += [*gap, *member.x]
+        y += [*(None for _ in gap), *member.y]
+        labels += [*("" for _ in gap), *own]
+    name = members[0].group or (f"others ({len(members)})" if is_named else members[0].name)
+    return replace(members[0], name=name, x=tuple(x), y=tuple(y), labels=tuple(labels) if any(labels) else ())
 
 
 def escaped(text: str, most: int = _LABEL_CHARACTERS) -> str:
@@ -59,27 +104,33 @@ def _places(all_series: Sequence[Series]) -> list[int]:
     return places
 
 
-def _legend(all_series: Sequence[Series]) -> list[dict[str, Any]]:
+def _legend(drawn: Sequence[Series], plot: Plot) -> dict[str, Any]:
     """What is muted and in no group is one entry."""
-    muted = [s for s in all_series if s.tone == "muted" and not s.group]
+    muted = [s for s in plot.series if s.tone == "muted" and not s.group]
     others = muted[0].name if len(muted) == 1 else f"others ({len(muted)})"
     entries: dict[str, dict[str, Any]] = {}
-    for i, series in enumerate(all_series):
+    for i, series in enumerate(drawn):
         is_other = series.tone == "muted" and not series.group
         key = "others" if is_other else f"group {series.group}" if series.group else f"series {i}"
         name = others if is_other else series.group or series.name
-        entries.setdefault(key, {"name": cut(harmless(name), _NAME_CHARACTERS), "traces": []})["traces"].append(i)
-    return list(entries.values())
+        entries.setdefault(key, {"name": harmless(name), "traces": []})["traces"].append(i)
+    short, title = short_names({key: entry["name"] for key, entry in entries.items()})
+    for key, entry in entries.items():
+        if short[key] != entry["name"]:
+            entry["whole"] = cut(entry["name"], _LABEL_CHARACTERS)
+        entry["name"] = cut(short[key], _NAME_CHARACTERS)
+    return {"title": title, "keys": list(entries.values())}
 
 
-def _trace(plot: Plot, series: Series, place: int) -> dict[str, Any]:
+def _trace(plot: Plot, series: Series, is_marked: bool, place: int) -> dict[str, Any]:
     colour = _TONES.get(series.tone, f"--c{place % COLOURS}")
     is_bar = plot.kind in ("bars", "stacked", "gantt")
     trace: dict[str, Any] = {"type": "bar" if is_bar else "scatter", "name": escaped(series.name, _NAME_CHARACTERS)}
     is_gantt = plot.kind == "gantt"
     trace["x"] = _values(series.x, plot.x, is_length=is_gantt)
     trace["y"] = _values(series.y, plot.y)
-    trace |= _bar(plot, series, colour, place) if is_bar else _line(plot, series, colour, place)
+    looks = _bar(plot, series, colour, place) if is_bar else _line(plot, series, colour, place, is_marked=is_marked)
+    trace |= looks
     if series.low and series.high:
         trace["error_y"] = _bars_of_error(series, colour)
     if series.labels:
@@ -89,14 +140,14 @@ def _trace(plot: Plot, series: Series, place: int) -> dict[str, Any]:
     return trace
 
 
-def _line(plot: Plot, series: Series, colour: str, place: int) -> dict[str, Any]:
+def _line(plot: Plot, series: Series, colour: str, place: int, *, is_marked: bool) -> dict[str, Any]:
     is_muted = series.tone == "muted"
     cycle = place // COLOURS
     dash = "dash" if series.dashed else _DASHES[cycle % len(_DASHES)]
     if plot.kind == "scatter":
         mode = "markers"
     else:
-        mode = "lines" if len(series.x) > _MOST_MARKED or (series.dashed and not series.labels) else "lines+markers"
+        mode = "lines" if not is_marked or (series.dashed and not series.labels) else "lines+markers"
     symbol = _SYMBOLS[place % len(_SYMBOLS)] + ("-open" if series.dashed else "")
     drawn: dict[str, Any] = {
         "mode": mode,

@@ -8,9 +8,12 @@ from collections.abc import Sequence
 import yaml
 
 from orchestrator import __version__
+from orchestrator.plural import plural
 from orchestrator.reports.report_document import Block, Cell, Code, Column, Facts, Fold, Items, Paragraph, Table
-from orchestrator.reports.report_numbers import cell, clipped, clock, count, more_in, natural, plural
+from orchestrator.reports.report_numbers import cell, clipped, clock, count, more_in, natural
 from orchestrator.reports.report_part import PartMaterial, Row, RunMaterial
+from orchestrator.run_files.engine_software import TITLES, software_facts, software_unknown
+from orchestrator.scenarios.sweep_space import build_pairs
 from orchestrator.trial import LoadLevel, content_hash
 
 MOST_ROWS = 300
@@ -30,6 +33,7 @@ def environment_blocks(run: RunMaterial) -> list[Block]:
         ("scenario", f"{run.scenario.name}, hash {content_hash(manifest['scenario'])}"),
         ("model", run.scenario.model.path + (f", draft {d}" if (d := run.scenario.model.draft_path) else "")),
         ("engine", f"{manifest['engine']} {', '.join(versions) or '(version not told)'}"),
+        *_software(run),
         ("seed", str(manifest["seed"])),
         ("begun", f"{clock(first['started_at'])} on {first['hostname']}"),
     ]
@@ -48,6 +52,23 @@ def environment_blocks(run: RunMaterial) -> list[Block]:
     stored = yaml.safe_dump(dict(manifest["scenario"]), sort_keys=False, allow_unicode=True, width=110)
     blocks.append(Fold("Scenario, with every default", (Code(stored, "scenario.yaml; values of secrets are ***"),)))
     return blocks
+
+
+def _software(run: RunMaterial) -> list[tuple[str, str]]:
+    """What the servers had installed, or why nobody knows; in a night build by build."""
+    builds: dict[str, list[Row]] = {}
+    pairs = build_pairs(run.scenario) if run.scenario.search.method == "pairs" else ()
+    of = {config.config_id: config.build for pair in pairs for config in pair.members}
+    for trial in (trial for part in run.parts for trial in part.trials):
+        builds.setdefault(of.get(trial["config_id"], ""), []).append(trial)
+    rows = []
+    for build, trials in sorted(builds.items()):
+        known = {name: text for name, text in software_facts(trials).items() if name != "sglang"}
+        told = [f"{TITLES.get(name, name)} {text}" for name, text in known.items()]
+        why = software_unknown(trials) if run.scenario.engine.kind == "sglang" else ""
+        told += [f"torch and CUDA are not known: {why}"] if why else []
+        rows += [(f"packages of the {build or 'engine'}", ", ".join(told))] if told else []
+    return rows
 
 
 def _host_table(run: RunMaterial) -> Table:

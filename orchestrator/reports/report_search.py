@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from orchestrator.plural import plural
 from orchestrator.reports.report_document import Block, Cell, Column, Facts, Items, Paragraph, Table
-from orchestrator.reports.report_numbers import clipped, count, more_in, plural
+from orchestrator.reports.report_numbers import clipped, count, more_in
 from orchestrator.reports.report_part import Row, RunMaterial
 
 MOST_ROWS = 600
@@ -18,10 +19,10 @@ def search_blocks(run: RunMaterial) -> list[Block]:
     search = run.scenario.search
     if search.method == "grid":
         return []
-    asked = [event for event in run.events if event["event"] == "trial_asked"]
+    asked = asked_once(run.events)
     steps = [event for event in run.events if event["event"] == "search_step"]
     spared = [event for event in run.events if event["event"] == "point_spared"]
-    labels = run.ranking.labels
+    labels = run.labels
     rows = [("method", search.method), ("asked for", plural(len(asked), "start"))]
     if search.budget_trials:
         rows.append(("budget", plural(search.budget_trials, "start")))
@@ -42,6 +43,15 @@ def search_blocks(run: RunMaterial) -> list[Block]:
     if asked:
         blocks.append(_asked_table(run, asked, labels))
     return blocks
+
+
+def asked_once(events: Sequence[Row]) -> list[Row]:
+    """What was asked for: a resumed run asks again for what was on its way."""
+    first: dict[tuple[str, str, int], Row] = {}
+    for event in events:
+        if event["event"] == "trial_asked":
+            first.setdefault((event.get("host_class", ""), event["config_id"], event["repeat"]), event)
+    return list(first.values())
 
 
 def _left_table(steps: Sequence[Row], labels: dict[str, str]) -> Table | None:

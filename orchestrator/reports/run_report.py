@@ -5,18 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from orchestrator.nightly.night_blocks import builds_section, rules_section
+from orchestrator.nightly.night_scenario import resume_command
+from orchestrator.nightly.nightly_report import (
+    builds_text,
+    night_title,
+    open_headline,
+    open_sections,
+    verdict_headlines,
+    verdict_sections,
+)
+from orchestrator.plural import plural
 from orchestrator.provenance import utc_now
 from orchestrator.rankings.run_ranking import RunRanking
 from orchestrator.reports.report_curves import curve_blocks, depth_blocks
 from orchestrator.reports.report_document import Block, Paragraph, ReportDocument, Section
 from orchestrator.reports.report_failures import failure_blocks
-from orchestrator.reports.report_headlines import headlines, notes, warnings
+from orchestrator.reports.report_headlines import headlines, notes, notes_above, warnings
 from orchestrator.reports.report_latency import latency_blocks
 from orchestrator.reports.report_material import read_latencies, read_material, read_predictions
 from orchestrator.reports.report_memory import memory_blocks
-from orchestrator.reports.report_numbers import plural
+from orchestrator.reports.report_numbers import clock
 from orchestrator.reports.report_pareto import front_blocks, speed_blocks
-from orchestrator.reports.report_part import PartMaterial, RunMaterial
+from orchestrator.reports.report_part import NightMaterial, PartMaterial, RunMaterial
 from orchestrator.reports.report_provenance import (
     command_blocks,
     environment_blocks,
@@ -32,6 +43,7 @@ from orchestrator.reports.telemetry_series import telemetry_of
 
 # Load levels of objectives whose latencies are drawn.
 MOST_PLACES = 4
+_LIST = "; "
 # Begins the sentence of a section that could not be made.
 NOT_MADE = "This section could not be made"
 
@@ -42,25 +54,65 @@ def run_report(root: Path, ranking: RunRanking, *, is_live: bool = False, place:
     `is_live`: the run goes on. `place`: where readers find it, if `root` is a copy.
     """
     run = read_material(root, ranking, place)
-    found = [Section(name, title, tuple(_made(build, run))) for name, title, build in _SECTIONS]
+    if run.night is not None:
+        return _night_report(run, run.night, is_live=is_live)
     return ReportDocument(
         title=run.scenario.name,
         subtitle=_subtitle(run),
         headlines=tuple(headline for part in run.parts for headline in headlines(part)),
-        sections=tuple(section for section in found if section.blocks),
+        sections=_sections(run, tuple(_BUILDERS)),
         made_at=utc_now(),
         warnings=warnings(run, is_live=is_live),
         is_live=is_live,
     )
 
 
+def _night_report(run: RunMaterial, told: NightMaterial, *, is_live: bool) -> ReportDocument:
+    """The verdict, or how far its pairs have come; then what helps to understand it."""
+    night = told.night
+    resume = resume_command(run.scenario, run.place)
+    if told.is_judged:
+        top = verdict_headlines(night, told.gate)
+    else:
+        top = (open_headline(night, told.counts, is_live=is_live, resume=resume),)
+    first = open_sections(told.counts, told.measured)
+    if told.is_judged and night.gap is None:
+        first = verdict_sections(night, told.rules)
+    return ReportDocument(
+        title=night_title(night),
+        subtitle=f"{builds_text(night)}. {_model(run)}. {_work(run)}",
+        headlines=top,
+        sections=(*first, builds_section(night), rules_section(told.rules), *_sections(run, _OF_NIGHTS)),
+        made_at=utc_now(),
+        warnings=(*told.notes, *notes_above(run)),
+        is_live=is_live,
+    )
+
+
+def _sections(run: RunMaterial, names: Sequence[str]) -> tuple[Section, ...]:
+    """Those that have anything to tell."""
+    found = (Section(name, _title(name, run), tuple(_made(_BUILDERS[name][1], run))) for name in names)
+    return tuple(section for section in found if section.blocks)
+
+
+def _title(name: str, run: RunMaterial) -> str:
+    return "What was started, in order" if name == "search" and run.night else _BUILDERS[name][0]
+
+
 def _subtitle(run: RunMaterial) -> str:
+    return f"{_model(run)}. {plural(len(run.ranking.configs), 'config')}, {_work(run)}"
+
+
+def _model(run: RunMaterial) -> str:
+    classes = [c for c in run.manifest.get("host_classes", ()) if c]
+    return f"{run.scenario.model.path}{f' on {_LIST.join(classes)}' if classes else ''}"
+
+
+def _work(run: RunMaterial) -> str:
     trials = sum(len(part.trials) for part in run.parts)
     points = sum(len(part.points) for part in run.parts)
-    classes = [c for c in run.manifest.get("host_classes", ()) if c]
-    on = f" on {'; '.join(classes)}" if classes else ""
-    told = f"{plural(len(run.ranking.configs), 'config')}, {plural(trials, 'start')}, {plural(points, 'point')}"
-    return f"{run.scenario.model.path}{on}. {told}. Begun {run.manifest['starts'][0]['started_at'][:16]} UTC."
+    begun = run.manifest["starts"][0]["started_at"]
+    return f"{plural(trials, 'start')}, {plural(points, 'point')}. Begun {clock(begun)}."
 
 
 def _made(build: Callable[[RunMaterial], Sequence[Block]], run: RunMaterial) -> Sequence[Block]:
@@ -130,19 +182,27 @@ def _environment(run: RunMaterial) -> list[Block]:
     return [*environment_blocks(run), *_by_part(lambda part: [settings_table(part)], run)]
 
 
-_SECTIONS: tuple[tuple[str, str, Callable[[RunMaterial], Sequence[Block]]], ...] = (
-    ("ranking", "Ranking", _ranking),
-    ("speed", "Throughput against speed", _speed),
-    ("load", "Over load", _load),
-    ("depth", "By speculation depth", lambda run: _by_part(depth_blocks, run)),
-    ("memory", "Memory", _memory),
-    ("latency", "Latency of single requests", _latency),
-    ("failures", "Failures", lambda run: _by_part(failure_blocks, run)),
-    ("slots", "Slots over time", lambda run: _by_part(slot_blocks, run)),
-    ("starts", "Server starts", lambda run: _by_part(start_blocks, run)),
-    ("telemetry", "GPUs and servers over time", _telemetry),
-    ("search", "Search", search_blocks),
-    ("points", "Which points count", lambda run: _by_part(validity_blocks, run)),
-    ("environment", "Environment and provenance", _environment),
-    ("commands", "Commands", lambda run: _by_part(command_blocks, run)),
-)
+def _points(run: RunMaterial) -> list[Block]:
+    """What the ranking notes besides has no other place in the report of a night."""
+    return [*_by_part(validity_blocks, run), *(note_blocks(notes(run)) if run.night else ())]
+
+
+_BUILDERS: dict[str, tuple[str, Callable[[RunMaterial], Sequence[Block]]]] = {
+    "ranking": ("Ranking", _ranking),
+    "speed": ("Throughput against speed", _speed),
+    "load": ("Over load", _load),
+    "depth": ("By speculation depth", lambda run: _by_part(depth_blocks, run)),
+    "memory": ("Memory", _memory),
+    "latency": ("Latency of single requests", _latency),
+    "failures": ("Failures", lambda run: _by_part(failure_blocks, run)),
+    "slots": ("Slots over time", lambda run: _by_part(slot_blocks, run)),
+    "starts": ("Server starts", lambda run: _by_part(start_blocks, run)),
+    "telemetry": ("GPUs and servers over time", _telemetry),
+    "search": ("Search", search_blocks),
+    "points": ("Which points count", _points),
+    "environment": ("Environment and provenance", _environment),
+    "commands": ("Commands", lambda run: _by_part(command_blocks, run)),
+}
+# Of a night: nothing that ranks one build against the other. What died comes first.
+_OF_NIGHTS = ("failures", "load", "latency", "memory", "starts", "slots", "telemetry", "search", "points",
+              "environment", "commands")  # fmt: skip

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,9 +20,12 @@ import pyarrow.parquet as pq
 
 from orchestrator.paths import whole_file
 
-# Name -> (key, value), None for a value that is kept.
-Fresh = Mapping[str, tuple[str, bytes | None]]
+# Name, key, value.
+Row = tuple[str, str, bytes]
 _FORMULAS = b"specsweep_formulas"
+_PACKED: dict[str, Any] = {"compression": "zstd", "use_dictionary": False, "write_statistics": False}
+# Rows that are in memory at once: of ten thousand points all would be tens of MiB, twice over.
+_PIECE = 200
 _SCHEMA = pa.schema([("name", pa.string()), ("key", pa.string()), ("value", pa.large_binary())])
 
 
@@ -49,45 +54,86 @@ def file_marks(folder: Path) -> dict[str, str]:
 
 
 class DerivedRows:
-    """Values by name, each with the key of what it was made of: another key is another value."""
+    """Values by name, each with the key of what it was made of: another key is another value.
+
+    Values stay in the file, and packed until they are stored: of ten thousand points they would be tens of MiB.
+    """
 
     def __init__(self, file: Path, *, anew: bool = False) -> None:
         """`anew`: forget what is kept."""
         self._file = file
-        self._table = None if anew else _read(file)
-        names = [] if self._table is None else self._table.column("name").to_pylist()
-        keys = [] if self._table is None else self._table.column("key").to_pylist()
-        self._kept = {name: (key, i) for i, (name, key) in enumerate(zip(names, keys, strict=True))}
+        self._keys = {} if anew else {name: key for name, key, _ in _read(_whole(file), values=False)}
+        self._next: dict[str, str] = {}
+        self._fresh: list[bytes] = []
 
-    def get(self, name: str, key: str) -> bytes | None:
-        """The value that was made of this; None if there is none."""
-        kept_key, row = self._kept.get(name, ("", -1))
-        if self._table is None or row < 0 or kept_key != key:
-            return None
-        value: bytes = self._table.column("value")[row].as_py()
-        return value
+    def kept(self, keys: Mapping[str, str]) -> dict[str, bytes]:
+        """By name, the values that were made of these; without those of which there are none."""
+        wanted = {name: key for name, key in keys.items() if self._keys.get(name) == key}
+        if not wanted:
+            return {}
+        found = {name: value for name, key, value in _read(_whole(self._file)) if wanted.get(name) == key}
+        for name in wanted.keys() - found.keys():  # the file is damaged, or another ranking has written it since
+            del self._keys[name]
+        return found
 
-    def differs(self, rows: Fresh) -> bool:
-        """Whether these are not just what is kept."""
-        return {name: key for name, (key, _) in rows.items()} != {name: key for name, (key, _) in self._kept.items()}
+    def keep(self, keys: Mapping[str, str], fresh: Mapping[str, bytes]) -> None:
+        """Store these too, next time; of `fresh` the values are given, of the others they are kept already."""
+        self._next |= keys
+        if fresh:
+            packed = pa.BufferOutputStream()
+            _write(packed, ((name, keys[name], value) for name, value in fresh.items()))
+            self._fresh.append(packed.getvalue().to_pybytes())
 
-    def store(self, rows: Fresh) -> None:
-        """Keep these and no others; what is kept already needs no value."""
-        if not self.differs(rows):
+    @property
+    def differs(self) -> bool:
+        """Whether what is to be stored is not just what is kept."""
+        return self._next != self._keys
+
+    def store(self) -> None:
+        """Keep what `keep` was told, and nothing else."""
+        if not self.differs:
             return
-        values = [self.get(name, key) if value is None else value for name, (key, value) in rows.items()]
-        columns = [list(rows), [key for key, _ in rows.values()], values]
-        table = pa.table(columns, schema=_SCHEMA.with_metadata({_FORMULAS: formulas().encode()}))
+        told = dict.fromkeys(self._next, False)
         with whole_file(self._file) as handle:
-            pq.write_table(table, handle, compression="zstd", use_dictionary=False, write_statistics=False)
+            _write(handle, self._told(told))
+
+    def _told(self, told: dict[str, bool]) -> Iterator[Row]:
+        """Each name once: as it was computed, else as it is kept. `told` are those that are through."""
+        for packed in (*reversed(self._fresh), _whole(self._file)):
+            for name, key, value in _read(packed):
+                if self._next.get(name) == key and not told[name]:
+                    told[name] = True
+                    yield name, key, value
 
 
-def _read(file: Path) -> pa.Table | None:
-    """What is kept, None if there is nothing whole, or other formulas made it."""
+def _write(to: Any, rows: Iterable[Row]) -> None:
+    schema = _SCHEMA.with_metadata({_FORMULAS: formulas().encode()})
+    left = iter(rows)
+    with pq.ParquetWriter(to, schema, **_PACKED) as writer:
+        while piece := list(islice(left, _PIECE)):
+            writer.write_table(pa.table([list(column) for column in zip(*piece, strict=True)], schema=schema))
+
+
+def _whole(file: Path) -> bytes:
+    """Empty if there is no such file."""
     try:
-        table = pq.read_table(pa.BufferReader(file.read_bytes()))
+        return file.read_bytes()
+    except OSError:
+        return b""
+
+
+def _read(packed: bytes, *, values: bool = True) -> Iterator[Row]:
+    """Name, key and value (empty unless asked for) of each row; of a damaged file as far as it goes, of one that other
+    formulas made nothing.
+    """
+    names = _SCHEMA.names if values else _SCHEMA.names[:2]
+    try:
+        with pq.ParquetFile(pa.BufferReader(packed)) as kept:
+            metadata = kept.schema_arrow.metadata or {}
+            if metadata.get(_FORMULAS) != formulas().encode() or kept.schema_arrow.names != _SCHEMA.names:
+                return
+            for batch in kept.iter_batches(_PIECE, columns=names, use_threads=False):
+                columns = [column.to_pylist() for column in batch.columns]
+                yield from zip(*columns, strict=True) if values else ((*row, b"") for row in zip(*columns, strict=True))
     except (OSError, pa.ArrowInvalid):
-        return None
-    if table.schema.metadata is None or table.schema.metadata.get(_FORMULAS) != formulas().encode():
-        return None
-    return None if table.schema.names != _SCHEMA.names else table.combine_chunks()
+        return

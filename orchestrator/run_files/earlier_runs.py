@@ -60,7 +60,7 @@ def take_over(run: RunDirectory, found: Reusable) -> int:
     if run.host_classes and set(run.host_classes) != set(classes):
         raise BadInput(
             f"--reuse {found.run.root}: was measured on hosts of class {', '.join(classes)}, another "
-            f"run that is reused on {', '.join(run.host_classes)}; classes are never mixed"
+            f"run that is reused on {', '.join(run.host_classes)}; classes are never mixed: give runs of one"
         )
     run.keep_classes(classes)
     source = RunPaths(Path(found.run.root))

@@ -16,7 +16,8 @@ from pydantic_core import from_json, to_json
 from orchestrator.objectives.aim import PointValue
 from orchestrator.objectives.cost import with_cost
 from orchestrator.paths import RunPaths
-from orchestrator.points.metrics import PointMetrics, summarise
+from orchestrator.points.metrics import summarise
+from orchestrator.points.point_metrics import PointMetrics
 from orchestrator.run_files import dataset
 from orchestrator.run_files.run_configs import RunConfig, speculation_asks
 from orchestrator.scenarios.scenario import Scenario
@@ -265,4 +266,4 @@ def _flat(column: Any) -> tuple[Any, Any]:
 
 def store_points(paths: RunPaths, points: list[MeasuredPoint]) -> None:
     """Write the `points` table anew."""
-    dataset.write_points(paths, [point.row() for point in points])
+    dataset.write_points(paths, (point.row() for point in points))

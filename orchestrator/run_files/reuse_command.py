@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 
 from orchestrator.errors import BadInput
+from orchestrator.plural import plural
 from orchestrator.run_files.earlier_runs import earlier_runs, read_earlier, take_over
 from orchestrator.run_files.reuse_match import Question, Reusable, reusable
 from orchestrator.run_files.run_directory import RunDirectory
 from orchestrator.scenarios.scenario import Scenario
 from orchestrator.scenarios.scenario_file import load_scenario
+from orchestrator.terminal import print_json
 
 
 def show_reusable(
@@ -22,10 +23,10 @@ def show_reusable(
     """List the runs below a folder that measured something of a scenario, and why others cannot be used."""
     scenario = load_scenario(scenario_file, overrides)
     if not runs.is_dir():
-        raise BadInput(f"--runs {runs}: is no folder")
+        raise BadInput(f"--runs {runs}: is no folder; give the one that holds your runs")
     found = sorted(earlier_runs(scenario, runs), key=lambda r: (bool(r.refusal), -r.count))
     if as_json:
-        print(json.dumps([_json(r) for r in found], indent=1))  # noqa: T201
+        print_json([_json(r) for r in found], console)
         return
     if not found:
         console.print(f"No run below {runs} served {scenario.model.path} with engine.kind {scenario.engine.kind}")
@@ -74,7 +75,7 @@ def runs_to_reuse(scenario: Scenario, roots: Sequence[Path]) -> tuple[Reusable, 
         found.append(one)
     versions = sorted({version for one in found for version in one.run.versions})
     if len(versions) > 1:
-        raise BadInput(f"--reuse: the runs were measured with several releases: {', '.join(versions)}")
+        raise BadInput(f"--reuse: the runs are of several releases: {', '.join(versions)}; give those of one")
     return tuple(found)
 
 
@@ -83,5 +84,5 @@ def take_over_all(directory: RunDirectory, found: Sequence[Reusable], console: C
     for one in found:
         count = take_over(directory, one)
         on = f"hosts of class {', '.join(one.run.classes)}"
-        line = f"{count} points are taken over from {one.run.root}; {on} measure the rest"
+        line = f"taken over from {one.run.root}: {plural(count, 'point')}; {on} measure the rest"
         console.print(line, markup=False, soft_wrap=True)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.scenarios.command_template import speculation_depth
-from orchestrator.scenarios.scenario import Scenario, Workload
+from orchestrator.scenarios.scenario import Scenario
+from orchestrator.scenarios.scenario_workload import Workload
 from orchestrator.scenarios.sweep_space import expand
 from orchestrator.sglang.options import SettingsFault
 from orchestrator.sglang.resolved_settings import SettingChange, identity_of, left_open

@@ -16,7 +16,7 @@ from typing import IO, Any
 from orchestrator.errors import BadInput
 from orchestrator.hosts.host_event import HostEvent
 from orchestrator.outcome import Cancelled, Measured, Outcome
-from orchestrator.paths import RunPaths, write_whole
+from orchestrator.paths import RunPaths, user_file, write_whole
 from orchestrator.planning.planner import Plan, is_probed, make_class_plan, trial_of
 from orchestrator.provenance import driver_facts, utc_now
 from orchestrator.recoveries.lineages import Lineages, Recovery
@@ -76,14 +76,12 @@ class RunDirectory:
             raise BadInput(
                 f"{root}: holds a run already; continue it with --resume {root}, or choose another --run-dir"
             )
-        try:
+        with user_file(f"--run-dir {root}", "written"):
             root.mkdir(parents=True, exist_ok=True)
             lock = take_lock(paths)
             # By this id hosts know the run's processes: no other directory of this name, wherever, may have it.
             run_id = f"{paths.root.name}-{secrets.token_hex(3)}"
             manifest = write_manifest(paths, run_id, scenario, starts=[driver_facts()])
-        except OSError as error:
-            raise BadInput(f"--run-dir {root}: cannot be written: {error.strerror or error}") from None
         run = cls(paths, run_id, scenario, lock, RunState())
         run._manifest = manifest
         run._journal.append("run_started", at=utc_now())
@@ -203,13 +201,11 @@ class RunDirectory:
             outcome: Outcome = Measured(measured) if whole else Cancelled("the driver ended")
             self.end_trial(trial, began.attempt, outcome, server_from_json(began.server), Place.of(began.place))
 
-    @property
-    def lineages(self) -> Lineages:
-        """Those of a run on hosts of one class."""
-        return self.lineages_of("")
+    def lineages_of(self, host_class: str = "") -> Lineages:
+        """What stands for what among the trials of a class of hosts: what dies on one may run on another.
 
-    def lineages_of(self, host_class: str) -> Lineages:
-        """What stands for what among the trials of a class of hosts: what dies on one may run on another."""
+        The class is empty where a run has hosts of one class.
+        """
         if host_class not in self._lineages:
             ends = [event for event in self.state.ends if event.get("host_class", "") == host_class]
             asked = [trial.config for trial in self.asked.all if trial.host_class == host_class]
@@ -281,7 +277,7 @@ class RunDirectory:
         measured = sum(p.point_id in self.state.done_points for p in trial.points)
         row = trial_row(self._run_facts, trial, attempt, outcome, server, place, measured) | notes.columns()
         dataset.write_trial(self.paths, row)
-        told = {k: row[k] for k in ("outcome", "label", "phase", "evidence", "exit_code")}
+        told = {k: row[k] for k in ("outcome", "label", "phase", "evidence", "exit_code", "host")}
         self._note_end(trial, attempt, told, **({} if recovery is None else {"recovery": recovery.as_json()}))
 
     def _note_end(self, trial: Trial, attempt: int, told: dict[str, Any], **facts: Any) -> None:

@@ -16,5 +16,7 @@ def take_lock(paths: RunPaths) -> IO[bytes]:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         lock.close()
-        raise BadInput(f"{paths.root}: another specsweep process is working on this run") from None
+        raise BadInput(
+            f"{paths.root}: another specsweep process is working on this run; wait for its end, or stop it first"
+        ) from None
     return lock

@@ -45,10 +45,13 @@ def read_manifest(root: Path) -> dict[str, Any]:
         manifest = json.loads(file.read_bytes())
     except FileNotFoundError:
         raise BadInput(f"{root}: is not a run directory (no {file.name}); runs are in runs/<name>-<time>/") from None
-    except (ValueError, NotADirectoryError):
-        raise BadInput(f"{root}: its {file.name} cannot be read") from None
+    except (ValueError, OSError) as error:
+        raise BadInput(f"{root}: its {file.name} cannot be read: {error}") from None
     if manifest.get("schema") != SCHEMA_VERSION:
-        raise BadInput(f"{root}: has schema {manifest.get('schema')}, this specsweep reads {SCHEMA_VERSION}")
+        raise BadInput(
+            f"{root}: has schema {manifest.get('schema')}, this specsweep reads {SCHEMA_VERSION}; read it with the "
+            "release that wrote it"
+        )
     loaded: dict[str, Any] = manifest
     return loaded
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 from orchestrator.errors import SpecsweepError
-from orchestrator.rankings.ranking import Ranking
+from orchestrator.rankings.ranking_row import Ranking
 
 RESULT_SCHEMA = 1
 # Begins the line of a job's log that holds the whole result. A job has no other way to tell more than 0 or 1.

@@ -21,8 +21,6 @@ from orchestrator.scenarios.scenario import Scenario
 from orchestrator.sglang.server_account import ServerAccount, account_of
 from orchestrator.trial import content_hash
 
-Kept = dict[str, tuple[str, bytes | None]]
-
 
 class RunRows:
     """Reads one run. What it computed is kept when it is left without an error; `anew` forgets what was kept before.
@@ -35,7 +33,6 @@ class RunRows:
         self._pool = pool or ComputePool()
         names = ("configs", "trials", "loads", "points")
         self._derived = {name: DerivedRows(paths.derived(name), anew=anew) for name in names}
-        self._rows: dict[str, Kept] = {name: {} for name in names}
         self._seen: dict[str, dict[str, str]] = {}
         self._points: list[MeasuredPoint] = []
 
@@ -45,10 +42,10 @@ class RunRows:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._pool.__exit__(kind, error, at)
         if kind is None:
-            if self._derived["points"].differs(self._rows["points"]) or not self._paths.points.exists():
+            if self._derived["points"].differs or not self._paths.points.exists():
                 store_points(self._paths, self._points)
-            for name, derived in self._derived.items():
-                derived.store(self._rows[name])
+            for derived in self._derived.values():
+                derived.store()
 
     def asked_configs(self, scenario: Scenario) -> Asked:
         """`run_configs.asked_configs`: of ten thousand configs it takes seconds to check each again."""
@@ -100,14 +97,13 @@ class RunRows:
         self, table: str, keys: Mapping[str, str], tasks: Mapping[str, Any], compute: Callable[[Any], bytes | None]
     ) -> dict[str, bytes]:
         """By name what `compute` makes of each task, or what is kept for its key; without those it makes nothing of."""
-        found = {name: kept for name, key in keys.items() if (kept := self._derived[table].get(name, key)) is not None}
+        found = self._derived[table].kept(keys)
         missing = [name for name in keys if name not in found]
         fresh = self._pool.map(compute, [tasks[name] for name in missing])
         found |= {name: value for name, value in zip(missing, fresh, strict=True) if value is not None}
-        own = set(missing)
-        rows = {name: found[name] for name in keys if name in found}
-        self._rows[table] |= {name: (keys[name], value if name in own else None) for name, value in rows.items()}
-        return rows
+        fresh_rows = {name: found[name] for name in missing if name in found}
+        self._derived[table].keep({name: key for name, key in keys.items() if name in found}, fresh_rows)
+        return {name: found[name] for name in keys if name in found}
 
 
 def _asked_json(scenario: Scenario) -> bytes:

@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Self
 
 from orchestrator.outcome import Cancelled, Failed, Infeasible, Outcome, Phase, PhaseFact
-from orchestrator.server_start import ServerDied, ServerReady
+from orchestrator.run_files.engine_software import software_json, software_of_json
+from orchestrator.server_start import NOT_ASKED, ServerDied, ServerReady
 from orchestrator.trial import ClientReport, Point, Repaired, Trial
 
 
@@ -53,7 +54,7 @@ NO_NOTES = EndNotes()
 def server_as_json(server: ServerReady) -> dict[str, Any]:
     """For the journal. A server's account of itself is large: it is not copied."""
     told = {field.name: getattr(server, field.name) for field in fields(server)}
-    return told | {"phases": [asdict(phase) for phase in server.phases]}
+    return told | {"phases": [asdict(phase) for phase in server.phases], "software": software_json(server.software)}
 
 
 def server_from_json(told: dict[str, Any] | None) -> ServerReady | None:
@@ -61,7 +62,7 @@ def server_from_json(told: dict[str, Any] | None) -> ServerReady | None:
     if told is None:
         return None
     phases = tuple(PhaseFact(**{**fact, "phase": Phase(fact["phase"])}) for fact in told["phases"])
-    return ServerReady(**{**told, "phases": phases})
+    return ServerReady(**{**told, "phases": phases, "software": software_of_json(told.get("software")) or NOT_ASKED})
 
 
 def load_row(run: RunFacts, point: Point, attempt: int, report: ClientReport, place: Place) -> dict[str, Any]:
@@ -108,6 +109,7 @@ def trial_row(
         "repaired_from": trial.repaired.from_id if trial.repaired else None,
         "repair_json": _repair_json(trial.repaired) if trial.repaired else None,
         "host_class": place.host_class,
+        "software_json": json.dumps(software_json(server.software)) if server is not None else None,
     }  # fmt: skip
 
 

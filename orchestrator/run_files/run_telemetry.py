@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from actors.load.spool import SpoolWriter, read_spool
-from orchestrator.paths import RunPaths, whole_file
+from orchestrator.paths import RunPaths
 from orchestrator.run_files import dataset
 from orchestrator.schemas import telemetry_schema
 from orchestrator.telemetry import Sample
@@ -85,9 +84,8 @@ def salvage(paths: RunPaths) -> None:
 def _finish(paths: RunPaths, table: str, file: Path) -> None:
     batches = list(read_spool(file))
     if batches:
-        rows = pa.Table.from_batches(batches, schema=telemetry_schema(table)).combine_chunks()
-        with whole_file(paths.table(table) / f"{file.stem}.parquet") as handle:
-            pq.write_table(rows, handle, compression="zstd")
+        rows = pa.Table.from_batches(batches, schema=telemetry_schema(table))
+        dataset.write_parquet(rows, paths.table(table) / f"{file.stem}.parquet")
     file.unlink()
 
 

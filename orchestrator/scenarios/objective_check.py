@@ -4,6 +4,8 @@ sense. Pure.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from orchestrator.objectives.aim import is_fact
 from orchestrator.objectives.expression import Expression, ExpressionFault, Reading, parse, readings
 from orchestrator.objectives.expression_sense import direction, unit
@@ -12,7 +14,8 @@ from orchestrator.objectives.scenario_objective import At, Criterion, Objective
 from orchestrator.points.metric_names import RANKABLE, TRIAL_METRICS, WORKLOAD_METRICS
 from orchestrator.points.point_metrics import OF_POWER
 from orchestrator.scenarios.objective_presets import PRESETS, preset_fault
-from orchestrator.scenarios.scenario import Scenario, Workload
+from orchestrator.scenarios.scenario import Scenario
+from orchestrator.scenarios.scenario_workload import Workload
 from orchestrator.scenarios.sweep_check import Fault
 from orchestrator.scenarios.workload_check import measured_levels
 from orchestrator.scenarios.workload_traffic import load_levels
@@ -50,10 +53,9 @@ def _check_fronts(scenario: Scenario, names: set[str]) -> Fault | None:
             fault = check_criterion(scenario, (*path, "axes", j), axis)
             if fault:
                 return fault
-        for j, limit in enumerate(front.limits):
-            fault = check_limit(scenario, (*path, "limits", j), limit, front.gated)
-            if fault:
-                return fault
+        fault = _check_limits(scenario, path, front.limits, front.gated)
+        if fault:
+            return fault
     return None
 
 
@@ -63,10 +65,9 @@ def _check_objective(scenario: Scenario, path: _Path, objective: Objective) -> F
     fault = check_criterion(scenario, path, objective)
     if fault:
         return fault
-    for j, limit in enumerate(objective.limits):
-        fault = check_limit(scenario, (*path, "limits", j), limit, objective)
-        if fault:
-            return fault
+    fault = _check_limits(scenario, path, objective.limits, objective)
+    if fault:
+        return fault
     for j, tie_breaker in enumerate(objective.tie_breakers):
         fault = check_criterion(scenario, (*path, "tie_breakers", j), tie_breaker, objective.workload)
         if fault:
@@ -194,8 +195,13 @@ def _check_at(path: _Path, at: At, workload: Workload) -> Fault | None:
     return None
 
 
-def check_limit(scenario: Scenario, path: _Path, text: str, objective: Criterion) -> Fault | None:
-    """A gate of an objective."""
+def _check_limits(scenario: Scenario, path: _Path, texts: Sequence[str], objective: Criterion) -> Fault | None:
+    """The gates of an objective or a front."""
+    faults = (_check_limit(scenario, (*path, "limits", i), text, objective) for i, text in enumerate(texts))
+    return next(filter(None, faults), None)
+
+
+def _check_limit(scenario: Scenario, path: _Path, text: str, objective: Criterion) -> Fault | None:
     try:
         limit = parse_limit(text)
     except ValueError as error:

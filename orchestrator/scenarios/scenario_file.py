@@ -9,6 +9,7 @@ import yaml
 from pydantic import ValidationError
 
 from orchestrator.errors import BadInput, ScenarioError
+from orchestrator.paths import user_file
 from orchestrator.scenarios.model_fault import first_fault
 from orchestrator.scenarios.scenario import Scenario
 from orchestrator.scenarios.scenario_check import check_scenario
@@ -25,14 +26,10 @@ def load_scenario(path: Path, overrides: tuple[str, ...] = ()) -> Scenario:
 
 def read_tree(path: Path) -> YamlTree:
     """The YAML tree of a file; BadInput if there is no such file."""
-    try:
+    if path.is_dir():
+        raise BadInput(f"{path}: is a folder; give a scenario file (*.yaml)")
+    with user_file(str(path), "read", absent="no such scenario file"):
         data = path.read_bytes()
-    except FileNotFoundError:
-        raise BadInput(f"{path}: no such scenario file") from None
-    except IsADirectoryError:
-        raise BadInput(f"{path}: is a folder; give a scenario file (*.yaml)") from None
-    except OSError as error:
-        raise BadInput(f"{path}: cannot be read: {error.strerror}") from None
     return parse_yaml(data, str(path))
 
 
@@ -57,7 +54,7 @@ def _with_overrides(tree: YamlTree, overrides: tuple[str, ...]) -> YamlTree:
         try:
             value = yaml.safe_load(text)
         except yaml.YAMLError:
-            raise BadInput(f"--set {override}: the value is not valid YAML") from None
+            raise BadInput(f"--set {override}: the value is not valid YAML; quote it: 'KEY=\"...\"'") from None
         _assign(tree, override, key.split("."), value)
     return tree
 

@@ -63,6 +63,11 @@ class Nightly(Strict):
         "Default: docs/nightly.md.",
     )
     confidence: Annotated[float, Field(ge=0.9, lt=1)] = Field(0.99, description="Of the interval of a difference.")
+    fail_on_change: bool = Field(
+        False,
+        description="End with exit code 1 also for a worsening that only the nights together show: a change point of "
+        "the last 7 nights that nobody marked (docs/history.md#exit-code).",
+    )
     max_hours: Positive | None = Field(
         None, description="After so many hours no further pair begins; what was measured by then is judged."
     )

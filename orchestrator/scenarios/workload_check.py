@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from orchestrator.errors import BadInput
+from orchestrator.scenarios.arrival_check import check_arrival
 from orchestrator.scenarios.draw_check import check_draw
 from orchestrator.scenarios.extra_body import owned_keys
-from orchestrator.scenarios.scenario import Scenario, Workload
+from orchestrator.scenarios.scenario import Scenario
 from orchestrator.scenarios.scenario_traffic import ArrivalKeys, Distribution, MixEntry, SessionKeys
+from orchestrator.scenarios.scenario_workload import Workload
 from orchestrator.scenarios.sweep_check import Fault
 from orchestrator.scenarios.workload_traffic import (
     arrival_keys,
@@ -19,7 +21,7 @@ from orchestrator.scenarios.workload_traffic import (
     load_levels,
 )
 from orchestrator.sglang.options import nearest
-from orchestrator.traffic import Traffic, check_arrival
+from orchestrator.traffic import Traffic
 
 DATASETS = ("random_text", "code", "repetitive", "random_ids")
 

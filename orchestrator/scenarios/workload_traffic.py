@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from orchestrator.objectives.scenario_objective import Objective
 from orchestrator.scenarios.objective_presets import Levels, preset_keys
-from orchestrator.scenarios.scenario import Workload
 from orchestrator.scenarios.scenario_traffic import ArrivalKeys, Distribution, MixEntry, SessionKeys
+from orchestrator.scenarios.scenario_workload import Workload
 from orchestrator.traffic import POISSON, Arrival, Draw, Session, Traffic
 from orchestrator.trial import LoadLevel
 

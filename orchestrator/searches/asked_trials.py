@@ -97,11 +97,19 @@ class AskedTrials:
         self._state.spared[point.point_id] = told
         self._append("point_spared", **told)
 
+    def steps_of(self, host_class: str) -> tuple[Step, ...]:
+        """What the search on these hosts decided in all starts of the run."""
+        return tuple(
+            Step(told["name"], told["text"], told["dropped"], told["objective"], told.get("facts", {}))
+            for told in self._state.steps
+            if told["host_class"] == host_class
+        )
+
     def step(self, step: Step, host_class: str) -> None:
         """A decision of a search."""
         told = {
             "name": step.name, "text": step.text, "objective": step.objective, "dropped": dict(step.dropped),
-            "host_class": host_class,
+            "host_class": host_class, **({"facts": dict(step.facts)} if step.facts else {}),
         }  # fmt: skip
         if told not in self._state.steps:  # a resumed search decides the same again
             self._state.steps.append(told)

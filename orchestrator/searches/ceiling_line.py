@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -55,6 +55,48 @@ class Line:
         return f"{row}{self.knob}={self.values[cell[1]]}"
 
 
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the starts of a config came to: the hosts on which it served, its deaths, and one that was only foreseen."""
+
+    served: tuple[str, ...]
+    died: tuple[Dead, ...]
+    foreseen: Dead | None
+
+    @property
+    def starts(self) -> int:
+        return len(self.served) + len(self.died)
+
+    @property
+    def disagrees(self) -> bool:
+        """Whether one start served and another died."""
+        return bool(self.served and self.died)
+
+    @property
+    def text(self) -> str:
+        why = next((f"{death.label}: {death.evidence}" for death in (*self.died, self.foreseen) if death), "")
+        if not self.starts:
+            return f"would die of {why}" if self.foreseen else "not started"
+        told = [f"served {len(self.served)} of {self.starts} {_on(self.served)}"] if self.served else []
+        if self.died:
+            told.append(f"died {len(self.died)} of {self.starts} {_on(death.host for death in self.died)} ({why})")
+        return ", ".join(told)
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "starts": self.starts,
+            "served_on": list(self.served),
+            "died_on": [death.host for death in self.died],
+            "label": next((death.label for death in (*self.died, self.foreseen) if death), None),
+        }
+
+
+def _on(hosts: Iterable[str]) -> str:
+    count = len(set(hosts))
+    return f"on {count} host{'' if count == 1 else 's'}"
+
+
 @dataclass
 class LineState:
     """What the table says of a line by now."""
@@ -67,11 +109,16 @@ class LineState:
 
     def _state(self, cell: Cell) -> State:
         """A cell of which one start died does not hold, also if another served: the ceiling is the lower of the two."""
-        results = list(self.table.told.get(self.line.at(cell).config_id, {}).values())
+        results = self._results(cell)
         death = next((told for told in results if isinstance(told, Dead)), None)
         if death is not None:
             return "too little" if self.line.interval and death.label in TOO_LITTLE else "fails"
         return "holds" if any(isinstance(told, Scored) for told in results) else "unknown"
+
+    def _results(self, cell: Cell) -> list[Told]:
+        """What its starts came to, by their numbers: in whichever order they ended."""
+        told = self.table.told.get(self.line.at(cell).config_id, {})
+        return [told[repeat] for repeat in sorted(told)]
 
     def cells(self, *states: State) -> list[Cell]:
         return [cell for cell, state in self.states.items() if state in states]
@@ -143,13 +190,14 @@ class LineState:
             ends += [bottom.yes, bottom.no]
         return list(dict.fromkeys(ends))
 
+    def seen(self, cell: Cell) -> Seen:
+        """Its starts; those that broke, and deaths that were foreseen, are none."""
+        results = self._results(cell)
+        served = tuple(told.host for told in results if isinstance(told, Scored))
+        died = tuple(told for told in results if isinstance(told, Dead))
+        foreseen = next((death for death in died if death.is_foreseen), None)
+        return Seen(served, tuple(death for death in died if not death.is_foreseen), foreseen)
+
     def evidence(self, cell: Cell) -> str:
-        """What its starts came to: `served 2 of 2 on 2 hosts`, or why it died."""
-        results: list[Told] = list(self.table.told.get(self.line.at(cell).config_id, {}).values())
-        died = [told for told in results if isinstance(told, Dead)]
-        served = [told for told in results if isinstance(told, Scored)]
-        hosts = len({told.host for told in served})
-        said = f"served {len(served)} of {len(served) + len(died)} on {hosts} host{'' if hosts == 1 else 's'}"
-        if not died:
-            return said if served else "not started"
-        return f"{died[0].label}: {died[0].evidence}" + (f" ({said})" if served else "")
+        """What its starts came to: `served 2 of 2 on 2 hosts`, `died 1 of 1 on 1 host (...)`."""
+        return self.seen(cell).text

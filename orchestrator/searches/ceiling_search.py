@@ -8,21 +8,24 @@ stops and both are told.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from orchestrator.searches.ceiling_line import Guess, Line, LineState, no_guess
+from orchestrator.searches.ceiling_line import Guess, Line, LineState, Seen, no_guess
 from orchestrator.searches.search import Ask, Step, Told
 from orchestrator.searches.search_table import SearchTable, in_turns
 from orchestrator.searches.staircase import Cell
 from orchestrator.trial import EngineConfig
+
+_WHAT_TO_DO = "what to do: docs/search.md, `When starts disagree`"
 
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
     """What was found on one row of a line. `value` is None where nothing holds, `lowest` is that of an interval.
 
-    `verified`: how many starts of the last value served, of how many, on so many hosts. `production`: one step below.
+    `served`: the starts of the value, `beyond` those of the first that does not hold, None where nothing larger was
+    asked for. `production`: one step below.
     """
 
     others: str
@@ -30,15 +33,21 @@ class Ceiling:
     value: Any
     lowest: Any
     production: Any
-    verified: tuple[int, int, int]
-    evidence: str
     first_that_dies: Any
+    served: Seen
+    beyond: Seen | None
     text: str
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs."""
+        names = ("others", "knob", "value", "lowest", "production", "first_that_dies")
+        beyond = None if self.beyond is None else self.beyond.as_json()
+        return {**{n: getattr(self, n) for n in names}, "served": self.served.as_json(), "beyond": beyond}
 
 
 class CeilingSearch:
-    """`verify`: more starts of both sides of each edge. `guess`: of the configs of a line, the index that should be its
-    ceiling.
+    """`verify`: more starts of both sides of each edge, elsewhere if there is another host. `guess`: of the configs of
+    a line, the index that should be its ceiling.
     """
 
     def __init__(self, lines: Sequence[Line], verify: int = 1, guess: Guess = no_guess) -> None:
@@ -56,17 +65,18 @@ class CeilingSearch:
             return
         self._table.tell(config, repeat, told)
         self._states[i] = LineState(self._states[i].line, self._table)
-        self._tell_step(i, self._states[i])
 
     def ask(self, slots: int) -> tuple[Ask, ...]:
+        again = self._table.recalled()
         room = slots - self._table.waiting
         if room <= 0:
-            return ()
+            return again
         wanted = [self._wanted(i, state, room) for i, state in enumerate(self._states)]
-        return self._table.give(in_turns(wanted)[:room])
+        return (*again, *self._table.give(in_turns(wanted)[:room]))
 
-    def recall(self, config: EngineConfig, repeat: int) -> None:
-        """It is asked again if it is still wanted."""
+    def recall(self, config: EngineConfig, repeat: int, *, broke: bool = False) -> None:
+        if config.config_id in self._line_of and not broke:
+            self._table.recall(config, repeat, elsewhere=repeat > 0)
 
     @property
     def done(self) -> bool:
@@ -76,6 +86,8 @@ class CeilingSearch:
 
     @property
     def steps(self) -> tuple[Step, ...]:
+        for i, state in enumerate(self._states):
+            self._tell_step(i, state)
         return tuple(self._steps)
 
     @property
@@ -109,7 +121,7 @@ class CeilingSearch:
             had = said + self._table.pending(config_id)
             # An edge that follows from other cells has not been started at all.
             if had < 1 + self._verify and self._table.broken(config_id) <= self._verify and self._verify:
-                asks.append(self._ask(state.line, cell, "verify"))
+                asks.append(replace(self._ask(state.line, cell, "verify"), elsewhere=True))
         return asks
 
     def _waits(self, state: LineState) -> bool:
@@ -130,18 +142,30 @@ class CeilingSearch:
         if found is not None:
             held, failed = found
             said = (
-                f"{where}stopped: {line.name(held)} {state.evidence(held)}, but {line.name(failed)} needs no more and "
-                f"died of {state.evidence(failed)}"
+                f"{where}stopped: {line.name(held)} {state.evidence(held)}, but {line.name(failed)}, which needs no "
+                f"more, {state.evidence(failed)}; {_WHAT_TO_DO}"
             )
             self._steps.append(Step("contradiction", said))
         elif self._stuck(state):
             self._steps.append(Step("stuck", f"{where}stopped: a probe broke again and again"))
         elif state.closed and not self._verifying(state) and not self._waits(state):
+            self._steps += [_disagreement(state, cell) for cell in state.edge if state.seen(cell).disagrees]
             for row in range(len(line.cells)):
-                self._steps.append(Step("ceiling", _ceiling(state, row).text))
+                found_here = _ceiling(state, row)
+                self._steps.append(Step("ceiling", found_here.text, facts=found_here.as_json()))
         else:
             return
         self._told_lines.add(i)
+
+
+def _disagreement(state: LineState, cell: Cell) -> Step:
+    """What served once and died once, as it is told besides the ceiling, which is the lower value."""
+    line, seen = state.line, state.seen(cell)
+    where = f"{line.others}: " if line.others else ""
+    served, died = (", ".join(sorted(set(hosts))) for hosts in (seen.served, [death.host for death in seen.died]))
+    why = f"{seen.died[0].label}: {seen.died[0].evidence}"
+    said = f"{where}starts of {line.name(cell)} disagree: it served on {served} and died on {died} ({why})"
+    return Step("disagreement", f"{said}, so it counts as dead; {_WHAT_TO_DO}", facts=seen.as_json())
 
 
 def _ceiling(state: LineState, row: int) -> Ceiling:
@@ -151,48 +175,33 @@ def _ceiling(state: LineState, row: int) -> Ceiling:
     if line.interval:
         low = state.lower.no
         top = top if low <= top else -1
-    others = ", ".join(
-        part
-        for part in (line.others, "" if line.row_knob is None else f"{line.row_knob}={line.row_values[row]}")
-        if part
-    )
+    row_name = "" if line.row_knob is None else f"{line.row_knob}={line.row_values[row]}"
+    others = ", ".join(part for part in (line.others, row_name) if part)
     where = f"{others}: " if others else ""
     if top < 0:
-        died = state.evidence((row, 0))
-        return Ceiling(
-            others,
-            line.knob,
-            None,
-            None,
-            None,
-            (0, 0, 0),
-            died,
-            line.values[0],
-            f"{where}no {line.knob} serves: {died}",
-        )
+        first = state.seen((row, 0))
+        text = f"{where}no {line.knob} serves: at {line.values[0]}: {first.text}"
+        return Ceiling(others, line.knob, None, None, None, line.values[0], Seen((), (), None), first, text)
     value, production = line.values[top], line.values[max(low, top - 1)]
     lowest = line.values[low] if line.interval else None
-    beyond = line.values[top + 1] if top + 1 < columns else None
-    evidence = "nothing larger was asked for" if beyond is None else _first_death(state, row, top + 1)
+    beyond = (row, top + 1) if top + 1 < columns else None
     text = f"{where}ceiling of {line.knob} is {value}, {state.evidence((row, top))}"
-    text += "" if lowest is None else f"; lowest is {lowest}"
-    text += f"; at {beyond}: {evidence}" if beyond is not None else f"; {evidence}"
+    text += "; nothing larger was asked for" if beyond is None else f"; at {line.values[top + 1]}: "
+    text += "" if beyond is None else _why_not(state, beyond)
+    if line.interval:
+        text += f"; lowest is {lowest}"
+        text += f"; at {line.values[low - 1]}: {state.evidence((row, low - 1))}" if low else ""
     text += f"; for production: {production}" if production != value else ""
-    return Ceiling(others, line.knob, value, lowest, production, _verified(state, (row, top)), evidence, beyond, text)
+    return Ceiling(
+        others, line.knob, value, lowest, production, line.values[top + 1] if beyond else None,
+        state.seen((row, top)), state.seen(beyond) if beyond else None, text,
+    )  # fmt: skip
 
 
-def _first_death(state: LineState, row: int, column: int) -> str:
-    """Why what lies beyond a ceiling does not hold: its own death, or that of a cell that needs no more."""
-    died = [cell for cell in state.cells("fails") if cell[0] <= row and cell[1] <= column]
-    if (row, column) in died:
-        return state.evidence((row, column))
+def _why_not(state: LineState, cell: Cell) -> str:
+    """Why what lies beyond a ceiling does not hold: its own deaths, or those of a cell that needs no more."""
+    died = [other for other in state.cells("fails") if other[0] <= cell[0] and other[1] <= cell[1]]
+    if cell in died:
+        return state.evidence(cell)
     by = max(died, default=None)
-    return "not known" if by is None else f"{state.line.name(by)} died of {state.evidence(by)}"
-
-
-def _verified(state: LineState, cell: Cell) -> tuple[int, int, int]:
-    """(served, of so many, on so many hosts)."""
-    scored = state.table.scored(state.line.at(cell).config_id)
-    count = len(state.table.told.get(state.line.at(cell).config_id, {}))
-    broken = state.table.broken(state.line.at(cell).config_id)
-    return len(scored), count - broken, len({told.host for _, told in scored})
+    return "not known" if by is None else f"{state.line.name(by)} {state.evidence(by)}"

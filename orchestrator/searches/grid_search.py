@@ -25,13 +25,16 @@ class GridSearch:
         if self._asked:
             return ()
         self._asked = True
-        return self._table.give(ask for ask in self._todo if self._table.dead(ask.config.config_id) is None)
+        again = self._table.recalled()
+        return again + self._table.give(ask for ask in self._todo if self._table.dead(ask.config.config_id) is None)
 
     def tell(self, config: EngineConfig, repeat: int, told: Told) -> None:
         self._table.tell(config, repeat, told)
 
-    def recall(self, config: EngineConfig, repeat: int) -> None:
-        """It is asked again if it is still wanted."""
+    def recall(self, config: EngineConfig, repeat: int, *, broke: bool = False) -> None:
+        """What broke is asked with all others."""
+        if not broke:
+            self._table.recall(config, repeat)
 
     @property
     def done(self) -> bool:

@@ -11,6 +11,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from orchestrator.plural import plural
+from orchestrator.scenarios.config_label import listed
 from orchestrator.searches.asked_trials import FIRST_REFERENCE
 from orchestrator.searches.race import Heat, HeatMemo, RaceGoal, RaceRules
 from orchestrator.searches.search import RACE_OVER, Scored, Step
@@ -35,7 +37,8 @@ class HalvingRules:
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """What became of one objective. `winner` is None if nothing was measured that passes; `settled`: nothing else can
-    be better by more than the margin. `finalists`: best first. `risk`: the probability that something is, None if none.
+    be better by more than the margin. `finalists`: best first. `risk`: the probability that one of them is, None if
+    none; `overlooked`: that any config is, however little configs resemble their neighbours, told at the end.
     """
 
     objective: str
@@ -44,6 +47,7 @@ class Verdict:
     settled: bool
     risk: float | None
     text: str
+    overlooked: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,15 +196,17 @@ class Decision:
             kept += [c for c in may_win[most:] if now.gap(c)[1] > now.standing.sigma]
         dropped = {c: self._why_dropped(now, c, c in may_win) for c in (*of, *lost) if c not in kept}
         if dropped:
-            said = f"{name}: {len(kept)} of {len(of) + len(lost)} go on after {starts} start{'s' if starts > 1 else ''}"
+            said = f"{name}: {len(kept)} of {len(of) + len(lost)} go on after {plural(starts, 'start')}"
+            said += f"; {self.labels[now.leader]} leads" if "," in self.labels[now.leader] else ""
             self._steps.append(Step("rung", said, dropped, objective=name))
         return kept
 
     def _why_dropped(self, now: Heat, config_id: str, may_win: bool) -> str:
         behind, sd = now.gap(config_id)
-        by = f"{_behind(behind)} {self.labels[now.leader]}" + (
-            "" if now.breaker is None else f" at tie-breaker {now.breaker + 1}"
-        )
+        leader = self.labels[now.leader]
+        if "," in leader:  # of a joint search it would fill the remarks of a hundred rows; the step tells it once
+            leader = "the leader"
+        by = f"{_behind(behind)} {leader}" + ("" if now.breaker is None else f" at tie-breaker {now.breaker + 1}")
         if not may_win:
             return f"{by} (standard error {sd:.1%}): beyond doubt"
         return f"{by}: not better by more than a near-tie" if now.settled else f"{by}: not among the faster"
@@ -220,7 +226,7 @@ class Decision:
             f"{-math.expm1(-goal.margin):.1%}"
         )
         if len(ranked) > 1 and now.settled:
-            text += f"; within that, a tie with {', '.join(self.labels[c] for c in ranked if c != now.leader)}"
+            text += f"; within that, a tie with {listed([self.labels[c] for c in ranked if c != now.leader])}"
         return Verdict(goal.name, now.leader, tuple(ranked), now.settled, now.risk, text)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from orchestrator.outcome import OUT_OF_GPU_MEMORY
 from orchestrator.scenarios.scenario_search import Direction
@@ -10,10 +11,13 @@ from orchestrator.searches.asked_trials import FIRST_REFERENCE
 from orchestrator.searches.first_configs import spread_order
 from orchestrator.searches.halving_decision import Decision, HalvingRules, Plan, Verdict
 from orchestrator.searches.memory_order import DIRECTIONS, needs_more
-from orchestrator.searches.race import HeatMemo, RaceGoal, RaceRules, most_hopeful
+from orchestrator.searches.race import HeatMemo, RaceGoal, RaceRules, most_hopeful, overlooked
 from orchestrator.searches.search import Ask, Step, Told
 from orchestrator.searches.search_table import SearchTable, in_turns
 from orchestrator.trial import EngineConfig
+
+# From here on the last verdict points to what one can do.
+_MUCH_OVERLOOKED = 0.1
 
 
 class HalvingSearch:
@@ -45,15 +49,18 @@ class HalvingSearch:
             self._planned = None
 
     def ask(self, slots: int) -> tuple[Ask, ...]:
-        plan, left = self._plan(), self._left()
+        again, plan, left = self._table.recalled(), self._plan(), self._left()
         room = slots - self._table.waiting
         room = room if left is None else min(room, left)
         if room <= 0:
-            return ()
-        return self._table.give((self._first_starts(plan, room) if plan.open_ids else self._next_starts(plan))[:room])
+            return again
+        fresh = self._first_starts(plan, room) if plan.open_ids else self._next_starts(plan)
+        return (*again, *self._table.give(fresh[:room]))
 
-    def recall(self, config: EngineConfig, repeat: int) -> None:
-        """It is asked again if it is still wanted."""
+    def recall(self, config: EngineConfig, repeat: int, *, broke: bool = False) -> None:
+        if config.config_id in self._configs and not broke:
+            self._table.recall(config, repeat)
+            self._planned = None
 
     @property
     def done(self) -> bool:
@@ -67,8 +74,26 @@ class HalvingSearch:
 
     @property
     def verdicts(self) -> Mapping[str, Verdict]:
-        """Objective -> how it stands by now."""
-        return self._plan().verdicts
+        """Objective -> how it stands by now; at the end with what may have been overlooked."""
+        verdicts = self._plan().verdicts
+        return {g.name: self._ended(g, verdicts[g.name]) for g in self._goals} if self.done else verdicts
+
+    def _ended(self, goal: RaceGoal, verdict: Verdict) -> Verdict:
+        if verdict.winner is None:
+            return verdict
+        results = {c: [told for _, told in self._table.scored(c)] for c in self._configs}
+        gone = self._gone()
+        among = [c for c in self._configs if c not in gone and self._table.set_aside(c) is None]
+        # Where tie-breakers decide, the pick need not be the best of the near-ties.
+        picked = list(dict.fromkeys((verdict.winner, *verdict.finalists))) if goal.ties else [verdict.winner]
+        risk = overlooked(goal, self._races, {c: of for c, of in results.items() if of}, picked, among)
+        if risk is None:
+            return verdict
+        told = "<0.01" if risk < 0.01 else f"{risk:.2f}"
+        whoever = "that any config is, started or not, if none need be like its neighbours"
+        text = f"{verdict.text}. Probability {told} {whoever}"
+        text += " (docs/search.md, `How far to trust it`)" if risk > _MUCH_OVERLOOKED else ""
+        return replace(verdict, text=text, overlooked=risk)
 
     def _left(self) -> int | None:
         """Starts that the budget still allows."""

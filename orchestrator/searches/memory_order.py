@@ -56,10 +56,11 @@ def needs_more(
 
 def _is_more(value: Any, other: Any, direction: Direction) -> bool:
     # Zero and below mean "off" or "as much as there is" to several options.
-    if not (_is_amount(value) and _is_amount(other)):
+    if not (is_amount(value) and is_amount(other)):
         return False
     return (direction == "up" and value > other) or (direction == "down" and value < other)
 
 
-def _is_amount(value: Any) -> bool:
+def is_amount(value: Any) -> bool:
+    """Whether a value is a quantity of something: a number above 0."""
     return isinstance(value, int | float) and not isinstance(value, bool) and value > 0

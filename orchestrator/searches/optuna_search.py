@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from types import ModuleType
 from typing import Any, Literal
 
 from orchestrator.errors import BadInput
 from orchestrator.scenarios.config_label import config_labels
-from orchestrator.searches.asked_trials import FIRST_REFERENCE
 from orchestrator.searches.config_places import places_of
 from orchestrator.searches.halving_decision import Verdict
 from orchestrator.searches.pooled_fit import Spread, pooled_fit
@@ -40,6 +39,7 @@ class OptunaRules:
     best: int = 4
     best_repeats: int = 3
     seed: int = 1
+    spread: Spread = field(default_factory=Spread)
 
     @property
     def first_starts(self) -> int:
@@ -53,27 +53,29 @@ class OptunaRules:
 
 
 class OptunaSearch:
-    """Draws configs from a space. BadInput if optuna is not installed."""
+    """Draws configs from a space. BadInput if optuna is not installed. `before`: steps of earlier starts of the run."""
 
-    def __init__(self, space: Space, goals: Sequence[RaceGoal], rules: OptunaRules) -> None:
+    def __init__(
+        self, space: Space, goals: Sequence[RaceGoal], rules: OptunaRules, before: Sequence[Step] = ()
+    ) -> None:
         self._optuna = _optuna()
         self._space, self._goals, self._rules = space, goals, rules
         self._table = SearchTable()
         self._configs: dict[str, EngineConfig] = {}
         self._draws: dict[str, dict[str, Any]] = {}
-        self._refused: list[dict[str, Any]] = []
-        self._recalled: list[Ask] = []
-        self._exhausted = False
+        self._refused = [dict(step.facts["draw"]) for step in before if step.name == "refused"]
+        self._exhausted = any(step.name == "exhausted" for step in before)
         self._steps: list[Step] = []
 
     def tell(self, config: EngineConfig, repeat: int, told: Told) -> None:
         if self._is_known(config):
             self._table.tell(config, repeat, told)
 
-    def recall(self, config: EngineConfig, repeat: int) -> None:
-        """It is asked first of all: what it measured counts, and another draw would cost one more start."""
-        if repeat < FIRST_REFERENCE and self._is_known(config):
-            self._recalled.append(Ask(config, repeat, "asked before"))
+    def recall(self, config: EngineConfig, repeat: int, *, broke: bool = False) -> None:
+        """Also what broke: what it measured counts, and another draw would cost one more start."""
+        del broke
+        if self._is_known(config):
+            self._table.recall(config, repeat)
 
     def _is_known(self, config: EngineConfig) -> bool:
         if config.config_id not in self._configs:
@@ -84,12 +86,12 @@ class OptunaSearch:
         return True
 
     def ask(self, slots: int) -> tuple[Ask, ...]:
+        return (*self._table.recalled(), *self._fresh(slots))
+
+    def _fresh(self, slots: int) -> tuple[Ask, ...]:
         room = min(slots - self._table.waiting, self._rules.budget_trials - self._table.asked)
         if room <= 0:
             return ()
-        if self._recalled:
-            asks, self._recalled = self._recalled[:room], self._recalled[room:]
-            return self._table.give(asks)
         left = self._rules.first_starts - len(self._draws)
         if left > 0 and not self._exhausted:
             asks = [Ask(config, 0, "draw") for config in self._drawn(min(room, left))]
@@ -104,8 +106,6 @@ class OptunaSearch:
             return False
         if self._table.asked >= self._rules.budget_trials:
             return True
-        if self._recalled:
-            return False
         drawn = len(self._draws) >= self._rules.first_starts or self._exhausted or self._is_used_up()
         return drawn and not self._again()
 
@@ -131,6 +131,8 @@ class OptunaSearch:
             self._configs[config.config_id], self._draws[config.config_id] = config, draw
             found.append(config)
         self._exhausted = len(found) < count
+        if self._exhausted and self._whole is None:
+            self._steps.append(Step("exhausted", f"no further config was found in {_MOST_DRAWS * count} draws"))
         return found
 
     def _sampled(self, count: int) -> list[EngineConfig]:
@@ -180,7 +182,7 @@ class OptunaSearch:
             return
         self._refused.append(draw)
         said = ", ".join(f"{name}={value}" for name, value in draw.items())
-        self._steps.append(Step("refused", f"{said} is not started: {why}"))
+        self._steps.append(Step("refused", f"{said} is not started: {why}", facts={"draw": draw}))
 
     def _study(self) -> Any:
         """A study of all that is known: what was measured, what cannot run, what is on its way."""
@@ -234,7 +236,7 @@ class OptunaSearch:
         if not seen:
             return {}
         configs = [self._configs[c] for c in dict.fromkeys(o.config_id for o in seen)]
-        hosts = pooled_fit(seen, places_of(configs), maximize=goal.maximize, spread=Spread()).hosts
+        hosts = pooled_fit(seen, places_of(configs), maximize=goal.maximize, spread=self._rules.spread).hosts
         sign = 1.0 if goal.maximize else -1.0
         by_config: dict[str, list[float]] = {}
         for o in seen:

@@ -168,8 +168,9 @@ class PairSearch:
             )
             self._steps.append(Step("out", f"no more pairs of config {found[0]}: {why}"))
 
-    def recall(self, config: EngineConfig, repeat: int) -> None:
+    def recall(self, config: EngineConfig, repeat: int, *, broke: bool = False) -> None:
         """A pair that an earlier start of the run did not end is made anew: its members were apart."""
+        del broke
         found = self._build_of.get(config.config_id)
         if found is not None:
             course = self._courses[found[0]]

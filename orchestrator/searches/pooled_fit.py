@@ -32,6 +32,8 @@ Floats = NDArray[np.float64]
 _MOST_FOR_PARAMETERS = 250
 # What a config has for itself, of which no neighbour tells, before anything is known; and how unsure that is, in logs.
 _OWN, _OWN_WIDTH = 0.003, 1.6
+_OWN_GRID = (0.0015, 0.003, 0.006, 0.012, 0.024, 0.048, 0.096)
+_NEGLIGIBLE = 1e-3
 _CONSTANT = 4.0  # variance of c: as good as unknown once the mean is taken off
 
 
@@ -81,14 +83,18 @@ class Standing:
 
     def loss(self, leader: str, config_ids: Sequence[str], seed: int, count: int = 2000) -> Floats:
         """Draws of how far the best of these configs is ahead of the leader, in logs: 0 where it is the best."""
-        of = [leader, *(c for c in config_ids if c != leader)]
-        rows = np.array([self.index[c] for c in of])
-        values, vectors = np.linalg.eigh(self.covariance(of))
-        root = vectors * np.sqrt(np.maximum(values, 0.0))
-        normal = np.random.default_rng(seed).standard_normal((count, len(of)))
-        drawn = self.mean[rows] + normal @ root.T
+        drawn = self.draws([leader, *(c for c in config_ids if c != leader)], seed, count)
         loss: Floats = drawn.max(axis=1) - drawn[:, 0]
         return loss
+
+    def draws(self, config_ids: Sequence[str], seed: int, count: int = 2000) -> Floats:
+        """(count, configs) sets of what these configs may be, in logs."""
+        rows = np.array([self.index[c] for c in config_ids])
+        values, vectors = np.linalg.eigh(self.covariance(config_ids))
+        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        normal = np.random.default_rng(seed).standard_normal((count, len(rows)))
+        drawn: Floats = self.mean[rows] + normal @ root.T
+        return drawn
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,23 +154,56 @@ def _blas() -> ThreadpoolController:
     return ThreadpoolController()
 
 
+def fits_by_own(
+    observations: Sequence[Observation], places: Places, *, maximize: bool, spread: Spread
+) -> list[tuple[float, Standing]]:
+    """The same for each of several spreads of what configs have for themselves, with the probability of each.
+
+    While most configs have one start, little tells g from noise: the one fit of highest density says too surely that
+    what was left out is like its neighbours. Here all spreads of a grid are as likely before anything is seen.
+    """
+    with _blas().limit(limits=1, user_api="blas"):
+        seen = _Seen(observations, places, maximize=maximize)
+        found = [_parameters(seen.data, spread, own) for own in _OWN_GRID]
+        least = min(misfit for _, misfit in found)
+        weights = [float(np.exp(least - misfit)) for _, misfit in found]
+        total = sum(weights)
+        return [
+            (weight / total, seen.standing(_Theta.of(logs)))
+            for weight, (logs, _) in zip(weights, found, strict=True)
+            if weight / total > _NEGLIGIBLE
+        ]
+
+
 def _fitted(observations: Sequence[Observation], places: Places, *, maximize: bool, spread: Spread) -> Standing:
-    index = {config_id: i for i, config_id in enumerate(places.config_ids)}
-    rows = np.array([index[o.config_id] for o in observations])
-    hosts = {host: i for i, host in enumerate(dict.fromkeys(o.host for o in observations))}
-    host = np.array([hosts[o.host] for o in observations])
-    y: Floats = np.log([o.value for o in observations]) * (1.0 if maximize else -1.0)
-    y = y - y.mean()
-    data = _Data(y, distances(places.at, places.ordered, rows, rows), rows, host)
-    theta = _Theta.of(_parameters(data, spread))
-    prior = _Prior(places, theta)
-    root = np.linalg.cholesky(data.covariance(theta))
-    cross = prior.kernel(np.arange(len(index)), rows)  # without the constant, which is no part of f
-    weights = np.linalg.solve(root, cross.T).T
-    white = np.linalg.solve(root, y)
-    alpha = np.linalg.solve(root.T, white)
-    adds = {name: float(theta.tau**2 * alpha[host == i].sum()) for name, i in hosts.items()}
-    return Standing(index, _Fit(weights @ white, weights, theta.sigma, adds), prior)
+    seen = _Seen(observations, places, maximize=maximize)
+    return seen.standing(_Theta.of(_parameters(seen.data, spread)[0]))
+
+
+class _Seen:
+    """Observations of configs in their places."""
+
+    def __init__(self, observations: Sequence[Observation], places: Places, *, maximize: bool) -> None:
+        self._places = places
+        self._index = {config_id: i for i, config_id in enumerate(places.config_ids)}
+        self._rows = np.array([self._index[o.config_id] for o in observations])
+        self._hosts = {host: i for i, host in enumerate(dict.fromkeys(o.host for o in observations))}
+        self._host = np.array([self._hosts[o.host] for o in observations])
+        y: Floats = np.log([o.value for o in observations]) * (1.0 if maximize else -1.0)
+        self._y = y - y.mean()
+        far = distances(places.at, places.ordered, self._rows, self._rows)
+        self.data = _Data(self._y, far, self._rows, self._host)
+
+    def standing(self, theta: _Theta) -> Standing:
+        prior = _Prior(self._places, theta)
+        root = np.linalg.cholesky(self.data.covariance(theta))
+        # Without the constant, which is no part of f.
+        cross = prior.kernel(np.arange(len(self._index)), self._rows)
+        weights = np.linalg.solve(root, cross.T).T
+        white = np.linalg.solve(root, self._y)
+        alpha = np.linalg.solve(root.T, white)
+        adds = {name: float(theta.tau**2 * alpha[self._host == i].sum()) for name, i in self._hosts.items()}
+        return Standing(self._index, _Fit(weights @ white, weights, theta.sigma, adds), prior)
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,17 +278,21 @@ class _Data:
         return told + 0.5 * float(off @ off), slope + off / width
 
 
-def _parameters(data: _Data, spread: Spread) -> Floats:
-    """Logs of scale, decay of each axis, own, tau and sigma."""
+def _parameters(data: _Data, spread: Spread, own: float | None = None) -> tuple[Floats, float]:
+    """(logs of scale, decay of each axis, own, tau and sigma; their misfit). Where `own` is given, any is as likely."""
     from scipy.optimize import minimize
 
     centre = np.array([np.log(0.3), *([-4.0] * data.axes), np.log(_OWN), np.log(spread.hosts), np.log(spread.trial)])
     width = np.array([1.0, *([3.0] * data.axes), _OWN_WIDTH, 0.5, 0.2])
     part = data.part(_MOST_FOR_PARAMETERS)
     bounds = [(c - 4 * w, c + 3 * w) for c, w in zip(centre, width, strict=True)]
+    begin = centre.copy()
+    if own is not None:
+        begin[-3] = np.log(own)
+        bounds[-3] = (begin[-3], begin[-3])
     found = minimize(
         part.misfit,
-        centre,
+        begin,
         args=(centre, width),
         jac=True,
         method="L-BFGS-B",
@@ -257,4 +300,5 @@ def _parameters(data: _Data, spread: Spread) -> Floats:
         options={"maxiter": 60, "ftol": 1e-6},
     )
     best: Floats = found.x
-    return best
+    of_own = 0.5 * float(((best[-3] - centre[-3]) / width[-3]) ** 2)
+    return best, float(found.fun) - (0.0 if own is None else of_own)

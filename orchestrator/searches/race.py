@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from orchestrator.objectives.aim import Observation
 from orchestrator.searches.doubt import SURE
-from orchestrator.searches.pooled_fit import Places, Spread, Standing, pooled_fit
+from orchestrator.searches.pooled_fit import Places, Spread, Standing, fits_by_own, pooled_fit
 from orchestrator.searches.search import Scored
 
 _DRAWS_SEED = 20
@@ -114,6 +114,34 @@ def heat(
             nxt.standing, nxt.leader, nxt.field, {**now.out, **nxt.out}, nxt.risk, nxt.settled, nxt.gaps, breaker
         )
     return now
+
+
+def overlooked(
+    goal: RaceGoal,
+    rules: RaceRules,
+    results: Mapping[str, Sequence[Scored]],
+    picked: Sequence[str],
+    among: Sequence[str],
+) -> float | None:
+    """The probability that one of `among`, started or not, is better than all of `picked` by more than the margin,
+    however little configs may resemble their neighbours. None where nothing was measured.
+    """
+    import numpy as np
+
+    seen = observations_of(goal, results)
+    if not seen:
+        return None
+    risk = 0.0
+    for weight, standing in fits_by_own(seen, rules.places, maximize=goal.maximize, spread=rules.spread):
+        # Those that cannot be better in any draw that matters need no draws.
+        behind, sd = standing.behind(picked[0], among)
+        hopes = 2 * SURE * sd - behind
+        order = sorted((i for i in range(len(among)) if hopes[i] > goal.margin), key=lambda i: -hopes[i])
+        rivals = [among[i] for i in order[:_MOST_DRAWN] if among[i] not in set(picked)]
+        drawn = standing.draws([*picked, *rivals], _DRAWS_SEED)
+        ahead = drawn.max(axis=1) - drawn[:, : len(picked)].max(axis=1)
+        risk += weight * float(np.mean(ahead > goal.margin))
+    return risk
 
 
 class HeatMemo:

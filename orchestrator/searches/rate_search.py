@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal
 
+from orchestrator.plural import plural
 from orchestrator.points.attainment import wilson
 
 Verdict = Literal["meets", "fails", "open"]
@@ -175,7 +176,7 @@ def _answer(goal: RateGoal, seen: Sequence[RateSeen]) -> _Answer:
 def _text(goal: RateGoal, found: MaxRate, answers: Mapping[float, _Answer]) -> str:
     wanted = f"{goal.attainment:.0%} of requests within the slo"
     count = sum(answer.probes for answer in answers.values())
-    probes = f"{count} probe{'' if count == 1 else 's'}"
+    probes = plural(count, "probe")
     if all(answer.meets is None for answer in answers.values()):
         return f"no valid answer from {probes}"
     if found.rate_rps is None:

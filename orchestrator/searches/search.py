@@ -1,15 +1,16 @@
 """What a search asks for and is told: trials out, results in. Pure.
 
 A search is a table of what was told and what was asked; all it decides follows from these. So a run that is resumed
-tells it everything that was measured before and goes on, whichever slots it has by then.
+tells it everything that was measured before, recalls what was on its way, and goes on, whichever slots it has by then.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
+from orchestrator.outcome import PREDICTED
 from orchestrator.trial import EngineConfig
 
 
@@ -18,13 +19,15 @@ class Ask:
     """One fresh server start that a search wants. `repeat` counts the starts of a config from 0; `why`: for progress.
 
     Config id and repeat together are its identity. `follows`: that of another ask, whose slot takes this at once when
-    that has ended. Asks that are followed go to the host where they ran least often, and wait for it.
+    that has ended. Asks that are followed go to the host where they ran least often, and wait for it; so do those that
+    want to be `elsewhere` than the starts of their config before.
     """
 
     config: EngineConfig
     repeat: int
     why: str = ""
     follows: tuple[str, int] | None = None
+    elsewhere: bool = False
 
     @property
     def key(self) -> tuple[str, int]:
@@ -52,10 +55,18 @@ class Scored:
 
 @dataclass(frozen=True, slots=True)
 class Dead:
-    """The config cannot run, by nature and by this evidence, nor after any repair. A result like any other."""
+    """The config cannot run, by nature and by this evidence, nor after any repair. A result like any other. `host`:
+    where it was started last, empty if nowhere.
+    """
 
     label: str
     evidence: str
+    host: str = ""
+
+    @property
+    def is_foreseen(self) -> bool:
+        """Whether no server was started, since it was sure to die."""
+        return self.evidence.startswith(PREDICTED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +86,14 @@ RACE_OVER = "race"
 @dataclass(frozen=True, slots=True)
 class Step:
     """One decision of a search, for the journal, progress and report. `dropped`: config id -> why it is out; of the
-    race for one `objective`, if it is named.
+    race for one `objective`, if it is named. `facts`: what the text says, for programs and for later starts.
     """
 
     name: str
     text: str
     dropped: Mapping[str, str] = field(default_factory=dict)
     objective: str = ""
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Search(Protocol):
@@ -96,9 +108,9 @@ class Search(Protocol):
     def tell(self, config: EngineConfig, repeat: int, told: Told) -> None:
         """A result, also one that was not asked for (of an earlier start of the run). The last of a trial counts."""
 
-    def recall(self, config: EngineConfig, repeat: int) -> None:
-        """An earlier start of the run asked for this trial, and it has no end. For searches that draw by chance: others
-        come to the same questions by what they are told.
+    def recall(self, config: EngineConfig, repeat: int, *, broke: bool = False) -> None:
+        """An earlier start of the run asked for this trial, and it has no end; it is asked first of all, so that the
+        search stands where it stood. `broke`: it ended, but says nothing: it is asked again if it is still wanted.
         """
 
     @property

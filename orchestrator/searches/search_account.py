@@ -76,13 +76,13 @@ def search_notes(
             on = f", {host_class}" if host_class else ""
             told.append(f"search{on}: {count - _MOST_ALIKE} more configs {_ALIKE[name]}")
     known = {c for step in steps for c in step["dropped"] if not step.get("objective")}
-    if not done:
-        if method == "halving":  # it says why it starts a config no more
-            left = min(left, len(known))
+    why = "; ranking.json has why (`search`)" if known else ""
+    if not done and method != "pairs":  # of a night that is told with its verdict
         told.append(
             "search: it is not done: starts that are missing may still change the order (specsweep run --resume)"
         )
-    why = "; ranking.json has why (`search`)" if known else ""
+        never = f"; {min(left, len(known))} of the others will not be{why}" if known else ""
+        return (*told, *([f"search: {started} of {configs} configs were started so far{never}"] if left else []))
     out = f"search: {left} of {configs} configs were not started{why}"
     # A space has no list of configs, of which some were not started.
     return (*told, *([out] if left and method != "optuna" else []))

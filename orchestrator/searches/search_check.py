@@ -6,47 +6,28 @@ from collections.abc import Mapping
 from typing import Any
 
 from orchestrator.scenarios.scenario import Scenario
-from orchestrator.scenarios.scenario_search import Direction, SearchKeys, SpaceRange
+from orchestrator.scenarios.scenario_search import HEEDED_BY, Direction, SearchKeys, SpaceRange
 from orchestrator.scenarios.sweep_check import Fault, SettingJudge, setting_judge
 from orchestrator.searches.ceiling_lines import default_knobs
-from orchestrator.searches.memory_order import directions_with
+from orchestrator.searches.memory_order import directions_with, is_amount
 from orchestrator.sglang.options import canonical_name, did_you_mean
 
 # Finer steps are none: six digits of a value are kept.
 _MOST_STEPS = 1_000_000
 # Whole numbers beyond it are not told apart by floating point.
 _LARGEST = 2.0**53
-# Key -> the methods that heed it.
-_OF_METHOD: dict[str, tuple[str, ...]] = {
-    "directions": ("halving", "ceiling"),
-    "noise": ("halving",),
-    "host_spread": ("halving",),
-    "eta": ("halving",),
-    "screen": ("halving",),
-    "infer": ("halving",),
-    "finalists": ("halving",),
-    "confidence": ("halving",),
-    "max_repeats": ("halving",),
-    "budget_trials": ("halving", "optuna"),
-    "knobs": ("ceiling",),
-    "verify": ("ceiling",),
-    "space": ("optuna",),
-    "sampler": ("optuna",),
-    "best": ("optuna",),
-    "best_repeats": ("optuna",),
-}
 
 
 def check_search(scenario: Scenario) -> Fault | None:
     keys = scenario.search
     for name in sorted(keys.model_fields_set - {"method"}):
-        if keys.method not in _OF_METHOD[name]:
-            return ("search", name), f"is heeded by {' and '.join(_OF_METHOD[name])} only, not by {keys.method}"
+        if keys.method not in HEEDED_BY[name]:
+            return ("search", name), f"is heeded by {' and '.join(HEEDED_BY[name])} only, not by {keys.method}"
     if keys.method == "pairs" and scenario.nightly is None:
         return ("search", "method"), "is `pairs`, which measures the two builds of `nightly`: give that key"
     if keys.method not in {"grid", "pairs"} and "repeats" in scenario.measure.model_fields_set:
         return ("measure", "repeats"), f"is for a grid; search {keys.method} decides how often a config is started"
-    fault = _check_directions(scenario, keys)
+    fault = _idle_key(keys) or _check_directions(scenario, keys)
     if fault is None and keys.method == "ceiling":
         fault = _check_knobs(scenario, keys)
     if fault is None and keys.method == "optuna":
@@ -54,18 +35,46 @@ def check_search(scenario: Scenario) -> Fault | None:
     return fault
 
 
+def _idle_key(keys: SearchKeys) -> Fault | None:
+    """A key that another one leaves nothing to say."""
+    given = keys.model_fields_set
+    if keys.method == "halving" and "directions" in given and not keys.infer:
+        return ("search", "directions"), "says what `infer` is to infer, which is off: leave one out"
+    if "best" in given and keys.best_repeats == 1:
+        return ("search", "best"), "says how many are measured again, but with best_repeats 1 none is"
+    idle = next((name for name in ("eta", "finalists") if name in given and keys.max_repeats == 1), None)
+    return None if idle is None else (("search", idle), "chooses who is started again, but with max_repeats 1 none is")
+
+
 def _check_directions(scenario: Scenario, keys: SearchKeys) -> Fault | None:
     varied = _varied(scenario)
-    for name in keys.directions:
-        if canonical_name(name) not in map(canonical_name, varied):
-            return ("search", "directions", name), f"is not varied by the sweep{did_you_mean(name, varied)}"
+    knobs = {canonical_name(name) for name in keys.knobs}
+    for name, direction in keys.directions.items():
+        of = [values for other, values in varied.items() if canonical_name(other) == canonical_name(name)]
+        if not of:
+            return ("search", "directions", name), f"is not varied by the sweep{did_you_mean(name, list(varied))}"
+        if knobs and canonical_name(name) not in knobs:
+            return (
+                "search",
+                "directions",
+                name,
+            ), "has no say: `knobs` names what is searched, and it is not among them"
+        if direction != "none" and not any(is_amount(value) for values in of for value in values):
+            return ("search", "directions", name), f"is `{direction}`, but its values are no numbers"
     return None
 
 
-def _varied(scenario: Scenario) -> list[str]:
+def _varied(scenario: Scenario) -> dict[str, list[Any]]:
+    """All values of each setting that the sweep varies."""
     sweep = scenario.sweep
-    groups = [list(sweep.axes), *map(list, sweep.zip), *map(list, sweep.configs), *map(list, sweep.include)]
-    return list(dict.fromkeys(name for group in groups for name in group))
+    found: dict[str, list[Any]] = {}
+    for group in (sweep.axes, *sweep.zip):
+        for name, values in group.items():
+            found.setdefault(name, []).extend(values)
+    for config in (*sweep.configs, *sweep.include):
+        for name, value in config.items():
+            found.setdefault(name, []).append(value)
+    return found
 
 
 def _check_knobs(scenario: Scenario, keys: SearchKeys) -> Fault | None:

@@ -20,7 +20,7 @@ from orchestrator.searches.optuna_search import OptunaRules, OptunaSearch
 from orchestrator.searches.point_need import goals_of
 from orchestrator.searches.pooled_fit import Spread
 from orchestrator.searches.race import RaceGoal, RaceRules
-from orchestrator.searches.search import Search
+from orchestrator.searches.search import Search, Step
 from orchestrator.searches.search_space import search_space
 from orchestrator.trial import EngineConfig
 
@@ -29,15 +29,16 @@ def search_of(
     scenario: Scenario,
     configs: Sequence[EngineConfig] | None = None,
     guess: Guess = no_guess,
+    before: Sequence[Step] = (),
 ) -> Search:
     """A search that was told nothing yet. BadInput where it needs what is not installed.
 
     `configs`: those of the sweep, if they are expanded already; `guess`: of configs in the order of the memory they
-    need, the index of the last that should fit.
+    need, the index of the last that should fit; `before`: what the search decided in earlier starts of the run.
     """
     keys = scenario.search
     if keys.method == "optuna":
-        return OptunaSearch(search_space(scenario), race_goals(scenario), optuna_rules(scenario))
+        return OptunaSearch(search_space(scenario), race_goals(scenario), optuna_rules(scenario), before)
     configs = tuple(expand(scenario)) if configs is None else configs
     if keys.method == "grid":
         return GridSearch(configs, scenario.measure.repeats)
@@ -54,7 +55,8 @@ def search_of(
 def optuna_rules(scenario: Scenario) -> OptunaRules:
     """Of a search that draws."""
     keys = scenario.search
-    return OptunaRules(keys.optuna_starts, keys.sampler, keys.best, keys.best_repeats, scenario.seed)
+    spread = Spread(keys.noise, keys.host_spread)
+    return OptunaRules(keys.optuna_starts, keys.sampler, keys.best, keys.best_repeats, scenario.seed, spread)
 
 
 def race_rules(scenario: Scenario, configs: Sequence[EngineConfig]) -> RaceRules:

@@ -28,6 +28,7 @@ class SearchTable:
     told: dict[str, dict[int, Told]] = field(default_factory=dict)
     _asked: dict[str, set[int]] = field(default_factory=dict)
     _waiting: set[tuple[str, int]] = field(default_factory=set)
+    _recalled: list[Ask] = field(default_factory=list)
 
     def tell(self, config: EngineConfig, repeat: int, told: Told) -> None:
         """The last of a trial counts."""
@@ -45,6 +46,19 @@ class SearchTable:
                 self._waiting.add(ask.key)
                 fresh.append(ask)
         return tuple(fresh)
+
+    def recall(self, config: EngineConfig, repeat: int, *, elsewhere: bool = False) -> None:
+        """An earlier start of the run asked for it and was not told: it is on its way still, and given first of all."""
+        ask = Ask(config, repeat, "asked before", elsewhere=elsewhere)
+        if repeat not in self._asked.setdefault(config.config_id, set()):
+            self._asked[config.config_id].add(repeat)
+            self._waiting.add(ask.key)
+            self._recalled.append(ask)
+
+    def recalled(self) -> tuple[Ask, ...]:
+        """What was recalled, each once; not what was told since."""
+        asks, self._recalled = self._recalled, []
+        return tuple(ask for ask in asks if ask.key in self._waiting)
 
     def pending(self, config_id: str) -> int:
         """Starts of a config that were asked and not told."""

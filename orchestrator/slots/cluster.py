@@ -14,6 +14,7 @@ from orchestrator.errors import ClusterRefusal
 from orchestrator.host_report import HostReport
 from orchestrator.hosts.host_class import class_lines, classes_of_run, foreign_class
 from orchestrator.hosts.host_match import GpuPlace, HostFacts, SlotPlace, told_apart
+from orchestrator.plural import plural
 from orchestrator.scenarios.scenario import Slots
 from orchestrator.slots.ray_slot import CALL_S, RaySlot
 from orchestrator.slots.slot_grant import GROUP_PREFIX, SlotGrant
@@ -169,10 +170,10 @@ class Cluster:
 
         free = ray.available_resources()
         return (
-            f"the cluster did not grant a slot within {timeout_s:g} s. Wanted: {wanted} slots of {slots.size} "
-            f"and {slots.cpus:g} CPUs, and a CPU for the load of each. Free now: {free.get('GPU', 0):g} GPUs, "
-            f"{free.get('CPU', 0):g} CPUs.{self._holders()} Wait for their end, or raise timeouts.cluster_s to wait "
-            "longer (`specsweep hosts` shows what is used)."
+            f"the cluster did not grant a slot within {timeout_s:g} s. Wanted: {plural(wanted, 'slot')} of "
+            f"{slots.size} and {slots.cpus:g} CPUs, and a CPU for the load of each. "
+            f"Free now: {free.get('GPU', 0):g} GPUs, {free.get('CPU', 0):g} CPUs.{self._holders()} "
+            "Wait for their end, or raise timeouts.cluster_s to wait longer (`specsweep hosts` shows what is used)."
         )
 
     def _holders(self) -> str:
@@ -248,9 +249,12 @@ class Cluster:
             ray.wait(ends, num_returns=len(ends), timeout=wait_s)
 
     def close(self) -> None:
-        """Stop every server in order, then let actors, groups and (if embedded) the cluster go."""
-        import ray
+        """Let everything go, then leave."""
+        self.let_go()
+        self.leave()
 
+    def let_go(self) -> None:
+        """Stop every server in order, then let actors, groups and files on the hosts go: others can use the GPUs."""
         self._closing.set()
         if self.source is not None:
             self.source.stop()
@@ -262,4 +266,12 @@ class Cluster:
         self._remove_scratch()
         if self.source is not None:
             self.source.release()
+
+    def leave(self) -> None:
+        """Leave Ray, and end it if it was embedded. What must be on disk is on disk by now: within `ray.shutdown`, when
+        its core worker is gone, C++ sets SIGTERM to its default without Python's knowledge (UninstallSignalAction of
+        Ray's logging.cc), and who is told to end ends at once, ignored or not.
+        """
+        import ray
+
         ray.shutdown()

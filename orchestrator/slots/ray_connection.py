@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from actors.host.own_folder import mark_owner
 from actors.host.run_lease import dead_ray_folders
 from orchestrator.clusters.cluster_token import cluster_token
 from orchestrator.clusters.no_cluster import no_cluster
@@ -23,6 +24,7 @@ from orchestrator.job_place import shipped_with_job
 from orchestrator.slots.cluster import Cluster
 
 PROBE_S = 10.0
+_SLOW_START = "timed out during startup"
 
 
 @dataclass(frozen=True)
@@ -78,11 +80,21 @@ def connect(connection: Connection, run_id: str) -> Cluster:
     _silence_events()
     with _stderr_kept() as said:
         try:
-            ray.init(**options)
-        except (OSError, RuntimeError, ValueError) as error:
+            _begin(ray, options)
+        except Exception as error:  # Ray has no error of its own for this, and raises bare ones too
             told = f"{said()}\n{error}"
             raise ClusterRefusal(no_cluster(connection.address, told)) from error
     return Cluster(run_id, connection.address)
+
+
+def _begin(ray: Any, options: dict[str, Any]) -> None:
+    """Ray gives the processes of a cluster of its own 30 s to come up, fixed; a busy machine takes longer."""
+    from tenacity import Retrying, retry_if_exception, stop_after_attempt
+
+    slow = retry_if_exception(lambda error: _SLOW_START in str(error))
+    for attempt in Retrying(stop=stop_after_attempt(3), retry=slow, reraise=True):
+        with attempt:
+            ray.init(**options)
 
 
 def _silence_events() -> None:
@@ -124,6 +136,7 @@ def _own_folder() -> Path:
     for left in dead_ray_folders():
         shutil.rmtree(left, ignore_errors=True)
     folder = Path(tempfile.mkdtemp(prefix=f"specsweep-ray-{os.getpid()}-"))
+    mark_owner(folder)
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 

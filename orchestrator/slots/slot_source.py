@@ -204,9 +204,9 @@ class ClusterSlots:
             return
         with self._lock:
             working = {host.node_id for place in self.places for host in (*place.hosts, place.load_host)}
-            seen = self._watch.look(hosts, working, self._cluster.death_of)
+            events = self._watch.look(hosts, working, self._cluster.death_of)
             self._drop_gone({host.node_id for host in hosts})
-        for event in seen.events:
+        for event in events:
             self._tell(event)
         with self._lock:
             ready = self._to_make(hosts)

@@ -41,15 +41,20 @@ class PredictedDeath:
 class Foresight:
     """Asked by every slot before a start, told of every end. Thread-safe.
 
-    `by_class`: forecasts of a run on hosts of several classes, whose GPUs differ.
+    `by_class`: forecasts of a run on hosts of several classes, whose GPUs differ. `first_only`: further starts of a
+    config are made whatever is predicted, as those that verify a ceiling.
     """
 
-    def __init__(self, forecast: Forecast, by_class: Mapping[str, Forecast] | None = None) -> None:
-        self._forecast = forecast
+    def __init__(
+        self, forecast: Forecast, by_class: Mapping[str, Forecast] | None = None, *, first_only: bool = False
+    ) -> None:
+        self._forecast, self._first_only = forecast, first_only
         self._by_class = by_class or {}
 
     def death_of(self, trial: Trial, attempt: int) -> PredictedDeath | None:
         """The end of a trial whose server is sure to die; None where it is worth a start."""
+        if self._first_only and trial.repeat > 0:
+            return None
         prediction = self._by_class.get(trial.host_class, self._forecast).of(trial.config.as_dict())
         death = hopeless(prediction)
         if death is None:
@@ -98,4 +103,5 @@ def run_foresight(
     except NoForecast as reason:
         say(f"Hopeless starts are not skipped: {reason}")
         return None
-    return Foresight(next(iter(forecasts.values())), forecasts)
+    is_ceiling = scenario.search.method == "ceiling"
+    return Foresight(next(iter(forecasts.values())), forecasts, first_only=is_ceiling)

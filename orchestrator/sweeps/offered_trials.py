@@ -33,7 +33,8 @@ class OfferedTrials:
     hosts and configs can be told apart afterwards. When little is left, long ones come first, so that all end together.
 
     A trial may have a follower, which the slot that takes it does next. Both are a pair, which goes only to a host
-    where it ran no more often than on any other, and waits for one that is busy.
+    where it ran no more often than on any other, and waits for one that is busy. So does a trial that is to run
+    elsewhere than its config did.
     """
 
     def __init__(self) -> None:
@@ -42,13 +43,17 @@ class OfferedTrials:
         self._took_s: dict[str, float] = {}
         self._offered = 0
         self._followers: dict[str, Trial] = {}
+        self._elsewhere: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, trials: Sequence[Trial], followers: Mapping[str, Trial] | None = None) -> None:
-        """`followers` by the ids of the trials that they follow."""
+    def add(
+        self, trials: Sequence[Trial], followers: Mapping[str, Trial] | None = None, elsewhere: Collection[str] = ()
+    ) -> None:
+        """`followers` by the ids of the trials that they follow; `elsewhere`: ids of those that are to run there."""
         self._followers |= followers or {}
+        self._elsewhere |= set(elsewhere)
         for trial in trials:
             config_id = trial.config.config_id
             guess_s = self._took_s.get(config_id, trial.estimated_s)
@@ -93,9 +98,9 @@ class OfferedTrials:
     def _has_turn(self, waiting: _Waiting, host: str, hosts: Collection[str]) -> bool:
         """Pairs of one config are counted by its members, of which either may lead."""
         follower = self._followers.get(waiting.trial.trial_id)
-        if follower is None:
+        if follower is None and waiting.trial.trial_id not in self._elsewhere:
             return True
-        members = (waiting.config_id, follower.config.config_id)
+        members = (waiting.config_id, *((follower.config.config_id,) if follower else ()))
         ran = {name: sum(self._runs[name, member] for member in members) for name in {*hosts, host}}
         return ran[host] == min(ran.values())
 
@@ -108,3 +113,4 @@ class OfferedTrials:
     def clear(self) -> None:
         self._waiting.clear()
         self._followers.clear()
+        self._elsewhere.clear()

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import orjson
 from rich.console import Console
 
 from orchestrator.hosts.host_event import HostChange
 from orchestrator.job_place import in_job, job_id
-from orchestrator.paths import write_whole
+from orchestrator.nightly.night_scenario import resume_command
 from orchestrator.provenance import utc_now
 from orchestrator.rankings.run_ranking import RunRanking
 from orchestrator.run_files.journal import finished_work
+from orchestrator.run_files.result_file import write_result
 from orchestrator.run_files.run_directory import RunDirectory
-from orchestrator.run_files.run_result import RunResult, ending_of, picks_of, trial_counts
+from orchestrator.run_files.run_result import Ending, RunResult, ending_of, picks_of, trial_counts
 from orchestrator.scenarios.scenario import Scenario
 from orchestrator.stop_signals import stop_ignored
 from orchestrator.sweeps.sweep import SweepResult
@@ -45,38 +44,32 @@ class RunAccount:
         try:
             yield
         except BaseException as error:
-            self._tell(error)
+            self.tell(ending_of(error), resumable=True)
             raise
-        self._tell(None)
+        self.tell(ending_of(None))
 
-    def _tell(self, error: BaseException | None) -> None:
+    def tell(self, ending: Ending, *, resumable: bool = False) -> None:
+        """Write the result, of a run that has ended like this. `resumable`: something is missing in it."""
         with stop_ignored():
-            result = self.result(error)
+            result = self.result(ending, resumable=resumable)
             kept = self.directory is not None and not self.directory.is_discarded
             files = [self.directory.paths.result] if self.directory is not None and kept else []
             for file in (*files, *([self._wanted] if self._wanted else ())):
-                self._write(file, result)
+                write_result(file, result)
             if in_job():
                 self._console.file.write(result.line() + "\n")
                 self._console.file.flush()
 
-    def _write(self, file: Path, result: RunResult) -> None:
-        try:
-            write_whole(file, orjson.dumps(result.as_json(), option=orjson.OPT_INDENT_2) + b"\n")
-        except OSError as fault:
-            # The run has ended as it has; a full disk must not make another end of it.
-            print(f"specsweep: {file}: the result cannot be written: {fault.strerror or fault}", file=sys.stderr)  # noqa: T201
-
-    def result(self, error: BaseException | None) -> RunResult:
-        """The run as far as it came, with the ending that this exception means."""
+    def result(self, ending: Ending, *, resumable: bool = False) -> RunResult:
+        """The run as far as it came, with this ending."""
         told: dict[str, Any] = {
-            "ending": ending_of(error), "job_id": job_id(), "started_at": self._started_at, "ended_at": utc_now(),
+            "ending": ending, "job_id": job_id(), "started_at": self._started_at, "ended_at": utc_now(),
             "elapsed_s": round(time.monotonic() - self._started, 3),
         }  # fmt: skip
         if self.scenario is not None:
             told |= {"scenario": self.scenario.name, "engine": self.scenario.engine.kind}
         if self.scenario is not None and self.directory is not None and not self.directory.is_discarded:
-            told |= self._measured(self.scenario, self.directory, resumable=error is not None)
+            told |= self._measured(self.scenario, self.directory, resumable=resumable)
         if self.ranking is not None:
             told["picks"] = picks_of(self.ranking.rankings, self.ranking.labels)
         return RunResult(**told)
@@ -93,5 +86,5 @@ class RunAccount:
             "trials": trial_counts((t.trial_id for t in trials), outcomes),
             "points": {"measured": len(state.done_points), "missing": missing, "spared": len(state.of_search.spared)},
             "hosts_quarantined": tuple(dict.fromkeys(put_aside)),
-            "resume": f"specsweep run --resume {root}" if resumable else None,
+            "resume": resume_command(scenario, root) if resumable else None,
         }

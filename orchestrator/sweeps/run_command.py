@@ -7,7 +7,7 @@ import errno
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -16,7 +16,9 @@ from orchestrator.errors import BadInput, ClusterRefusal, NoSlotLeft, RunInterru
 from orchestrator.job_place import in_job, lasting, runs_parent
 from orchestrator.jobs.job_log import RUN_DIRECTORY_LINE
 from orchestrator.jobs.sealed_scenario import open_sealed
+from orchestrator.nightly.night_scenario import is_night, resume_command
 from orchestrator.planning.scenario_files import check_named_files
+from orchestrator.plural import plural
 from orchestrator.rankings.ranking_table import print_rankings
 from orchestrator.rankings.run_ranking import rank_run
 from orchestrator.redaction import holds_secrets, storable
@@ -29,9 +31,10 @@ from orchestrator.scenarios.scenario import Scenario
 from orchestrator.scenarios.scenario_file import load_scenario
 from orchestrator.scenarios.sweep_space import expand
 from orchestrator.sglang.options import SettingsFault
+from orchestrator.stop_signals import EarlyInterrupt
 from orchestrator.sweeps.run_account import RunAccount
-from orchestrator.sweeps.run_conductor import PairGuide, missing_work
-from orchestrator.sweeps.run_sweep import ClusterUse, EarlyInterrupt, sweep_on_cluster
+from orchestrator.sweeps.run_conductor import PairGuide, missing_work, run_conductor
+from orchestrator.sweeps.run_sweep import ClusterUse, sweep_on_cluster
 from orchestrator.sweeps.sweep import SweepResult
 
 # Ctrl-C, SIGTERM as ours, and SIGTERM as Ray handles it while it starts.
@@ -41,10 +44,21 @@ _NO_STORAGE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EFBIG}
 
 
 @dataclass(frozen=True)
+class NightUse:
+    """What a night has a run done for: its pairs, which nobody ranks. It judges, tells and keeps what they brought, and
+    only then leaves Ray (`connected`). `leave`: what it does before the process ends for want of the head.
+    """
+
+    guide: PairGuide
+    account: RunAccount
+    connected: contextlib.ExitStack
+    leave: Callable[[str], int]
+
+
+@dataclass(frozen=True)
 class RunRequest:
     """The arguments of `run`, parsed. `offers`: earlier measurements of the same are told. `given`: the scenario itself
-    instead of its file; `guide`: of the pairs of a night, whose ranking is of no use and not shown; `leave`: what a
-    night does before the process ends for want of the head.
+    instead of its file; `night`: this run is that of a night.
     """
 
     scenario: Path | None
@@ -59,63 +73,73 @@ class RunRequest:
     reuse: tuple[Path, ...] = ()
     offers: bool = True
     given: Scenario | None = None
-    guide: PairGuide | None = None
-    leave: Callable[[str], int] | None = None
+    night: NightUse | None = None
 
 
 def run(request: RunRequest, console: Console) -> Path:
     """Sweep, rank, print. Returns the run directory; raises SpecsweepError with the exit code for any bad end."""
-    account = RunAccount(lasting(request.result, "--result") if request.result else None, console)
     early = EarlyInterrupt()
-    with early.listening(), account.told_at_the_end():
-        return _run(request, console, account, early)
+    if request.night is not None:
+        with early.listening():
+            return _run(request, console, request.night.account, early, request.night.connected)
+    account = RunAccount(lasting(request.result, "--result") if request.result else None, console)
+    with early.listening(), contextlib.ExitStack() as connected, account.told_at_the_end():
+        return _run(request, console, account, early, connected)
 
 
-def _run(request: RunRequest, console: Console, account: RunAccount, early: EarlyInterrupt) -> Path:
+def _run(
+    request: RunRequest, console: Console, account: RunAccount, early: EarlyInterrupt, connected: contextlib.ExitStack
+) -> Path:
     scenario = account.scenario = _scenario_of(request)
-    if scenario.search.method == "pairs" and request.guide is None:
+    if is_night(scenario) and request.night is None:
         raise BadInput(_no_run(request.resume))
     check_named_files(scenario, request.scenario)
     taken = runs_to_reuse(scenario, request.reuse)
     directory = account.directory = _open_run(request, scenario)
     if in_job():
         console.print(RUN_DIRECTORY_LINE + str(directory.paths.root), soft_wrap=True, markup=False, highlight=False)
-    with _storage_told(directory):
+    with _storage_told(directory, resume_command(scenario, directory.paths.root)):
         if taken:
             take_over_all(directory, taken, console)
         elif request.resume is None and request.offers:
             offer_reuse(scenario, directory, console)
-        return _work(request, scenario, directory, console, account, early)
+        night = request.night
+        leave = night.leave if night else None
+        use = ClusterUse(request.address, connected, request.evict, request.yes, leave=leave)
+        _measure(scenario, directory, use, console, account, early, night.guide if night else None)
+        if request.night is None:
+            account.ranking = rank_run(directory.paths.root)
+            print_rankings(account.ranking, console)
+        console.print(f"\nRun: {directory.paths.root}", soft_wrap=True)
+        if account.ranking is not None:
+            leave_reports(directory.paths.root, account.ranking, console)
+        _judge(account.swept or SweepResult(), scenario, directory)
+        return directory.paths.root
 
 
-def _work(
-    request: RunRequest, scenario: Scenario, directory: RunDirectory, console: Console, account: RunAccount,
-    early: EarlyInterrupt,
-) -> Path:  # fmt: skip
+def _measure(
+    scenario: Scenario, directory: RunDirectory, use: ClusterUse, console: Console, account: RunAccount,
+    early: EarlyInterrupt, guide: PairGuide | None,
+) -> None:  # fmt: skip
+    """Whatever is missing in the run; its directory is closed by then."""
     done = finished_work(directory.state)
     try:
-        if missing_work(scenario, directory, request.guide):
-            use = ClusterUse(request.address, request.evict, request.yes, request.guide, request.leave)
+        conductor = run_conductor(scenario, directory, guide)
+        if missing_work(scenario, directory, conductor):
+            use = replace(use, conductor=conductor)
             account.swept = sweep_on_cluster(scenario, directory, done, use, console, early)
         else:
             console.print(f"Nothing is missing in {directory.paths.root}")
             account.swept = SweepResult()
     except (ClusterRefusal, *STOPPED) as error:
-        _end_early(directory, error)
+        _end_early(scenario, directory, error)
         raise
     finally:
         directory.close(complete=account.swept is not None and account.swept.complete)
-    account.ranking = rank_run(directory.paths.root)
-    if request.guide is None:
-        print_rankings(account.ranking, console)
-    console.print(f"\nRun: {directory.paths.root}", soft_wrap=True)
-    leave_reports(directory.paths.root, account.ranking, console)
-    _judge(account.swept, directory)
-    return directory.paths.root
 
 
 @contextlib.contextmanager
-def _storage_told(directory: RunDirectory) -> Iterator[None]:
+def _storage_told(directory: RunDirectory, resume: str) -> Iterator[None]:
     """SpecsweepError where the run directory takes no more; by then the servers are stopped."""
     try:
         yield
@@ -125,23 +149,23 @@ def _storage_told(directory: RunDirectory) -> Iterator[None]:
         root = directory.paths.root
         raise SpecsweepError(
             f"{root}: cannot be written any more: {os.strerror(error.errno)}. The servers are stopped, and every point "
-            f"that was finished is kept.\nRepair that (`df -h {root}`), then continue: specsweep run --resume {root}"
+            f"that was finished is kept.\nRepair that (`df -h {root}`), then continue: {resume}"
         ) from error
 
 
-def _end_early(directory: RunDirectory, error: BaseException) -> None:
+def _end_early(scenario: Scenario, directory: RunDirectory, error: BaseException) -> None:
     """Stopped or refused: a run in which nothing was started leaves no directory, any other says how to resume."""
     if not directory.state.attempts:
         directory.discard()
         if isinstance(error, STOPPED):
             raise RunInterrupted("Stopped before anything was started; nothing is left of the run.") from error
     elif isinstance(error, STOPPED):
-        raise RunInterrupted(_how_to_resume(directory)) from error
+        raise RunInterrupted(_how_to_resume(scenario, directory)) from error
 
 
-def _how_to_resume(directory: RunDirectory) -> str:
-    root = directory.paths.root
-    return f"The run is not complete; everything measured so far is kept.\nContinue it: specsweep run --resume {root}"
+def _how_to_resume(scenario: Scenario, directory: RunDirectory) -> str:
+    how = resume_command(scenario, directory.paths.root)
+    return f"The run is not complete; everything measured so far is kept.\nContinue it: {how}"
 
 
 def _no_run(resumed: Path | None) -> str:
@@ -194,13 +218,17 @@ def _refuse_what_rules_refuse_by_now(root: Path, stored: Scenario) -> None:
         for _ in expand(stored):
             pass
     except SettingsFault as fault:
-        raise BadInput(f"--resume {root}: {fault.name}: {fault.message} (refused by now)") from None
+        raise BadInput(
+            f"--resume {root}: {fault.name}: {fault.message} (refused by now); continue it with the release that began "
+            "it, or start a new run without that config"
+        ) from None
 
 
 def _open_run(request: RunRequest, scenario: Scenario) -> RunDirectory:
     if request.resume is not None:
         directory = RunDirectory.reopen(request.resume.expanduser(), scenario)
-        for file in (directory.paths.result, directory.paths.live):  # of an earlier end, which is none any more
+        paths = directory.paths
+        for file in (paths.result, paths.live, paths.night):  # of an earlier end, which is none any more
             file.unlink(missing_ok=True)
         return directory
     return RunDirectory.create(fresh_root(request.run_dir, scenario), scenario)
@@ -213,16 +241,16 @@ def fresh_root(run_dir: Path | None, scenario: Scenario) -> Path:
     return new_run_root(scenario.name, time.strftime("%Y%m%d-%H%M%S"), runs_parent())
 
 
-def _judge(result: SweepResult, directory: RunDirectory) -> None:
+def _judge(result: SweepResult, scenario: Scenario, directory: RunDirectory) -> None:
     """Raise for a run that is not whole, with what to do."""
     root = directory.paths.root
     if result.cancelled:
-        raise RunInterrupted(_how_to_resume(directory))
+        raise RunInterrupted(_how_to_resume(scenario, directory))
     if not result.complete:
-        raise NoSlotLeft(f"No slot is left to go on with.\n{_how_to_resume(directory)}")
+        raise NoSlotLeft(f"No slot is left to go on with.\n{_how_to_resume(scenario, directory)}")
     failed = [t for t, outcome in result.outcomes.items() if outcome.kind == "failed"]
     if failed:
         raise TrialsFailed(
-            f"{len(failed)} trial(s) failed; their logs are in {root}/logs/.\n"
-            f"Try them again: specsweep run --resume {root}"
+            f"{plural(len(failed), 'trial')} failed; their logs are in {root}/logs/.\n"
+            f"Try them again: {resume_command(scenario, root)}"
         )

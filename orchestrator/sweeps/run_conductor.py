@@ -42,7 +42,10 @@ def run_conductor(scenario: Scenario, run: RunDirectory, guide: PairGuide | None
         configs = tuple(expand(scenario))
         guess = ceiling_guess(scenario) if scenario.search.method == "ceiling" else no_guess
         return SearchConductor(
-            scenario, run, lambda _: search_of(scenario, configs, guess), lambda _: judge_of(scenario, configs)
+            scenario,
+            run,
+            lambda host_class: search_of(scenario, configs, guess, run.asked.steps_of(host_class)),
+            lambda _: judge_of(scenario, configs),
         )
     return SearchConductor(scenario, run, lambda _: None) if is_probed(scenario) else None
 
@@ -75,9 +78,8 @@ def run_references(scenario: Scenario, run: RunDirectory, plan: Plan) -> Referen
     return ReferenceTrials(scenario, trials, run.state.of_search.blocks, run.is_done)
 
 
-def missing_work(scenario: Scenario, run: RunDirectory, guide: PairGuide | None = None) -> bool:
-    """Whether a run has anything left to start."""
+def missing_work(scenario: Scenario, run: RunDirectory, conductor: SearchConductor | None) -> bool:
+    """Whether a run has anything left to start, by what its conductor was told."""
     if run.is_adaptive:
-        conductor = run_conductor(scenario, run, guide)
         return conductor is not None and not conductor.done
     return bool(run.plan(scenario, (), finished_work(run.state)).trials)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -21,6 +20,7 @@ from orchestrator.hosts.host_match import matches
 from orchestrator.planning.planner import Plan
 from orchestrator.planning.search_plan import search_plan
 from orchestrator.planning.trial_launch import launch_spec
+from orchestrator.plural import plural
 from orchestrator.run_files.run_directory import RunDirectory
 from orchestrator.run_files.run_hosts import keep_hosts
 from orchestrator.scenarios.scenario import Scenario
@@ -29,10 +29,11 @@ from orchestrator.slots.cluster import Cluster
 from orchestrator.slots.head_watch import watching_head
 from orchestrator.slots.ray_connection import Connection, connect, resolve_address
 from orchestrator.slots.slot_port import SlotPort
-from orchestrator.stop_signals import STOP_SIGNALS, StopWish, stop_handled_by, stop_ignored
+from orchestrator.stop_signals import EarlyInterrupt, StopWish, stop_handled_by, stop_ignored
 from orchestrator.sweeps.foresight import run_foresight
 from orchestrator.sweeps.grid_leaders import GridLeaders
-from orchestrator.sweeps.run_conductor import PairGuide, run_conductor, run_references
+from orchestrator.sweeps.run_conductor import run_references
+from orchestrator.sweeps.search_conductor import SearchConductor
 from orchestrator.sweeps.start_memory import StartMemory
 from orchestrator.sweeps.sweep import Sweep, SweepResult
 from orchestrator.trial import Trial
@@ -46,52 +47,26 @@ _LEAVE_S = 5.0
 
 @dataclass(frozen=True)
 class ClusterUse:
-    """Which cluster a run uses, and whether strangers are ended on its GPUs (`yes`: without asking). `guide`: of the
-    pairs of a night; `leave`: what is done before the process ends for want of the head (told why), for the exit code.
+    """Which cluster a run uses, and whether strangers are ended on its GPUs (`yes`: without asking). `conductor`: who
+    decides what the plan does not, told all that was measured before; `leave`: what is done before the process ends for
+    want of the head (told why), for the exit code.
+
+    Ray is left when `connected` is: not before all that was found is on disk (see Cluster.leave).
     """
 
     address: str | None
+    connected: contextlib.ExitStack
     evict: bool = False
     yes: bool = False
-    guide: PairGuide | None = None
+    conductor: SearchConductor | None = None
     leave: Callable[[str], int] | None = None
-
-
-class EarlyInterrupt:
-    """Ctrl-C and SIGTERM (what `ray job stop` sends) before the sweep has handlers of its own.
-
-    What is raised while Ray starts may come up in a callback of its own, which swallows it: so it is also remembered.
-    """
-
-    def __init__(self) -> None:
-        self._heard = False
-        self._wish = StopWish()
-
-    def listening(self) -> contextlib.AbstractContextManager[None]:
-        return stop_handled_by(self._hear)
-
-    def listen_again(self) -> None:
-        """Somebody else has taken the signals meanwhile."""
-        for number in STOP_SIGNALS:
-            signal.signal(number, self._hear)
-
-    def check(self) -> None:
-        """KeyboardInterrupt if one of them came."""
-        if self._heard:
-            raise KeyboardInterrupt
-
-    def _hear(self, signum: int, frame: FrameType | None) -> None:
-        del signum, frame
-        self._heard = True
-        if not self._wish.is_echo():
-            raise KeyboardInterrupt
 
 
 def sweep_on_cluster(
     scenario: Scenario, directory: RunDirectory, done: frozenset[str], wanted: ClusterUse, console: Console,
     early: EarlyInterrupt,
 ) -> SweepResult:  # fmt: skip
-    """Join or embed a cluster, take slots there, run what is not done yet, let everything go. Raises ClusterRefusal."""
+    """Join or embed a cluster, take slots there, run what is not done yet, let the slots go. Raises ClusterRefusal."""
     address = resolve_address(wanted.address)
     if scenario.slots.emulated_gpus and address != "local":
         console.print("slots.emulated_gpus is for --address local; the cluster's own GPUs are used")
@@ -99,9 +74,10 @@ def sweep_on_cluster(
     cluster = connect(_connection(scenario, address), directory.run_id)
     early.listen_again()  # ray.init has put its own handlers there
     lost = partial(_leave_without_head, cluster, directory, console, wanted.leave)
-    # Also while the cluster is let go, which waits for the head too.
-    with watching_head(cluster.head_address, lost):
-        return _on_cluster(scenario, directory, done, wanted, cluster, console, early)
+    # Also while the cluster is let go and left, which waits for the head too.
+    wanted.connected.enter_context(watching_head(cluster.head_address, lost))
+    wanted.connected.callback(_quietly, cluster.leave)
+    return _on_cluster(scenario, directory, done, wanted, cluster, console, early)
 
 
 def _on_cluster(
@@ -127,7 +103,7 @@ def _on_cluster(
         early.check()
         return _sweep(scenario, directory, done, wanted, cluster, slots, console)
     finally:
-        _close_quietly(cluster)
+        _quietly(cluster.let_go)  # servers must not outlive us
 
 
 def _sweep(
@@ -136,7 +112,8 @@ def _sweep(
 ) -> SweepResult:  # fmt: skip
     """The loop on slots that are granted, shown on the console and in live.json."""
     plan = directory.plan(scenario, [slot.facts.host_class for slot in slots], done)
-    conductor = run_conductor(scenario, directory, wanted.guide)
+    if wanted.conductor is not None:
+        wanted.conductor.take_classes()
     console.print(plan_line(plan, len(slots), cluster.classes, scenario.search.method), markup=False)
     names = [slot.facts.name for slot in slots]
     progress = Progress(plan, names, console, bounds=_search_bounds(scenario, directory, plan))
@@ -154,7 +131,7 @@ def _sweep(
             return replace(asked, phase_budgets=memory.budgets(trial), version=version)
 
         sweep = Sweep(plan, list(slots), directory, spec, memory, foresight, source=cluster.source)
-        sweep.follow(conductor, run_references(scenario, directory, plan))
+        sweep.follow(wanted.conductor, run_references(scenario, directory, plan))
         with _orderly_interrupt(sweep):
             result = sweep.run()
             keep_hosts(directory.paths.root, cluster.host_reports())  # some joined later
@@ -206,10 +183,10 @@ def _search_bounds(scenario: Scenario, directory: RunDirectory, plan: Plan) -> S
     return SearchBounds(bounds.least_starts * classes, bounds.most_starts * classes, len(directory.state.outcomes))
 
 
-def _close_quietly(cluster: Cluster) -> None:
-    """Let the cluster go even while the user keeps pressing Ctrl-C or stopping us: servers must not outlive us."""
+def _quietly(end: Callable[[], None]) -> None:
+    """Even while the user keeps pressing Ctrl-C or stopping us."""
     with stop_ignored():
-        cluster.close()
+        end()
 
 
 def _connection(scenario: Scenario, address: str) -> Connection:
@@ -224,12 +201,11 @@ def _connection(scenario: Scenario, address: str) -> Connection:
 def plan_line(plan: Plan, slots: int, classes: Sequence[str] = (), method: str = "grid") -> str:
     """One line about what is going to be done."""
     apart = f" (every config on each of {len(classes)} classes of hosts)" if len(classes) > 1 else ""
+    configs, where = plural(len(plan.configs), "config"), f"on {plural(slots, 'slot')}{apart}"
     if method != "grid":
-        return f"search: {method}, {len(plan.configs)} configs in question, on {slots} slots{apart}"
-    return (
-        f"{len(plan.configs)} configs, {len(plan.trials)} trials, {plan.points} points on {slots} slots{apart}; "
-        f"about {plan.makespan_s / 60:.1f} min by estimate"
-    )
+        return f"search: {method}, {configs} in question, {where}"
+    trials, points = plural(len(plan.trials), "trial"), plural(plan.points, "point")
+    return f"{configs}, {trials}, {points} {where}; about {plan.makespan_s / 60:.1f} min by estimate"
 
 
 def _orderly_interrupt(sweep: Sweep) -> contextlib.AbstractContextManager[None]:

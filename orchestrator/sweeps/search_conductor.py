@@ -24,7 +24,9 @@ from orchestrator.trial import Point, Trial
 
 @dataclass
 class _Race:
-    """One search, on hosts of one class. `trials`: what each of its trials has measured so far."""
+    """One search, on hosts of one class. `trials`: what each of its trials has measured so far; `ran_on`: where each of
+    them ran.
+    """
 
     search: Search
     judge: Judge | None
@@ -32,6 +34,7 @@ class _Race:
     steps_told: int = 0
     is_judged: bool = False
     trials: dict[tuple[str, int], TrialPoints] = field(default_factory=dict)
+    ran_on: dict[tuple[str, int], str] = field(default_factory=dict)
     leaders: dict[str, tuple[str, float]] = field(default_factory=dict)
 
 
@@ -50,20 +53,31 @@ class SearchConductor:
         judge_of: Callable[[str], Judge | None] = lambda _: None,
     ) -> None:
         self._run = run
+        self._search_of, self._judge_of = search_of, judge_of
         self._scores = TrialScores(scenario, run)
         self._is_probed = is_probed(scenario)
         self._is_night = scenario.search.method == "pairs"  # two builds do not lead each other
-        searches = {c: search_of(c) for c in run.trial_classes}
-        self._races = {c: _Race(search, judge_of(c)) for c, search in searches.items() if search is not None}
+        self._races: dict[str, _Race] = {}
         self._deciding: AbstractContextManager[object] = nullcontext()
         self._queue: TrialQueue | None = None
-        self._tell_earlier()
+        self.take_classes()
 
-    def _tell_earlier(self) -> None:
-        """All that earlier starts of the run found out; what broke is asked again."""
+    def take_classes(self) -> None:
+        """One search for each class of hosts that the run measures on by now: it may learn of them only when slots are
+        granted. Those that are there stay, so that no trial is scored twice.
+        """
+        of_class = {c: self._races.get(c) or self._new_race(c) for c in self._run.trial_classes}
+        fresh = of_class.keys() - self._races.keys()
+        self._races = {c: race for c, race in of_class.items() if race is not None}
         for asked in list(self._run.asked.all):
-            if asked.host_class in self._races:
-                self._tell(asked, again=True)
+            if asked.host_class in fresh & self._races.keys():
+                told = self._tell(asked, again=True)
+                if isinstance(told, Scored) and not self._is_night:
+                    self._new_leaders(self._races[asked.host_class], asked, told)
+
+    def _new_race(self, host_class: str) -> _Race | None:
+        search = self._search_of(host_class)
+        return None if search is None else _Race(search, self._judge_of(host_class))
 
     @property
     def done(self) -> bool:
@@ -75,11 +89,17 @@ class SearchConductor:
     ) -> list[TrialAsked | SearchStep | BestSoFar]:
         """Ask for the first trials. `deciding`: held while anybody looks at what stands for what."""
         self._queue, self._deciding = queue, deciding
+        leads: list[TrialAsked | SearchStep | BestSoFar] = []
         for host_class, race in self._races.items():
             queue.open_class(host_class)
-            for (config_id, _), points in race.trials.items():
-                queue.ran(host_class, points.host, config_id)
-        return self.ask()
+            for (config_id, _), host in race.ran_on.items():
+                queue.ran(host_class, host, config_id)
+            leads += [
+                best_so_far(goal, *race.leaders[goal.name], host_class)
+                for goal in self._scores.goals
+                if goal.name in race.leaders  # of earlier starts of the run
+            ]
+        return [*leads, *self.ask()]
 
     def settled(self, trial: Trial) -> list[TrialAsked | SearchStep | BestSoFar]:
         """A trial has ended for good, after all repairs and second tries; what its search wants now."""
@@ -124,10 +144,13 @@ class SearchConductor:
             race.trials[key] = points
         if isinstance(told, Dead):
             race.trials.pop(key, None)
+        if isinstance(told, Dead | Scored) and told.host:
+            race.ran_on[key] = told.host
         if told is not None:
             race.search.tell(asked.config, asked.repeat, told)
-        elif again:
-            race.search.recall(asked.config, asked.repeat)
+        elif again and not asked.is_reference:
+            broke = ran is not None and self._run.state.outcomes.get(ran.trial_id, {}).get("outcome") == "failed"
+            race.search.recall(asked.config, asked.repeat, broke=broke)
         return told
 
     def _ask(self, host_class: str, race: _Race) -> list[TrialAsked | SearchStep | BestSoFar]:
@@ -146,7 +169,7 @@ class SearchConductor:
         by_key = {ask.key: trial for trial, ask in zip(trials, asks, strict=True)}
         leaders = [by_key[ask.key] for ask in asks if ask.follows is None]
         followers = {by_key[ask.follows].trial_id: by_key[ask.key] for ask in asks if ask.follows is not None}
-        queue.offer(host_class, leaders, followers)
+        queue.offer(host_class, leaders, followers, {by_key[ask.key].trial_id for ask in asks if ask.elsewhere})
         if not race.outstanding:
             queue.close_class(host_class)
         asked = [TrialAsked(trial, ask.why) for trial, ask in zip(trials, asks, strict=True)]

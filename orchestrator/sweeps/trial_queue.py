@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.planning.planner import Plan
@@ -242,14 +242,17 @@ class TrialQueue:
         for host_class in list(self._shares):
             self.close_class(host_class)
 
-    def offer(self, host_class: str, trials: Sequence[Trial], followers: Mapping[str, Trial] | None = None) -> None:
+    def offer(
+        self, host_class: str, trials: Sequence[Trial], followers: Mapping[str, Trial] | None = None,
+        elsewhere: Collection[str] = (),
+    ) -> None:  # fmt: skip
         """Further trials for any slot of an open class; after `clear` there is none. `followers`: by the ids of trials,
-        what their slots take next.
+        what their slots take next; `elsewhere`: ids of those that go where their config ran least often.
         """
         with self._changed:
             share = self._share(host_class)
             if share.open:
-                share.offered.add(trials, followers)
+                share.offered.add(trials, followers, elsewhere)
                 self._changed.notify_all()
 
     def ran(self, host_class: str, host: str, config_id: str) -> None:

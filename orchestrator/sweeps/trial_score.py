@@ -77,16 +77,15 @@ class TrialScores:
         """
         if ran is None:
             return self._dead(asked), None
-        outcome = self._run.state.outcomes.get(ran.trial_id, {}).get("outcome")
+        end = self._run.state.outcomes.get(ran.trial_id, {})
         ran, probe = self.probed(ran)
         if probe is None and all(map(self._run.is_finished, ran.points)):
             points = self._points(asked.config.config_id, ran)
             return scored(self.goals, points, self._scenario.search.method != "ceiling"), points
-        if outcome == "infeasible":
-            return self._dead(asked), None
-        if outcome == "failed" and not again:
-            told = self._run.state.outcomes[ran.trial_id]
-            return Broken(f"{told['label']}: {told['evidence']}"), None
+        if end.get("outcome") == "infeasible":
+            return Dead(end["label"], end["evidence"], end.get("host", "")), None
+        if end.get("outcome") == "failed" and not again:
+            return Broken(f"{end['label']}: {end['evidence']}"), None
         return None, None
 
     def _dead(self, asked: AskedTrial) -> Dead:

@@ -14,6 +14,7 @@ from orchestrator.happening import (
     PointEnded,
     PointRepeated,
     ReferenceAsked,
+    SearchStep,
     SlotEnded,
     TelemetryArrived,
     TrialAsked,
@@ -80,7 +81,7 @@ class LiveState:
     def saw(self, slot: str, happening: Happening, now_s: float) -> None:
         """Take in what happened."""
         match happening:
-            case HostEvent():
+            case HostEvent() | SearchStep():  # of no slot
                 pass
             case TrialAsked(trial, _):
                 self._asked = True

@@ -23,11 +23,25 @@ _LEAST_CONFIG, _GAP = 8, 2
 def live_table(view: LiveView, width: int, height: int) -> Group:
     """Never wider or higher than the terminal; what is left out is told."""
     best = [f"best so far for {b.objective}: {b.text}, {b.config}" for b in view.best]
-    told = [*wrap(counts_text(view), width)[: max(1, height // 3)], *best[: max(1, height // 4)]]
+    most = max(1, height // 4)
+    best = [line for one in best[:most] for line in _in_lines(one, width, max(1, most // len(best)))]
+    told = [*wrap(counts_text(view), width)[: max(1, height // 3)], *best]
     room = max(_LEAST_ROWS, height - len(told) - 4)
     shown, rest = _fitting(view.slots, room)
     lines = [*([rest] if rest else []), *told]
-    return Group(_table(shown, width), *(Text(line, no_wrap=True, overflow="ellipsis") for line in lines))
+    table = _table(shown, width, max(1, room // max(1, len(shown))))
+    return Group(table, *(Text(line, no_wrap=True, overflow="ellipsis") for line in lines))
+
+
+def _in_lines(text: str, width: int, most: int) -> list[str]:
+    """A long line broken between settings, on so many lines at most; the last one has all that is left."""
+    lines: list[str] = []
+    for part in text.split(", "):
+        if lines and (len(lines) == most or len(lines[-1]) + len(part) + 3 <= width):
+            lines[-1] += f", {part}"
+        else:
+            lines.append(part)
+    return [f"{line}," for line in lines[:-1]] + lines[-1:]
 
 
 def _fitting(slots: Sequence[SlotView], room: int) -> tuple[Sequence[SlotView], str]:
@@ -40,7 +54,8 @@ def _fitting(slots: Sequence[SlotView], room: int) -> tuple[Sequence[SlotView], 
     return shown, f"and {len(slots) - len(shown)} more slots: {states}"
 
 
-def _table(slots: Sequence[SlotView], width: int) -> Table:
+def _table(slots: Sequence[SlotView], width: int, most_lines: int) -> Table:
+    """`most_lines`: of one slot, for the settings of configs that do not fit in one."""
     names = ["slot", "config", "doing", "for", "tok/s", "requests", "free GiB"]
     names = [name for name in names if width >= _FROM_WIDTH.get(name, 0)]
     rows = [slot_cells(slot) for slot in slots]
@@ -51,6 +66,8 @@ def _table(slots: Sequence[SlotView], width: int) -> Table:
         table.add_column(name, no_wrap=True, justify="right" if is_number else "left", width=widths[name])
     for cells in rows:
         cells["slot"] = _ending(cells["slot"], widths["slot"])
+        if "config" in widths:
+            cells["config"] = "\n".join(_in_lines(cells["config"], widths["config"], most_lines))
         table.add_row(*(Text(cells[name], no_wrap=True, overflow="ellipsis") for name in names))
     return table
 

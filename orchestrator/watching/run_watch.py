@@ -12,12 +12,15 @@ import orjson
 from pydantic import ValidationError
 
 from orchestrator.errors import SpecsweepError
+from orchestrator.nightly.night_pairs import counts_line, ended_pairs
+from orchestrator.nightly.night_scenario import is_night
 from orchestrator.paths import RunPaths
 from orchestrator.planning.planner import make_plan
 from orchestrator.run_files.journal import read_events, replay
 from orchestrator.run_files.run_manifest import read_manifest
 from orchestrator.run_files.run_result import RunResult
 from orchestrator.scenarios.scenario import Scenario
+from orchestrator.scenarios.sweep_space import build_pairs
 from orchestrator.sglang.options import SettingsFault
 from orchestrator.watching.live_file import read_live
 from orchestrator.watching.live_view import LiveView
@@ -41,6 +44,8 @@ class RunWatch:
         self._clock, self._wall_clock = clock, wall_clock
         self._beats = Beats()
         self._journal: tuple[Any, tuple[LiveView, bool]] | None = None
+        self._night = _night_of(self._scenario)
+        self._pairs: tuple[Any, str] | None = None
 
     def look(self) -> WatchedRun:
         """The run as it is now. SpecsweepError if its directory is gone."""
@@ -51,15 +56,18 @@ class RunWatch:
         name, scenario = self.root.name, str(self._scenario.get("name", ""))
         if result is not None:
             end, view = result.ending, view_of_result(result, live)
+            view = view if self._night is None else replace(view, best=())  # an earlier release chose a build
             return WatchedRun(
                 name, self._run_id, scenario, "ended", view, None, end.verdict, end.message, end.exit_code
             )
+        pairs = self._of_pairs()
         if live is not None:
-            return WatchedRun(name, self._run_id, scenario, status_of(live, silent_s), live, silent_s)
+            status = status_of(live, silent_s)
+            return WatchedRun(name, self._run_id, scenario, status, live, silent_s, pairs=pairs)
         view, is_complete = self._of_journal()  # of a release that told nothing else, or nothing has begun
-        if is_complete:
+        if is_complete and not pairs:
             return WatchedRun(name, self._run_id, scenario, "ended", view, verdict="complete")
-        return WatchedRun(name, self._run_id, scenario, "starting", view)
+        return WatchedRun(name, self._run_id, scenario, "starting", view, pairs=pairs)
 
     def look_twice(self, sleep: Callable[[float], None] = time.sleep) -> WatchedRun:
         """As `look`; what seems silent is looked at once more, since only the clocks of two hosts may differ."""
@@ -71,7 +79,7 @@ class RunWatch:
 
     def mark(self) -> tuple[Any, ...]:
         """Differs where the results of the run have changed."""
-        return tuple(map(_mark, (self._paths.journal, self._paths.result, self._paths.manifest)))
+        return tuple(map(_mark, (self._paths.journal, self._paths.result, self._paths.manifest, self._paths.night)))
 
     def _result(self) -> RunResult | None:
         try:
@@ -88,6 +96,16 @@ class RunWatch:
             self._journal = (mark, (replace(view, ended=state.ended), state.ended))
         return self._journal[1]
 
+    def _of_pairs(self) -> str:
+        """How far the pairs of a night have come; empty for any other run."""
+        if self._night is None:
+            return ""
+        mark = _mark(self._paths.journal)
+        if self._pairs is None or self._pairs[0] != mark:
+            state = replay(read_events(self._paths.journal, without="server_ready"))
+            self._pairs = (mark, counts_line(ended_pairs(self._night, state.outcomes.values())))
+        return self._pairs[1]
+
     def _planned(self, asked: int) -> tuple[int, int]:
         try:
             scenario = Scenario.model_validate(self._scenario)
@@ -97,6 +115,15 @@ class RunWatch:
         except (ValidationError, SettingsFault, SpecsweepError):  # of another release
             return 0, 0
         return len(plan.trials), plan.points
+
+
+def _night_of(told: dict[str, Any]) -> Scenario | None:
+    """The scenario of a night; None of any other run, and of one of another release."""
+    try:
+        scenario = Scenario.model_validate(told)
+        return scenario if is_night(scenario) and build_pairs(scenario) else None
+    except (ValidationError, SettingsFault, SpecsweepError):
+        return None
 
 
 def _mark(file: Path) -> tuple[int, int, int] | None:

@@ -9,7 +9,6 @@ import os
 import secrets
 import socket
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
+from actors.host.own_folder import own_folder
 from orchestrator.errors import BadInput
 from orchestrator.reports.report_document import ReportDocument
 from orchestrator.watching.live_table import live_table
@@ -168,24 +168,24 @@ def _serve(request: WatchRequest, run_watch: RunWatch, console: Console) -> None
     os.nice(_NICENESS)
     # Requests of scanners that are no HTTP would fill the terminal with tracebacks; they are answered 400.
     logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)
-    with tempfile.TemporaryDirectory(prefix="specsweep-watch-") as folder:
+    with own_folder("watch") as folder:
 
         async def made() -> web.Application:
-            return WatchServer(WatchFeed(run_watch, report_maker(run_watch, Path(folder))), access).app()
+            return WatchServer(WatchFeed(run_watch, report_maker(run_watch.root, folder)), access).app()
 
         web.run_app(made(), sock=on, print=None, shutdown_timeout=1.0, access_log=None)
 
 
-def report_maker(run_watch: RunWatch, folder: Path) -> Callable[[], ReportDocument]:
+def report_maker(run_dir: Path, folder: Path) -> Callable[[WatchedRun], ReportDocument]:
     """Makes the report of a run from a mirror of it in the folder: nothing is written beside the run."""
     from orchestrator.rankings.run_ranking import rank_run
     from orchestrator.reports.run_report import run_report
 
-    mirror = RunMirror(run_watch.root, folder)
+    mirror = RunMirror(run_dir, folder)
 
-    def make() -> ReportDocument:
+    def make(run: WatchedRun) -> ReportDocument:
         root = mirror.bring_up()
-        return run_report(root, rank_run(root), is_live=run_watch.look().goes_on, place=run_watch.root)
+        return run_report(root, rank_run(root), is_live=run.goes_on, place=run_dir)
 
     return make
 

@@ -42,18 +42,21 @@ class Watch(Protocol):
 
 
 class WatchFeed:
-    """Looks at the run every second. `build` makes its report, in a thread; what it raises leaves the last one.
+    """Looks at the run every second. `build` makes its report, as the run was seen, in a thread; what it raises leaves
+    the last one.
 
     Whoever listens asks for what is newer than a number: one who is slow gets the newest state, not all that were.
     """
 
-    def __init__(self, watch: Watch, build: Callable[[], ReportDocument], rebuild_s: float = REBUILD_S) -> None:
+    def __init__(
+        self, watch: Watch, build: Callable[[WatchedRun], ReportDocument], rebuild_s: float = REBUILD_S
+    ) -> None:
         self._watch, self._build, self._rebuild_s = watch, build, rebuild_s
         self.run: WatchedRun = watch.look()
         self._report: ReportDocument | None = None
         self._fault, self._since = "", utc_now()
         self._unseen = ""  # why the run could not be looked at just now
-        self._built: object = None  # the mark of what it was made of
+        self._built: object = None  # the mark of what it was made of, and whether the run was over
         self._next_build_s = 0.0
         self._building: asyncio.Task[None] | None = None
         # Not from 0: a page that stays open while the viewer is started anew must get all.
@@ -80,7 +83,7 @@ class WatchFeed:
         """Look once, and begin to make the report anew where it is due. What cannot be looked at is told so."""
         try:
             self.run = await asyncio.to_thread(self._watch.look)
-            mark = await asyncio.to_thread(self._watch.mark)
+            state = await asyncio.to_thread(self._watch.mark), self.run.is_over
         except Exception as error:  # noqa: BLE001 - of files of strangers; a page that stands still would lie
             self._unseen = f"What is shown is old: {error}"
             await self._publish(is_done=False)
@@ -89,25 +92,25 @@ class WatchFeed:
         if self._building is not None and self._building.done():
             self._building = None
         is_time = self.run.is_over or time.monotonic() >= self._next_build_s
-        if self._building is None and mark != self._built and is_time:
-            self._building = asyncio.create_task(self._rebuild(mark))
-        await self._publish(is_done=self.run.is_over and self._building is None and mark == self._built)
+        if self._building is None and state != self._built and is_time:
+            self._building = asyncio.create_task(self._rebuild(self.run, state))
+        await self._publish(is_done=self.run.is_over and self._building is None and state == self._built)
 
     async def built(self) -> None:
         """Until the report that is being made is there."""
         if self._building is not None:
             await self._building
 
-    async def _rebuild(self, mark: object) -> None:
+    async def _rebuild(self, run: WatchedRun, state: object) -> None:
         began_s = time.monotonic()
         try:
-            self._report, cpu_s = await asyncio.to_thread(_timed, self._build)
+            self._report, cpu_s = await asyncio.to_thread(_timed, partial(self._build, run))
             self._fault = ""
         except Exception as error:  # noqa: BLE001 - of a run that is being written; the next one may do
             self._fault, cpu_s = f"The report cannot be made yet: {error}", 0.0
         took_s = time.monotonic() - began_s
         pause_s = max(self._rebuild_s, took_s, cpu_s / _SHARE) if self._rebuild_s else 0.0
-        self._built, self._next_build_s = mark, time.monotonic() + pause_s
+        self._built, self._next_build_s = state, time.monotonic() + pause_s
 
     async def _publish(self, *, is_done: bool) -> None:
         """Number what has changed, and wake those who listen."""

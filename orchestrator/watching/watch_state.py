@@ -24,7 +24,8 @@ RANKED_S = 600.0
 class WatchedRun:
     """A run as its directory has it at one moment. `silent_s`: since its driver last said something; None if never.
 
-    `verdict` and `message` are those of a run that has ended, with its exit code; empty and None before.
+    `verdict` and `message` are those of a run that has ended, with its exit code; empty and None before. `pairs`: of a
+    night, how far its pairs have come; it has no verdict before it has ended.
     """
 
     name: str
@@ -36,6 +37,7 @@ class WatchedRun:
     verdict: str = ""
     message: str = ""
     exit_code: int | None = None
+    pairs: str = ""
 
     @property
     def is_over(self) -> bool:
@@ -50,16 +52,17 @@ class WatchedRun:
     def text(self) -> str:
         """The state in a sentence."""
         silent = duration_text(self.silent_s or 0.0)
+        open_ = f"; no verdict yet, {self.pairs} measured" if self.pairs else ""
         match self.status:
             case "starting":
                 return "its driver tells nothing: it waits for the cluster, or has ended"
             case "running":
-                return "running"
+                return f"running{open_}"
             case "silent":
-                return f"no sign of its driver for {silent}: it has ended, or its host cannot be reached"
+                return f"no sign of its driver for {silent}: it has ended, or its host cannot be reached{open_}"
             case "ending":
                 late = f" (no sign of its driver for {silent})" if (self.silent_s or 0.0) > SILENT_S else ""
-                return f"its slots are through, it is being ranked{late}"
+                return f"its slots are through, it is being {'judged' if self.pairs else 'ranked'}{late}"
             case "ended":
                 return f"ended: {self.verdict}"
 

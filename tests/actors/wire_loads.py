@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from actors.load.loadgen import load_endpoint
 from actors.wire.client import StreamClient
 from actors.wire.flight import Request
 from actors.workloads.workload import Prompt
-from orchestrator.points.metrics import PointMetrics, summarise
+from orchestrator.points.metrics import summarise
+from orchestrator.points.point_metrics import PointMetrics
 from orchestrator.records import RequestRecord
 from orchestrator.trial import ClientReport, LoadLevel
 from tests.actors.load_specs import ask, run, spec
+from tests.fakes.load import load_endpoint
 from tests.fakes.raw_server import RawServer, Step, chunked
 from tests.fakes.scripted_endpoint import DONE, chat, trailing_usage
 

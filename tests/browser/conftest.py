@@ -93,7 +93,7 @@ def open_page(browser: Any, tmp_path: Path) -> Iterator[Open]:
         file = tmp_path / "report.html"
         file.write_text(page_html(document), encoding="utf-8")
         context = browser.new_context(viewport={"width": width, "height": height}, **options)
-        context.set_default_timeout(10_000)
+        context.set_default_timeout(60_000)
         contexts.append(context)
         seen = watched(context.new_page())
         seen.page.goto(file.as_uri())

@@ -20,7 +20,7 @@ class Played:
     def __init__(self, browser: Any) -> None:
         self.waiting: list[Any] = []
         self.context = browser.new_context(viewport={"width": 1280, "height": 800})
-        self.context.set_default_timeout(10_000)
+        self.context.set_default_timeout(60_000)
 
     def open(self, document: ReportDocument) -> Seen:
         page = self.context.new_page()
@@ -90,12 +90,22 @@ def test_a_change_keeps_order_filter_folds_zoom_hidden_series_and_the_place(serv
         True,
         False,
         True,
-        True,
     ]
     assert page.locator("#pareto .keys").count() == 1
     assert page.locator("#pareto .tools").count() == 1
     assert page.locator("#curves .tools, #curves .keys").count() == 2
     assert seen.wrong == []
+
+
+def test_a_table_of_which_all_rows_were_asked_for_stays_whole(served: Played) -> None:
+    seen = served.open(grown(sample(is_live=True), rows=60))
+    seen.page.get_by_role("button", name="Show all 60 rows").click()
+
+    served.send_all(seen, grown(sample(is_live=True), rows=70))
+    seen.wait_until("document.querySelector('#ranking-table output').textContent === '70 rows'")
+
+    assert seen.page.locator("#ranking-table tbody tr:visible").count() == 70
+    assert seen.page.locator("#ranking-table .whole:visible").count() == 0
 
 
 def test_sections_come_and_go_in_the_order_of_the_head(served: Played) -> None:

@@ -8,8 +8,13 @@ from typing import Any
 
 import pytest
 
+from orchestrator.nightly.night_json import NightTold
+from orchestrator.nightly.nightly_report import nightly_report
+from orchestrator.nights.night_rules import NightRules
+from orchestrator.reports.report_document import Axis, Cell, Column, Plot, ReportDocument, Section, Series, Table
 from tests.browser.conftest import Open
-from tests.orchestrator.report_samples import hostile, sample
+from tests.orchestrator.nightly.test_night_output import MIXED
+from tests.orchestrator.report_samples import MADE, hostile, sample
 
 ASSETS = Path(__file__).parent
 # Traces that are drawn, by plot.
@@ -55,6 +60,24 @@ def test_a_report_opens_without_complaint_asks_for_nothing_and_draws_every_kind_
     assert seen.page.evaluate(CONTRAST) == []
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_night_opens_with_its_verdict_on_the_first_screen_of_a_telephone(open_page: Open, scheme: str) -> None:
+    seen = open_page(nightly_report(NightTold(MIXED, NightRules(), notes=("slower since May",))), width=390, height=844,
+                     color_scheme=scheme)  # fmt: skip
+    seen.draw_all()
+
+    page = seen.page
+    assert seen.wrong == []
+    check_names_and_headings(page)
+    assert page.evaluate(CONTRAST) == []
+    assert page.evaluate("document.documentElement.scrollWidth") == 390  # wide tables scroll in themselves
+    page.evaluate("scrollTo(0, 0)")
+    verdict = page.locator("p.verdict").bounding_box()
+    assert verdict["y"] + verdict["height"] < 844
+    heads = page.locator("#night-series thead th").all_inner_texts()
+    assert [head.split("\n")[0].strip() for head in heads][:3] == ["verdict", "series", "difference"]
+
+
 def test_a_table_is_sorted_by_mouse_and_what_is_unknown_stays_last(open_page: Open) -> None:
     page = open_page(sample()).page
     head = page.get_by_role("button", name="throughput tok/s")
@@ -94,6 +117,95 @@ def test_a_long_table_is_filtered_by_words(open_page: Open) -> None:
     assert page.locator("#ranking-table output").inner_text() == "1 of 20 rows"
 
 
+def long_table(rows: int = 100) -> ReportDocument:
+    """Configs whose values rise to the last row."""
+    columns = (Column("config", numeric=False), Column("throughput", "tok/s"))
+    shown = tuple((Cell(f"d{i}"), Cell(str(i), i)) for i in range(rows))
+    return ReportDocument("t", "", (), (Section("s", "s", (Table("ranking-table", "T", columns, shown),)),), MADE)
+
+
+VISIBLE = "#ranking-table tbody tr:visible"
+
+
+def test_of_a_long_table_the_first_rows_are_laid_out_and_the_others_where_they_are_asked_for(open_page: Open) -> None:
+    page = open_page(long_table()).page
+
+    first = page.locator(VISIBLE).count()
+    page.get_by_role("button", name="Show all 100 rows").focus()
+    page.keyboard.press("Enter")
+
+    assert first == 40
+    assert page.locator(VISIBLE).count() == 100
+    assert page.get_by_role("button", name="Show all 100 rows").is_hidden()
+    assert page.evaluate("document.activeElement.className") == "wide"
+    assert page.locator("tr", has_text="d40").first.is_visible()
+
+
+def test_a_sort_looks_at_all_rows_and_shows_the_first_of_the_new_order(open_page: Open) -> None:
+    page = open_page(long_table()).page
+
+    page.get_by_role("button", name="throughput tok/s").click()
+
+    assert page.locator(VISIBLE).count() == 40
+    assert page.locator(f"{VISIBLE} th").all_inner_texts()[:2] == ["d99", "d98"]
+
+
+def test_a_filter_finds_rows_that_were_not_laid_out(open_page: Open) -> None:
+    page = open_page(long_table()).page
+
+    page.get_by_label("Filter").fill("d9")
+
+    assert page.locator(f"{VISIBLE} th").all_inner_texts() == ["d9", *(f"d9{i}" for i in range(10))]
+
+
+@pytest.mark.parametrize("keys", ["Control+f", "Meta+f", "F3"])
+def test_the_search_of_the_browser_finds_every_row(open_page: Open, keys: str) -> None:
+    page = open_page(long_table()).page
+
+    page.keyboard.press(keys)
+
+    assert page.locator(VISIBLE).count() == 100
+
+
+def test_without_scripts_every_row_is_there(open_page: Open) -> None:
+    assert open_page(long_table(), java_script_enabled=False).page.locator(VISIBLE).count() == 100
+
+
+def test_on_paper_a_long_table_ends_early_unless_its_reader_asked_for_all_of_it(open_page: Open) -> None:
+    page = open_page(long_table()).page
+    counts = []
+    for _ in range(2):
+        page.emulate_media(media="print")
+        counts.append(page.locator(VISIBLE).count())
+        page.emulate_media(media="screen")
+        page.evaluate("document.querySelector('.whole').click()")
+
+    assert counts == [40, 100]
+
+
+def test_a_short_table_has_nothing_to_ask_for(open_page: Open) -> None:
+    page = open_page(long_table(40)).page
+
+    assert page.locator(VISIBLE).count() == 40
+    assert page.locator(".whole").count() == 0
+
+
+def test_the_plot_in_view_is_drawn_before_those_above_it(open_page: Open) -> None:
+    seen = open_page(sample(), reduced_motion="reduce")
+    seen.page.add_init_script(
+        "window.order = []; new MutationObserver((all) => {"
+        " for (const { target } of all) if (target.matches('.js-plotly-plot')) order.push(target.closest('figure').id);"
+        "}).observe(document, { subtree: true, attributeFilter: ['class'] })"
+    )
+
+    seen.page.goto(f"{seen.page.url}#slots")
+    seen.page.reload()
+    seen.wait_until("order.includes('slots') && order.includes('memory')")
+
+    assert seen.page.evaluate("order[0]") == "slots"
+    assert seen.wrong == []
+
+
 def test_series_are_hidden_and_shown_from_the_legend_by_keyboard(open_page: Open) -> None:
     seen = open_page(sample())
     seen.draw_all()
@@ -106,6 +218,20 @@ def test_series_are_hidden_and_shown_from_the_legend_by_keyboard(open_page: Open
     assert seen.page.evaluate(TRACES)["pareto"] == 4
     seen.page.keyboard.press("Enter")
     assert seen.page.evaluate(TRACES)["pareto"] == 6
+
+
+def test_a_key_with_a_short_name_is_called_by_its_whole_one(open_page: Open) -> None:
+    names = [f"speculative_num_steps={i}, max_running_requests={8 * i}" for i in (1, 2)]
+    series = tuple(Series(name, (1, 2), (2, 3)) for name in names)
+    plot = Plot("p", "p", "line", Axis("x"), Axis("y"), series, "s")
+    page = open_page(ReportDocument("t", "", (), (Section("s", "s", (plot,)),), MADE)).page
+
+    key = page.get_by_role("button", name="speculative_num_steps=2, max_running_requests=16")
+
+    assert page.locator(".keys li").all_inner_texts() == [
+        "speculative_num_steps, max_running_requests:", "1, 8", "2, 16"
+    ]  # fmt: skip
+    assert key.inner_text() == "2, 16"
 
 
 def test_dark_is_chosen_by_the_system_or_by_a_button_and_plots_follow(open_page: Open) -> None:

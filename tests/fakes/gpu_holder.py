@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from actors.gpus.gpu_ledger import GpuLedger
+import pytest
+
+from actors.gpus.gpu_ledger import LEDGER_VARIABLE, GpuLedger
 
 Start = Callable[..., subprocess.Popen[bytes]]
 
@@ -54,6 +57,14 @@ def end_holder(process: subprocess.Popen[bytes]) -> None:
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
             pipe.close()
+
+
+def watched_ledger(folder: Path, total_gib: Sequence[float], monkeypatch: pytest.MonkeyPatch) -> GpuLedger:
+    """A ledger in `folder` that stands for the GPUs of this host, where nothing else of ours has left anything."""
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    made = GpuLedger.create(folder / "ledger", total_gib)
+    monkeypatch.setenv(LEDGER_VARIABLE, str(made.folder))
+    return made
 
 
 @contextmanager

@@ -45,7 +45,7 @@ def main(root: Path) -> None:
     else:
         run = RunDirectory.create(root, SCENARIO)
     slots: list[SlotPort] = [FakeSlot(f"s{i}", script, batches=4, pause_s=0.02) for i in range(2)]
-    plan = make_plan(SCENARIO, 2, finished_work(run.state), run.lineages.stand_ins)
+    plan = make_plan(SCENARIO, 2, finished_work(run.state), run.lineages_of().stand_ins)
     result = Sweep(plan, slots, run, lambda t: launch_spec(SCENARIO, "run", t), Silent()).run()
     run.close(complete=result.complete)
 

@@ -1,7 +1,8 @@
 """A stand-in server: prints a scripted log to stderr, then serves HTTP, exits or hangs. Takes SGLang's --host/--port.
 
-The script is JSON in the variable FAKE_SCRIPT: `lines` (text, or a number of seconds to wait), `then` ("serve", "exit"
-or "hang"), `exit_code`, `ignore_term`, `daemon` (a double-forked child that ignores SIGTERM writes its pid to it).
+The script is JSON in the variable FAKE_SCRIPT: `lines` (text, seconds to wait, or {"until": FILE} to wait for), `then`
+("serve", "exit" or "hang"), `exit_code`, `ignore_term`, `daemon` (a double-forked child that ignores SIGTERM writes its
+pid to it).
 """
 
 from __future__ import annotations
@@ -75,6 +76,9 @@ def main() -> None:
     for line in SCRIPT["lines"]:
         if isinstance(line, str):
             log(line)
+        elif isinstance(line, dict):
+            while not Path(line["until"]).exists():
+                time.sleep(0.01)
         else:
             time.sleep(line)
     if SCRIPT["then"] == "exit":

@@ -38,7 +38,7 @@ class Playoff:
         self.told[config.config_id, repeat] = told
         self.heard.append((config.speculation_depth, repeat, type(told).__name__))
 
-    def recall(self, config: EngineConfig, repeat: int) -> None:
+    def recall(self, config: EngineConfig, repeat: int, *, broke: bool = False) -> None:
         """It is asked again if it is still wanted."""
 
     def _is_over(self, repeat: int) -> bool:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -16,9 +16,9 @@ DONE = b"data: [DONE]\n\n"
 
 @dataclass(frozen=True)
 class Script:
-    """One answer: (seconds to wait, bytes to write) in turn, then how it ends."""
+    """One answer: (seconds or event to wait for, bytes to write) in turn, then how it ends."""
 
-    writes: list[tuple[float, bytes]] = field(default_factory=list)
+    writes: Sequence[tuple[float | asyncio.Event, bytes]] = ()
     status: int = 200
     end: Literal["clean", "reset", "hang"] = "clean"
     content_type: str = "text/event-stream"
@@ -56,7 +56,7 @@ def trailing_usage(tokens: int) -> bytes:
 
 def native_answer(chunks: int, *, pause_s: float = 0.0, per_chunk: int = 1, first_s: float = 0.0) -> Script:
     """A whole, good `/generate` answer with cumulative text."""
-    writes = []
+    writes: list[tuple[float | asyncio.Event, bytes]] = []
     for i in range(1, chunks + 1):
         finish = {"type": "length", "length": chunks * per_chunk} if i == chunks else None
         writes.append((first_s if i == 1 else pause_s, native("x" * i * per_chunk, i * per_chunk, finish)))
@@ -147,9 +147,11 @@ class ScriptedEndpoint:
         response = web.StreamResponse(headers={"Content-Type": script.content_type})
         if script.writes or script.end == "clean":
             await response.prepare(request)
-        for pause_s, data in script.writes:
-            if pause_s:
-                await asyncio.sleep(pause_s)
+        for pause, data in script.writes:
+            if isinstance(pause, asyncio.Event):
+                await pause.wait()
+            elif pause:
+                await asyncio.sleep(pause)
             await response.write(data)
         if script.end == "hang":
             await self._forever.wait()

@@ -13,16 +13,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+import actors.servers.lifeline
+import actors.servers.server
 from actors.guards.guard_process import process_table
 from actors.servers.launch import free_port
+from actors.servers.life_state import Life
 from actors.servers.server import Server
 from orchestrator.outcome import Diagnosis
 from orchestrator.server_start import LaunchSpec, ServerDied, StartEvent
 from orchestrator.trial import freeze_settings
 
 FAKE = Path(__file__).with_name("log_server.py")
-# Tests that run beside each other must not choose the same ports; up to 30 slots above this one are used.
-SLOT = 40 + 35 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+# Tests that run beside each other must not choose the same ports, and no connection may take one that was chosen: up to
+# three slots above this one are used, and of six workers all are below the ephemeral ports.
+SLOT = 8 + 4 * (int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 6)
 STAMP = "[2026-08-07 17:35:59]"
 START = [
     f"{STAMP} server_args={{'model_path': 'm', 'api_key': 'sk-printed'}}",
@@ -55,17 +61,42 @@ def events_of(server: Server, spec: LaunchSpec, tmp_path: Path) -> AsyncIterator
     return server.start(spec, gpu_ids=(), host="127.0.0.1", port=free_port(SLOT), log_path=log)
 
 
+class Clock:
+    """The clock by which servers are held to their limits. It leaps over the rest of them once a server is at a known
+    place, so that the machine may take as long as it likes to get there.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._ahead_s = 0.0
+        for module in (actors.servers.lifeline, actors.servers.server):
+            monkeypatch.setattr(module, "time", self)
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self._ahead_s
+
+    async def leap(self, server: Server, when: Callable[[Life], bool]) -> None:
+        """An hour, as soon as its life is so."""
+        while (line := server._lifeline) is None or not when(line.life):  # noqa: ASYNC110 - no event to wait for
+            await asyncio.sleep(0.01)
+        self._ahead_s = 3600.0
+
+
 @asynccontextmanager
-async def started(spec: LaunchSpec, tmp_path: Path) -> AsyncIterator[tuple[Server, list[StartEvent]]]:
+async def started(
+    spec: LaunchSpec, tmp_path: Path, clock: Clock | None = None, when: Callable[[Life], bool] = lambda life: False
+) -> AsyncIterator[tuple[Server, list[StartEvent]]]:
     """A server after its start, with all events of it; it is gone afterwards whatever the test does."""
     server = Server()
+    leaping = asyncio.create_task(clock.leap(server, when)) if clock else None
     try:
         yield server, [event async for event in events_of(server, spec, tmp_path)]
     finally:
+        if leaping is not None:
+            leaping.cancel()
         await server.stop(0.0)
 
 
-async def eventually(condition: Callable[[], Coroutine[Any, Any, Any]], within_s: float = 20.0) -> Any:
+async def eventually(condition: Callable[[], Coroutine[Any, Any, Any]], within_s: float = 60.0) -> Any:
     """What the condition returned when it was first true."""
     deadline = time.monotonic() + within_s
     while not (found := await condition()) and time.monotonic() < deadline:  # noqa: ASYNC110 - no event to wait for

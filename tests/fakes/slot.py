@@ -11,7 +11,16 @@ import zstandard
 
 from orchestrator.outcome import Diagnosis, Label, Phase, PhaseFact
 from orchestrator.schemas import request_schema
-from orchestrator.server_start import LaunchSpec, LoadSeen, ServerDied, ServerReady, StartEvent, StartProgress
+from orchestrator.server_start import (
+    NOT_ASKED,
+    EngineSoftware,
+    LaunchSpec,
+    LoadSeen,
+    ServerDied,
+    ServerReady,
+    StartEvent,
+    StartProgress,
+)
 from orchestrator.slots.slot_port import SlotFacts, SlotLost, StopFacts, TrialBroken
 from orchestrator.telemetry import Sample
 from orchestrator.trial import ClientReport, Point
@@ -76,9 +85,12 @@ class FakeSlot:
         account: Callable[[LaunchSpec], dict[str, Any]] = lambda spec: {"version": "0.5.23"},
         host: str = "fake-host",
         slowness: Callable[[LaunchSpec, Point], float] = lambda spec, point: 1.0,
+        *,
+        software: Callable[[LaunchSpec], EngineSoftware] = lambda spec: NOT_ASKED,
     ) -> None:
         self.facts = SlotFacts(name, host, ("0",))
         self._slowness = slowness
+        self._software = software
         self._script = script or (lambda name, spec: None)
         self._batches = batches
         self._account = account
@@ -109,10 +121,12 @@ class FakeSlot:
             raise SlotLost(f"{self.facts.name}: host is gone")
         if label is not None:
             evidence = Diagnosis(label, Phase.KV_POOL, "the line that shows it", 12, -9)
-            yield ServerDied(spec.trial_id, evidence, (PhaseFact(Phase.WEIGHTS, 0.0, 0.1, 30.5),), 0.2)
+            weights = PhaseFact(Phase.WEIGHTS, 0.0, 0.1, 30.5)
+            yield ServerDied(spec.trial_id, evidence, (weights,), 0.2, self._software(spec))
             return
         phases = (PhaseFact(Phase.WEIGHTS, 0.0, 0.1, 30.5), PhaseFact(Phase.READY, 0.1))
-        yield ServerReady(spec.trial_id, "http://127.0.0.1:1", 1, 0.2, phases, self._account(spec))
+        account, software = self._account(spec), self._software(spec)
+        yield ServerReady(spec.trial_id, "http://127.0.0.1:1", 1, 0.2, phases, account, software=software)
 
     def run_point(self, url: str, point: Point, attempt: int, processes: int = 1) -> Iterator[Any]:
         self.measured.append(point.point_id)

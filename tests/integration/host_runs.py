@@ -77,4 +77,4 @@ def until_serving(driver: subprocess.Popen[str], root: Path, host: str) -> None:
 
 
 def until_clean(rig: HostRig) -> None:
-    wait_until(lambda: not rig.marked(), "no process of ours is left on any host", 60)
+    wait_until(lambda: not rig.marked(), "no process of ours is left on any host", 120)

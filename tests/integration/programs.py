@@ -81,7 +81,7 @@ def marked_processes(run_id: str) -> list[str]:
     return found
 
 
-def wait_until(condition: Callable[[], object], what: str, timeout_s: float = 60) -> None:
+def wait_until(condition: Callable[[], object], what: str, timeout_s: float = 120) -> None:
     """Poll until a condition holds; AssertionError naming it if it never does."""
     deadline = time.monotonic() + timeout_s
     while not condition():

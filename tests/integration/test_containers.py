@@ -42,7 +42,7 @@ def test_a_driver_that_is_killed_leaves_no_container_and_the_run_is_finished_by_
     options = [host.options(name) for name in host.names()]
     driver.kill()
     driver.communicate()
-    wait_until(lambda: not marked_processes("boxed") and not host.names(), "containers and clients are gone", 60)
+    wait_until(lambda: not marked_processes("boxed") and not host.names(), "containers and clients are gone", 120)
 
     assert options
     for given in options:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.integration.programs import run
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
 
 
 def test_hosts_lists_this_machine_with_its_resources_and_gpu_occupants() -> None:

@@ -116,7 +116,7 @@ def test_ray_job_stop_while_weights_load_ends_the_run_in_order(rig: HostRig, clo
 def test_a_wrong_token_is_told_as_such(rig: HostRig, clone: Path) -> None:
     words = ("-m", "orchestrator", "status", "--address", rig.jobs)
     refused = rig.popen(rig.hosts[0], sys.executable, *words, env={"RAY_AUTH_TOKEN": "wrong"}, cwd=clone)
-    _, complained = refused.communicate(timeout=60)
+    _, complained = refused.communicate(timeout=120)
 
     assert refused.returncode == 3
     assert f"{rig.jobs} does not accept our token" in complained

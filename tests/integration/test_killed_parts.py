@@ -10,7 +10,7 @@ import pytest
 from actors.gpus.gpu_ledger import GpuLedger
 from benchmarks.kill_rig import KillRig
 from benchmarks.random_kills import ENDING, Killer
-from tests.integration.programs import assert_whole, events, marked_processes, start, started_rig, wait_until
+from tests.integration.programs import assert_each_once, events, marked_processes, start, started_rig, wait_until
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(400)]
 
@@ -26,24 +26,25 @@ def test_a_killed_load_actor_costs_its_trial_a_second_attempt_and_nothing_else(
     tmp_path: Path, scenario: Path, cluster: KillRig
 ) -> None:
     root = tmp_path / "actor"
-    longer = ("--set", "measure.duration_s=2")
-    driver = start("run", str(scenario), "--address", cluster.address, "--run-dir", str(root), *longer)
+    two_longer = ("--set", "sweep.axes.speculative_num_steps=[0, 3]", "--set", "measure.duration_s=2")
+    driver = start("run", str(scenario), "--address", cluster.address, "--run-dir", str(root), *two_longer)
     wait_until(lambda: list((root / "stream").glob("*")), "a point is being measured", 120)
     next(cluster.actors("LoadHost")).kill()
     printed, complained = driver.communicate(timeout=200)
 
     assert driver.returncode == 0, printed + complained
     assert "failed (" in printed
-    assert len(events(root, "trial_started")) == 5
+    assert len(events(root, "trial_started")) == 3
     assert marked_processes("actor") == []
-    assert_whole(root)
+    assert_each_once(root, 4)
 
 
 def test_whatever_is_killed_at_whatever_moment_no_process_and_no_gpu_memory_is_left(
     tmp_path: Path, cluster: KillRig, ledger: GpuLedger
 ) -> None:
-    killer = Killer(cluster, tmp_path, "emulator", 3, ledger)
-    killer.run(8, kills_a_run=2)
+    # That it takes seconds is for the benchmark to tell; here the machine may be as slow as it likes.
+    killer = Killer(cluster, tmp_path, "emulator", 3, ledger, haste=4.0, limit_s=90.0)
+    killer.run(7, kills_a_run=2)
 
     assert {kill.kind for kill in killer.kills} >= set(ENDING)
     assert [kill for kill in killer.kills if kill.left] == []

@@ -18,7 +18,7 @@ from tests.fakes.scripted_endpoint import DONE, Script, ScriptedEndpoint, native
 from tests.fakes.served_script import served
 from tests.integration.programs import start, wait_until
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(240)
 
 Answer = Callable[[int, dict[str, Any]], Script]
 QUICK = (
@@ -259,9 +259,9 @@ def test_ctrl_c_ends_all_processes_of_a_load_and_what_was_measured_is_told() -> 
             "2",
             "--json",
         )
-        wait_until(lambda: len(server.bodies) > 20, "requests come", 60)
+        wait_until(lambda: len(server.bodies) > 20, "requests come", 120)
         driver.send_signal(signal.SIGINT)
-        printed, complained = driver.communicate(timeout=60)
+        printed, complained = driver.communicate(timeout=120)
 
     assert driver.returncode == 130, complained
     told = json.loads(printed)

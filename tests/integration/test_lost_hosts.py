@@ -1,13 +1,19 @@
-"""What is lost of separate hosts costs its own points, and nothing that was finished."""
+"""Separate hosts work side by side, and what is lost of them costs its own points, and nothing that was finished."""
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Iterator
+from datetime import datetime
+from itertools import product
+from pathlib import Path
 
 import pytest
 
 from benchmarks.host_rig import HostRig, send
+from orchestrator.paths import RunPaths
+from orchestrator.run_files import dataset
 from tests.integration.host_runs import POINTS, began, ended, failed_on, two_hosts, until_clean, until_serving
 from tests.integration.programs import assert_each_once, events, wait_until
 
@@ -28,18 +34,39 @@ def whole(rig: HostRig) -> HostRig:
     return rig
 
 
+def measured(root: Path) -> dict[str, list[tuple[float, float]]]:
+    """When the points of each host were measured: from, to."""
+    times: dict[str, list[tuple[float, float]]] = {}
+    for row in dataset.read_rows(RunPaths(root), "loads"):
+        began_s = datetime.fromisoformat(row["began_at"]).timestamp()
+        times.setdefault(row["host"], []).append((began_s, began_s + json.loads(row["client_json"])["duration_s"]))
+    return times
+
+
+def test_two_hosts_share_the_work_and_measure_at_the_same_time(whole: HostRig) -> None:
+    driver, root = began(whole, "two", "--set", "measure.duration_s=3", "--set", "workloads.0.concurrency=[1]")
+    ended(driver)
+
+    assert sorted(e["place"]["host"] for e in events(root, "trial_started")) == ["h1", "h1", "h2", "h2"]
+    times = measured(root)
+    at_once_s = sum(max(0.0, min(a[1], b[1]) - max(a[0], b[0])) for a, b in product(times["h1"], times["h2"]))
+    assert at_once_s > 3.0  # of the 6 s that each measures; none if one waited for the other
+    assert_each_once(root, 4)
+    until_clean(whole)
+
+
 def test_an_actor_and_a_raylet_that_are_killed_cost_their_own_points_only_and_their_host_is_used_again(
     whole: HostRig,
 ) -> None:
     driver, root = began(whole, "killed", "--set", "measure.duration_s=3")
     until_serving(driver, root, "h1")
     whole.hosts[1].actors("SlotActor")[0].kill()
-    wait_until(lambda: failed_on(root, "h1"), "the lost slot is noticed", 60)
+    wait_until(lambda: failed_on(root, "h1"), "the lost slot is noticed", 120)
     until_serving(driver, root, "h2")
     whole.kill_raylet(whole.hosts[2])
-    wait_until(lambda: events(root, "host_lost"), "the lost host is noticed", 60)
+    wait_until(lambda: events(root, "host_lost"), "the lost host is noticed", 120)
     whole.revive(whole.hosts[2])
-    wait_until(lambda: events(root, "host_joined") or driver.poll() is not None, "it is used again", 60)
+    wait_until(lambda: events(root, "host_joined") or driver.poll() is not None, "it is used again", 120)
     printed = ended(driver)
 
     assert len(failed_on(root, "h1")) == len(failed_on(root, "h2")) == 1
@@ -53,7 +80,7 @@ def test_a_host_without_power_and_then_no_driver_lose_no_finished_point(whole: H
     driver, root = began(whole, "dark")
     until_serving(driver, root, "h2")
     whole.power_off(whole.hosts[2])
-    wait_until(lambda: failed_on(root, "h2"), "the lost host is noticed", 60)
+    wait_until(lambda: failed_on(root, "h2"), "the lost host is noticed", 120)
     until_serving(driver, root, "h1")
     send(driver, signal.SIGKILL)
     driver.communicate()
@@ -75,9 +102,9 @@ def test_a_host_that_was_cut_off_for_20_s_runs_nothing_afterwards_and_its_point_
     driver, root = began(whole, "cut")
     until_serving(driver, root, "h2")
     whole.partition(whole.hosts[2])
-    wait_until(lambda: failed_on(root, "h2"), "the cut is noticed", 60)
+    wait_until(lambda: failed_on(root, "h2"), "the cut is noticed", 120)
     assert whole.hosts[2].marked("cut")  # nobody can reach it
-    wait_until(lambda: not whole.hosts[2].raylets(), "the host that is cut off gives up by itself", 60)
+    wait_until(lambda: not whole.hosts[2].raylets(), "the host that is cut off gives up by itself", 120)
     wait_until(lambda: not whole.hosts[2].marked("cut"), "and its server with it", 30)
     whole.heal(whole.hosts[2])
     ended(driver)

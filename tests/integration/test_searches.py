@@ -38,7 +38,7 @@ QUICK = (
 def slots_on(run: RunDirectory, hosts: tuple[str, ...]) -> Iterator[list[LocalSlot]]:
     with ExitStack() as stack:
         yield [
-            stack.enter_context(LocalSlot(run.run_id, 40 + i, (), f"127.0.0.{40 + i}", host))
+            stack.enter_context(LocalSlot(run.run_id, 34 + i, (), f"127.0.0.{34 + i}", host))
             for i, host in enumerate(hosts)
         ]
 
@@ -92,7 +92,7 @@ def test_a_halving_that_is_stopped_in_a_rung_goes_on_there_and_picks_as_if_it_ha
     assert stopped.cancelled
     before = len(dataset.measured_parts(run.paths))
     again = RunDirectory.reopen(run.paths.root, scenario)
-    assert missing_work(scenario, again)
+    assert missing_work(scenario, again, run_conductor(scenario, again))
     result, _ = swept(again, scenario)
 
     assert result.complete
@@ -101,5 +101,5 @@ def test_a_halving_that_is_stopped_in_a_rung_goes_on_there_and_picks_as_if_it_ha
     ranked = rank_run(run.paths.root)
     assert ranked.rankings[0].rows[0].settings["speculative_num_steps"] in (5, 6)
     finished = RunDirectory.reopen(run.paths.root, scenario)
-    assert not missing_work(scenario, finished)
+    assert not missing_work(scenario, finished, run_conductor(scenario, finished))
     finished.close(complete=True)

@@ -92,7 +92,7 @@ def test_a_run_is_watched_in_a_browser_to_its_end_and_a_killed_viewer_is_not_mis
         metrics = fetched(f"{other}metrics")
         at_work = json.loads(fetched(f"{other}live.json"))
         page_shows(seen.page, "document.querySelector('#state').textContent.startsWith('The run has ended')")
-        exit_code = program.wait(timeout=60)
+        exit_code = program.wait(timeout=120)
         doings, speeds = seen.page.evaluate("() => [[...doings], [...speeds]]")
         ended = seen.page.inner_text("#now")
         rows = seen.page.locator("#ranking table.data tbody tr").count()
@@ -118,5 +118,5 @@ def fetched_once(stack: ExitStack, run: Path) -> dict[str, Any]:
     """`watch --once --json`, before any slot has begun."""
     program = start("watch", str(run), "--once", "--json")
     stack.callback(program.kill)
-    told: dict[str, Any] = json.loads(program.communicate(timeout=60)[0])
+    told: dict[str, Any] = json.loads(program.communicate(timeout=120)[0])
     return told

@@ -15,8 +15,9 @@ from orchestrator.outcome import Label
 from orchestrator.planning.trial_launch import launch_spec
 from orchestrator.run_files.run_directory import RunDirectory
 from orchestrator.scenarios.scenario import Scenario
-from orchestrator.server_start import LaunchSpec
+from orchestrator.server_start import EngineSoftware, LaunchSpec
 from orchestrator.sweeps.run_conductor import PairGuide, run_conductor
+from orchestrator.sweeps.search_conductor import SearchConductor
 from orchestrator.sweeps.sweep import Sweep, SweepResult
 from orchestrator.trial import Point
 from tests.fakes.killable_sweep import Silent
@@ -58,8 +59,11 @@ def build_slot(
     kv_tokens: tuple[int, int] = (100_000, 100_000),
     dies: Callable[[LaunchSpec], Label | None] = lambda spec: None,
     host_factor: float = 1.0,
+    torch: tuple[str, str] = ("", ""),
 ) -> FakeSlot:
-    """`slowdown` of the candidate, `kv_tokens` of reference and candidate; every start is a little different."""
+    """`slowdown` of the candidate, `kv_tokens` and `torch` (empty: not known) of reference and candidate; every start
+    is a little different.
+    """
 
     def slowness(spec: LaunchSpec, point: Point) -> float:
         return host_factor * jitter(point.point_id) * (slowdown if is_candidate(spec) else 1.0)
@@ -68,16 +72,25 @@ def build_slot(
         tokens = kv_tokens[int(is_candidate(spec))]
         return {"version": "0.5.23", "max_total_num_tokens": tokens, "speculative_algorithm": "NEXTN"}
 
-    return FakeSlot(name, lambda _, spec: dies(spec), account=account, host=host, slowness=slowness)
+    def software(spec: LaunchSpec) -> EngineSoftware:
+        found = torch[int(is_candidate(spec))]
+        return EngineSoftware((("cuda", "12.8"), ("torch", found))) if found else EngineSoftware(unknown="no Python")
+
+    own = {"account": account, "host": host, "slowness": slowness, "software": software}
+    return FakeSlot(name, lambda _, spec: dies(spec), **own)  # type: ignore[arg-type]
 
 
 def sweep_night(
-    run: RunDirectory, scenario: Scenario, slots: list[FakeSlot], guide: PairGuide | None = None
+    run: RunDirectory,
+    scenario: Scenario,
+    slots: list[FakeSlot],
+    guide: PairGuide | None = None,
+    conductor: SearchConductor | None = None,
 ) -> SweepResult:
     """What a run does with a night's scenario."""
     own = guide or PairGuide(lambda root: in_doubt(scenario, NightJudge(rules_of(scenario)), AT, root))
     sweep = Sweep(run.plan(scenario, [""] * len(slots)), list(slots), run, spec_of(scenario), Silent())
-    sweep.follow(run_conductor(scenario, run, own))
+    sweep.follow(conductor or run_conductor(scenario, run, own))
     return sweep.run()
 
 

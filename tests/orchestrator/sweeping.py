@@ -25,7 +25,7 @@ from tests.fakes.slot import FakeSlot
 
 
 def sweep_on(run: RunDirectory, scenario: Scenario, slots: list[FakeSlot]) -> tuple[Sweep, SweepResult]:
-    plan = make_plan(scenario, len(slots), finished_work(run.state), run.lineages.stand_ins)
+    plan = make_plan(scenario, len(slots), finished_work(run.state), run.lineages_of().stand_ins)
     sweep = Sweep(plan, list(slots), run, lambda t: launch_spec(scenario, "run", t), Silent())
     return sweep, sweep.run()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import stat
 from pathlib import Path
@@ -10,8 +11,13 @@ from pathlib import Path
 import pytest
 from rich.table import Table
 
-from orchestrator.paths import whole_file, write_whole
+from orchestrator.errors import BadInput
+from orchestrator.paths import user_file, whole_file, write_whole
+from orchestrator.reports.report_files import write_reports
+from orchestrator.run_files.result_file import write_result
+from orchestrator.run_files.run_result import RunResult, ending_of
 from orchestrator.terminal import console
+from tests.orchestrator.report_samples import hostile, sample
 
 
 def test_a_pipe_is_written_to_and_not_replaced_by_a_file(tmp_path: Path) -> None:
@@ -44,6 +50,42 @@ def test_nothing_is_left_of_a_file_that_was_given_up(tmp_path: Path, error: type
         give_up()
 
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_the_user_named_and_cannot_be_used_is_told_by_the_name_and_what_the_system_said(
+    tmp_path: Path,
+) -> None:
+    no_folder = tmp_path / "file"
+    no_folder.write_bytes(b"")
+    file = no_folder / "report.html"
+
+    with pytest.raises(BadInput, match=rf"^--html {file}: cannot be written: Not a directory$"):
+        write_reports(sample(), html=file, md=None)
+    with pytest.raises(BadInput, match=r"^--md /proc/no/report.md: cannot be written: No such file or directory$"):
+        write_reports(sample(), html=None, md=Path("/proc/no/report.md"))
+    with pytest.raises(BadInput, match=r"^--trace none: no such file; copy it here$"):  # noqa: SIM117
+        with user_file("--trace none", "read", absent="no such file; copy it here"):
+            (tmp_path / "none").read_bytes()
+
+
+def test_a_report_is_written_whatever_its_texts_hold(tmp_path: Path) -> None:
+    write_reports(hostile(), html=tmp_path / "r.html", md=tmp_path / "r.md")
+
+    assert {file.name for file in tmp_path.iterdir()} == {"r.html", "r.md"}
+    assert "nul" in (tmp_path / "r.md").read_text(encoding="utf-8")
+
+
+def test_a_result_that_cannot_be_written_is_told_and_makes_no_other_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = RunResult(ending_of(None))
+
+    assert write_result(tmp_path / "result.json", result)
+    assert not write_result(Path("/proc/no/result.json"), result)
+    assert capsys.readouterr().err == (
+        "specsweep: /proc/no/result.json: the result cannot be written: No such file or directory\n"
+    )
+    assert RunResult.from_json(json.loads((tmp_path / "result.json").read_bytes())) == result
 
 
 def test_names_and_log_lines_of_strangers_do_not_act_on_the_terminal() -> None:

@@ -190,7 +190,7 @@ def pulled(slot: Answering, asked: int, every_s: float = 0.001) -> list[float]:
     pull.begin()
     pull.begin()  # every event of a launch says so
     for _ in range(asked):
-        assert slot.asked.acquire(timeout=10)
+        assert slot.asked.acquire(timeout=60)
     pull.end(lost=False)
     assert all(isinstance(h, TelemetryArrived) and (h.trial, h.attempt) == (trial, 3) for h in put)
     return [s.at_s for h in put if isinstance(h, TelemetryArrived) for s in h.samples]
@@ -213,7 +213,7 @@ def test_a_lost_slot_is_not_waited_for() -> None:
     class Hanging(Answering):
         def telemetry(self) -> tuple[Sample, ...]:
             self.asked.release()
-            assert release.wait(30)
+            assert release.wait(60)
             return (sample(5.0),)
 
     slot = Hanging()
@@ -221,10 +221,10 @@ def test_a_lost_slot_is_not_waited_for() -> None:
     put: list[Happening] = []
     pull = TelemetryPull(slot, trial, 1, put.append, every_s=0.001)
     pull.begin()
-    assert slot.asked.acquire(timeout=10)
+    assert slot.asked.acquire(timeout=60)
     pull.end(lost=True)
     release.set()
-    pull._thread.join(10)
+    pull._thread.join(60)
 
     assert put == []
 
@@ -253,7 +253,7 @@ def test_samples_come_while_a_long_point_is_measured(tmp_path: Path) -> None:
 
     def wait(point: Point) -> None:
         slot.sampled = [sample(1.0)]
-        assert arrived.wait(30)
+        assert arrived.wait(60)
 
     class Told(Keeper):
         def saw(self, slot: str, happening: Happening) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import statistics
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,20 @@ def test_the_dataset_has_the_schema_of_every_other_run(swept: tuple[Path, str]) 
     assert stored.metadata == request_schema().metadata
     assert {r["engine"] for r in table(root, "requests")} == {"sglang"}
     assert {t["engine_version"] for t in table(root, "trials") if t["outcome"] == "measured"} == {"0.5.23"}
+
+
+def test_torch_of_every_server_is_that_of_its_own_python_also_of_one_that_died(swept: tuple[Path, str]) -> None:
+    root, _ = swept
+    python = str(ROOT / ".sglang-cpu/venv/bin/python")
+    told = subprocess.run(
+        [python, "-c", "import torch; print(torch.__version__, torch.version.cuda)"],
+        capture_output=True, text=True, check=True,
+    ).stdout.split()  # fmt: skip
+    known = [json.loads(t["software_json"]) for t in table(root, "trials")]
+
+    assert {t["outcome"] for t in table(root, "trials")} == {"measured", "infeasible"}
+    assert {(k["versions"]["sglang"], k["versions"]["torch"], k["unknown"]) for k in known} == {("0.5.23", told[0], "")}
+    assert {str(k["versions"].get("cuda")) for k in known} == {told[1]}
 
 
 def test_accept_length_is_above_1_with_speculation_by_both_of_the_servers_counters(swept: tuple[Path, str]) -> None:

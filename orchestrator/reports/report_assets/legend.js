@@ -14,13 +14,16 @@ const SHAPES = {
 const DASHES = { dot: "2 2", dash: "5 3", dashdot: "6 2 2 2", longdash: "8 3" };
 
 function addLegend(figure, spec) {
-  if (spec.legend.length < 2) return;
+  const { title, keys } = spec.legend;
+  if (keys.length < 2) return;
   const list = made("ul", { className: "keys" });
   list.setAttribute("aria-label", "Series: press to hide or show");
-  spec.legend.forEach((entry, i) => {
+  if (title) list.append(Object.assign(document.createElement("li"), { className: "keyed", textContent: `${title}:` }));
+  keys.forEach((entry, i) => {
     const item = document.createElement("li");
     const button = Object.assign(document.createElement("button"), { type: "button" });
     button.setAttribute("aria-pressed", "true");
+    if (entry.whole) button.setAttribute("aria-label", (button.title = entry.whole));
     button.append(icon(spec.data[entry.traces[0]]), Object.assign(document.createElement("span"), { textContent: entry.name }));
     button.addEventListener("click", () => showKeys(figure, (shown, k) => (k === i ? !shown : shown)));
     button.addEventListener("dblclick", () => {
@@ -43,7 +46,7 @@ function showKeys(figure, rule) {
   const next = keysOf(figure).map(rule);
   [...figure.querySelectorAll(".keys button")].forEach((button, i) => button.setAttribute("aria-pressed", String(next[i])));
   next.forEach((shown, i) => {
-    for (const trace of spec.legend[i].traces) spec.data[trace].visible = shown;
+    for (const trace of spec.legend.keys[i].traces) spec.data[trace].visible = shown;
   });
   if (drawn.has(drawing)) redraw(figure);
 }

@@ -33,7 +33,7 @@ async function copied(text) {
   }
 }
 
-function openAround(hash) {
+function openAround(hash, behavior = "auto") {
   let target = null;
   try {
     target = document.getElementById(decodeURIComponent(hash.slice(1)));
@@ -41,7 +41,7 @@ function openAround(hash) {
     return;
   }
   for (let inner = target; inner; inner = inner.parentElement) if (inner.tagName === "DETAILS") inner.open = true;
-  target?.scrollIntoView();
+  target?.scrollIntoView({ behavior });
 }
 
 function markPlace() {
@@ -80,8 +80,9 @@ function start() {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour);
   addEventListener("beforeprint", beforePrint);
   addEventListener("afterprint", afterPrint);
+  addEventListener("keydown", showRowsToSearch);
   addEventListener("hashchange", () => openAround(location.hash));
-  if (location.hash) openAround(location.hash);
+  if (location.hash) openAround(location.hash, "instant"); // what would be scrolled past is not drawn
   let waiting = false;
   const soon = () => {
     if (waiting) return;

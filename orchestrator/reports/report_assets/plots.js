@@ -1,19 +1,54 @@
 // Plots: plotly.js is unpacked once, when the page has time; a plot is drawn when one comes near it, or before printing.
+// They are drawn one at a time, what is in view first, so that the reader sees each as soon as it is there.
 const specs = new WeakMap();
 const drawn = new Set();
 const PRINT_WIDTH = 690;
 let library = null;
 let printWidth = 0;
 
+const waiting = new Set();
+let isDrawing = false;
 const near = new IntersectionObserver(
   (entries) => {
     for (const entry of entries.filter((e) => e.isIntersecting)) {
       near.unobserve(entry.target);
-      loadLibrary().then(() => draw(entry.target), (error) => tellUndrawn(entry.target, error));
+      waiting.add(entry.target);
     }
+    drawWaiting();
   },
   { rootMargin: "400px" },
 );
+
+async function drawWaiting() {
+  if (isDrawing) return;
+  isDrawing = true;
+  while (waiting.size) {
+    const failed = await loadLibrary().then(() => null, (error) => error);
+    const figure = closest([...waiting]);
+    waiting.delete(figure);
+    drawOrTell(figure, failed);
+    await new Promise((done) => setTimeout(done));
+  }
+  isDrawing = false;
+}
+
+function drawOrTell(figure, failed) {
+  try {
+    if (failed) throw failed;
+    draw(figure);
+  } catch (error) {
+    tellUndrawn(figure, error);
+  }
+}
+
+// Closest to the middle of the window.
+function closest(figures) {
+  const away = figures.map((figure) => {
+    const { top, bottom } = figure.getBoundingClientRect();
+    return Math.abs((top + bottom - innerHeight) / 2);
+  });
+  return figures[away.indexOf(Math.min(...away))];
+}
 
 function preparePlots(root) {
   for (const figure of root.querySelectorAll("figure.plot")) {

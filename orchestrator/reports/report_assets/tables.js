@@ -1,6 +1,11 @@
 // Tables: sorted by their heads, filtered by a word. How a table is sorted and filtered is kept at its element
 // (`data-sorted`, `data-word`), so that a live page can give it to the next version of the table.
+//
+// Of a table of hundreds of rows the first are laid out, and all where the reader asks for them or filters them
+// (`data-whole`: printed whole, too), or searches the page. Without this script all are there from the beginning.
+const FIRST_ROWS = 40;
 const originals = new WeakMap();
+document.documentElement.dataset.rows = "first";
 
 function prepareTables(root) {
   for (const table of root.querySelectorAll("table.data")) prepareTable(table);
@@ -20,6 +25,28 @@ function prepareTable(table) {
     button.addEventListener("click", () => sortBy(table, column, nextDirection(table, column)));
   });
   if (table.classList.contains("long")) addFilter(table);
+  if (body.rows.length > FIRST_ROWS) addWhole(table);
+}
+
+function addWhole(table) {
+  const button = made("button", { type: "button", className: "whole", textContent: `Show all ${table.tBodies[0].rows.length} rows` });
+  button.addEventListener("click", () => {
+    const next = table.tBodies[0].rows[FIRST_ROWS];
+    showWhole(table);
+    next.scrollIntoView({ block: "nearest" });
+    table.closest(".wide").focus({ preventScroll: true });
+  });
+  table.closest(".wide").after(button);
+}
+
+function showWhole(table) {
+  table.dataset.whole = "";
+}
+
+// The browser's own search finds only what is laid out.
+function showRowsToSearch(event) {
+  const isSearch = event.key === "F3" || ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "f");
+  if (isSearch) document.documentElement.dataset.rows = "all";
 }
 
 // Numbers begin with the highest, words with the first; the third time the order is the report's again.
@@ -80,6 +107,7 @@ function filterBy(table, word) {
   const box = table.closest("figure").querySelector(".filter");
   const rows = originals.get(table);
   const words = word.toLowerCase().split(/\s+/).filter(Boolean);
+  if (words.length) showWhole(table);
   let count = 0;
   for (const row of rows) {
     const text = row.textContent.toLowerCase();
@@ -92,6 +120,7 @@ function filterBy(table, word) {
 }
 
 function restoreTable(table, earlier) {
+  if (earlier.dataset.whole !== undefined) showWhole(table);
   if (earlier.dataset.word && table.classList.contains("long")) filterBy(table, earlier.dataset.word);
   if (earlier.dataset.sorted) {
     const [column, direction] = earlier.dataset.sorted.split(" ");

@@ -63,11 +63,15 @@ def ask(
     timeout_s: float = 30.0,
     on: http.client.HTTPConnection | None = None,
 ) -> Stream:
-    """One streamed answer as far as it goes; silence for `timeout_s` ends it."""
+    """One streamed answer as far as it goes (status 0: nowhere); silence for `timeout_s` ends it."""
     connection = on or http.client.HTTPConnection("127.0.0.1", running.port, timeout=timeout_s)
     headers = {"Content-Type": "application/json"}
     connection.request("POST", PATHS[api], json.dumps(body_of(api, tokens)), headers)
-    response = connection.getresponse()
+    try:
+        response = connection.getresponse()
+    except TimeoutError:
+        connection.close()
+        return Stream(0, b"", False)
     stream = Stream(response.status, b"", False)
     with contextlib.suppress(http.client.IncompleteRead, ConnectionResetError, TimeoutError):
         while piece := response.read1(1 << 16):

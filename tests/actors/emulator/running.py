@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import itertools
 import json
+import os
+import random
 import shlex
 import socket
 import subprocess
@@ -20,10 +23,19 @@ import psutil
 READY = "The server is fired up and ready to roll!"
 
 
+# Each once in turn, and none that a connection or whoever binds port 0 could take before the server does.
+_FIRST = 5000 + 900 * (int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 6)
+_PORTS = itertools.cycle(random.sample(range(_FIRST, _FIRST + 900), 900))
+
+
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    for port in _PORTS:
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("", port))
+            probe.listen(1)
+            return port
+    raise AssertionError("the cycle has no end")
 
 
 @dataclass
@@ -56,7 +68,7 @@ class Emulator:
     def children(self) -> list[psutil.Process]:
         return psutil.Process(self.process.pid).children(recursive=True)
 
-    def wait_for(self, text: str, seconds: float = 20.0) -> None:
+    def wait_for(self, text: str, seconds: float = 60.0) -> None:
         end = time.monotonic() + seconds
         while text not in self.log:
             assert self.process.poll() is None, self.log[-2000:]
@@ -64,7 +76,7 @@ class Emulator:
             time.sleep(0.02)
 
     def call(self, method: str, path: str, body: Any = None, key: str | None = None) -> Answer:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         payload = body if isinstance(body, bytes | None) else json.dumps(body).encode()
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         if payload is not None:

@@ -49,7 +49,7 @@ def test_a_wrong_script_is_refused_with_its_place(tmp_path: Path, text: str, tol
 
 def test_the_emulator_refuses_a_wrong_script_like_a_wrong_flag(tmp_path: Path) -> None:
     with emulator(tmp_path, f"--model-path m --emulator-faults {tmp_path / 'none.yaml'}") as running:
-        assert running.process.wait(30) == 2
+        assert running.process.wait(60) == 2
         assert running.log == f"{tmp_path / 'none.yaml'}: the fault script cannot be read: No such file or directory\n"
 
 

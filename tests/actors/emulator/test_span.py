@@ -21,12 +21,12 @@ UP = "Dummy health check server started in background thread at 127.0.0.2:"
 
 
 def verdict(node: Emulator) -> Diagnosis:
-    code = node.process.wait(20)
+    code = node.process.wait(60)
     return diagnose(split_log(node.log.encode()), exit_code=code)
 
 
 def health(node: Emulator, path: str) -> int:
-    connection = http.client.HTTPConnection("127.0.0.2", node.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.2", node.port, timeout=60)
     connection.request("GET", path)
     return connection.getresponse().status
 
@@ -58,7 +58,7 @@ def test_only_node_0_serves_and_its_orderly_end_is_that_of_all(tmp_path: Path) -
         second.process.terminate()
         second.wait_for("SIGTERM received on node_rank 1; waiting for the rank-0 ShutdownReq broadcast")
         first.process.terminate()
-        assert (first.process.wait(20), second.process.wait(20)) == (0, 0)
+        assert (first.process.wait(60), second.process.wait(60)) == (0, 0)
         assert second.log.count("terminated with 0\n") == 1
 
 
@@ -76,7 +76,7 @@ def test_a_scheduler_that_is_killed_ends_its_node_with_0_and_the_others_by_a_bro
         second.wait_for(UP)
         scheduler = second.children()[1].pid
         os.kill(scheduler, signal.SIGKILL)
-        assert (second.process.wait(20), first.process.wait(20)) == (0, -9)
+        assert (second.process.wait(60), first.process.wait(60)) == (0, -9)
         assert f"Scheduler or DataParallelController {scheduler} terminated with -9" in second.log
         assert (verdict(first).label, verdict(first).phase) == (Label.PEER_RANK_FAILED, Phase.SERVING)
         assert verdict(second).label is Label.HOST_OOM
@@ -85,7 +85,7 @@ def test_a_scheduler_that_is_killed_ends_its_node_with_0_and_the_others_by_a_bro
 def test_a_node_whose_node_0_is_killed_dies_of_that(tmp_path: Path) -> None:
     script = "serving: {fault: die, label: killed, when: {node_rank: 0}, after_s: 0.1}"
     with nodes(tmp_path, TWO, script) as (first, second):
-        assert (first.process.wait(20), second.process.wait(20)) == (-9, -9)
+        assert (first.process.wait(60), second.process.wait(60)) == (-9, -9)
         assert verdict(second).label is Label.PEER_RANK_FAILED
 
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import io
 import random
 from dataclasses import replace
 
 import pytest
 
-from actors.emulator.batching import BatchLimits
+from actors.emulator.batching import Batch, BatchLimits, Request
+from actors.emulator.log import LogWriter
+from actors.emulator.metrics_text import Metrics
 from actors.emulator.profiles import DEEPSEEK_V4_FLASH, QWEN35_122B
+from actors.emulator.serving import Engine, EngineOptions, Ticket
 from actors.emulator.simulation import ClosedLoop, LoopResult, simulate
 from actors.emulator.speed import AcceptanceDraws, DepthSpeed, SpeedModel, acceptance_thresholds
 
@@ -88,3 +93,48 @@ def test_a_batch_without_a_captured_graph_runs_slower() -> None:
 def test_prefill_costs_at_least_one_pass_over_the_weights() -> None:
     assert QWEN35_122B.speed.prefill_time_s(8) == 0.012
     assert QWEN35_122B.speed.prefill_time_s(8192) == pytest.approx(0.384)
+
+
+class Clock:
+    """Virtual time for an engine; its second sleep takes `stall_s` longer, as on a machine that stands still."""
+
+    def __init__(self, stall_s: float) -> None:
+        self.now_s, self._stalls = 0.0, [0.0, stall_s]
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    time = monotonic
+
+    async def sleep(self, seconds: float) -> None:
+        self.now_s += seconds + (self._stalls.pop(0) if self._stalls else 0.0)
+
+
+def seconds_for_an_answer(monkeypatch: pytest.MonkeyPatch, stall_s: float) -> float:
+    clock = Clock(stall_s)
+    monkeypatch.setattr("actors.emulator.serving.time", clock)
+    monkeypatch.setattr("actors.emulator.serving.asyncio.sleep", clock.sleep)
+
+    async def go() -> float:
+        log, metrics = LogWriter(io.StringIO()), Metrics("m", False)
+        engine = Engine(Batch(QWEN35_122B.speed, LIMITS), EngineOptions(1000, 40), log, metrics)
+        ticket = Ticket(Request("a", tuple(range(100)), 200), stream=False, received=0.0)
+        engine.submit(ticket)
+        running = asyncio.create_task(engine.run())
+        await ticket.ended()
+        running.cancel()
+        return clock.now_s
+
+    return asyncio.run(go())
+
+
+def test_a_machine_that_stood_still_for_a_moment_costs_no_speed_and_longer_is_not_made_up_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plain_s = seconds_for_an_answer(monkeypatch, 0.0)
+
+    assert plain_s > 1.0
+    assert seconds_for_an_answer(monkeypatch, 0.4) == pytest.approx(plain_s)
+    assert seconds_for_an_answer(monkeypatch, 0.6) == pytest.approx(
+        plain_s + 0.6, abs=0.02
+    )  # the step after it is made up for

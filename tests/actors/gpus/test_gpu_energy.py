@@ -10,29 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.gpus.gpu_energy import EnergyMeter, SlotPower
+from tests.fakes.nvml import FourGpus, NvmlFault
 
 
-class NvmlFault(Exception):
-    """What this GPU does not do."""
-
-
-class FakeNvml:
+class FakeNvml(FourGpus):
     """Four GPUs; GPU i has used (i + 1) x `seconds` x 100 J and draws (i + 1) x `watts`."""
-
-    NVMLError = NvmlFault
 
     def __init__(self, *, counts: bool = True, watts: float = 100.0) -> None:
         self.seconds = 0.0
         self.counts = counts
         self.watts = watts
-
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:  # noqa: N802
-        if index >= 4:
-            raise NvmlFault
-        return index
-
-    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> int:  # noqa: N802
-        return self.nvmlDeviceGetHandleByIndex(int(uuid.removeprefix("GPU-")))
 
     def nvmlDeviceGetTotalEnergyConsumption(self, handle: int) -> int:  # noqa: N802
         if not self.counts:

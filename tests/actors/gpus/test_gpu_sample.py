@@ -15,28 +15,15 @@ from actors.gpus.gpu_account import account_of, read_account, write_account
 from actors.gpus.gpu_ledger import GpuLedger
 from actors.gpus.gpu_sample import SlotGpuLook
 from orchestrator.telemetry import GpuSample
+from tests.fakes.nvml import FourGpus, NvmlFault
 
 
-class NvmlFault(Exception):
-    """What this GPU does not tell."""
-
-
-class FakeNvml:
+class FakeNvml(FourGpus):
     """GPU i has i + 1 GiB in use of 80 and draws 100 (i + 1) W; what is in `silent` it does not tell."""
-
-    NVMLError = NvmlFault
 
     def __init__(self, silent: frozenset[str] = frozenset(), reasons: int = 0) -> None:
         self.silent = silent
         self.reasons = reasons
-
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:  # noqa: N802
-        if index >= 4:
-            raise NvmlFault
-        return index
-
-    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> int:  # noqa: N802
-        return self.nvmlDeviceGetHandleByIndex(int(uuid.removeprefix("GPU-")))
 
     def __getattr__(self, call: str) -> Any:
         answers: dict[str, Any] = {

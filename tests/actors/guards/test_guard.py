@@ -15,6 +15,7 @@ import pytest
 from actors.guards.guard import RUN_MARK, Guarded, ServerExit, ServerNotStarted
 from actors.guards.guard_process import process_table
 from actors.host.leftovers import end_run_processes
+from tests.fakes.guarded import guarded
 
 # Ignores SIGTERM in a session of its own, with a parent that has exited: nothing but the guard knows it.
 DAEMON = """
@@ -36,8 +37,8 @@ ENDING_SERVER = DAEMON + "\nwhile not os.path.exists(sys.argv[1]): time.sleep(0.
 HOLDER = """
 import os, sys, time
 from pathlib import Path
-from actors.guards.guard import Guarded
-held = Guarded.start([sys.executable, "-c", sys.argv[1], sys.argv[2]], env=dict(os.environ),
+from tests.fakes.guarded import guarded
+held = guarded([sys.executable, "-c", sys.argv[1], sys.argv[2]], env=dict(os.environ),
                      log_path=Path(sys.argv[3]), grace_s=0.3)
 print(held.pid, held.guard_pid, flush=True)
 time.sleep(600)
@@ -48,7 +49,7 @@ def is_alive(pid: int) -> bool:
     return process_table().get(pid, (0, "Z"))[1] != "Z"
 
 
-def eventually(condition: Callable[[], bool], within_s: float = 20.0) -> bool:
+def eventually(condition: Callable[[], bool], within_s: float = 60.0) -> bool:
     deadline = time.monotonic() + within_s
     while not condition():
         if time.monotonic() > deadline:
@@ -75,7 +76,7 @@ def holders() -> Iterator[list[subprocess.Popen[bytes]]]:
 
 def start(script: str, tmp_path: Path, *, grace_s: float = 5.0) -> Guarded:
     command = [sys.executable, "-c", script, str(tmp_path / "daemon")]
-    return Guarded.start(command, env=dict(os.environ), log_path=tmp_path / "log", grace_s=grace_s)
+    return guarded(command, env=dict(os.environ), log_path=tmp_path / "log", grace_s=grace_s)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
@@ -103,7 +104,7 @@ def test_stop_ends_the_server_with_sigterm_and_its_stubborn_daemon_with_sigkill(
 
 def test_a_server_that_ends_by_itself_leaves_no_daemon_behind(tmp_path: Path) -> None:
     held = start(ENDING_SERVER, tmp_path, grace_s=0.3)
-    assert held.poll(20) == ServerExit(3, (daemon_pid(tmp_path / "daemon"),))
+    assert held.poll(60) == ServerExit(3, (daemon_pid(tmp_path / "daemon"),))
     assert held.poll() == held.stop(1.0) == ServerExit(3, (daemon_pid(tmp_path / "daemon"),))
 
 
@@ -119,13 +120,13 @@ def test_a_second_stop_can_shorten_the_grace_of_the_first(tmp_path: Path) -> Non
 def test_the_server_dies_with_a_guard_that_is_killed(tmp_path: Path) -> None:
     held = start("import time; time.sleep(600)", tmp_path)
     os.kill(held.guard_pid, signal.SIGKILL)
-    assert held.poll(20) == ServerExit(None)
+    assert held.poll(60) == ServerExit(None)
     assert eventually(lambda: not is_alive(held.pid))
 
 
 def test_the_environment_of_a_server_is_in_no_command_line(tmp_path: Path) -> None:
     env = {**os.environ, "HF_TOKEN": "hf_do_not_show"}
-    held = Guarded.start([sys.executable, "-c", "import time; time.sleep(600)"], env=env, log_path=tmp_path / "log")
+    held = guarded([sys.executable, "-c", "import time; time.sleep(600)"], env=env, log_path=tmp_path / "log")
     shown = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in (held.pid, held.guard_pid)]
     assert [b"hf_do_not_show" in line for line in shown] == [False, False]
     assert b"hf_do_not_show" in Path(f"/proc/{held.pid}/environ").read_bytes()
@@ -135,14 +136,14 @@ def test_the_environment_of_a_server_is_in_no_command_line(tmp_path: Path) -> No
 
 def test_a_command_that_does_not_exist_is_told_as_missing(tmp_path: Path) -> None:
     with pytest.raises(ServerNotStarted, match="no-such-program") as caught:
-        Guarded.start(["/no-such-program"], env={}, log_path=tmp_path / "log")
+        guarded(["/no-such-program"], env={}, log_path=tmp_path / "log")
     assert caught.value.missing
 
 
 def test_a_server_can_be_held_to_an_address_space(tmp_path: Path) -> None:
     script = "import resource; print(resource.getrlimit(resource.RLIMIT_AS), flush=True)"
-    held = Guarded.start([sys.executable, "-c", script], env={}, log_path=tmp_path / "log", address_space_gib=1.5)
-    assert held.poll(20) == ServerExit(0)
+    held = guarded([sys.executable, "-c", script], env={}, log_path=tmp_path / "log", address_space_gib=1.5)
+    assert held.poll(60) == ServerExit(0)
     assert (tmp_path / "log").read_text(encoding="utf-8") == "(1610612736, 1610612736)\n"
 
 
@@ -154,7 +155,7 @@ def test_signals_that_the_holder_blocks_reach_the_server(tmp_path: Path) -> None
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     assert eventually(lambda: b"on" in (tmp_path / "log").read_bytes())
     os.kill(held.pid, signal.SIGINT)
-    ended = held.poll(20)
+    ended = held.poll(60)
     assert ended is not None
     assert ended.code == -2
 
@@ -186,13 +187,13 @@ def test_the_sweep_ends_only_what_carries_the_mark_of_the_run(
     run = f"sweep-test-{os.getpid()}"
     marked, longer, unmarked = sleepers(run), sleepers(run + "1"), sleepers("")
     env = {**os.environ, RUN_MARK: run}
-    held = Guarded.start([sys.executable, "-c", "import time; time.sleep(600)"], env=env, log_path=tmp_path / "log")
+    held = guarded([sys.executable, "-c", "import time; time.sleep(600)"], env=env, log_path=tmp_path / "log")
     ended = end_run_processes(run, spare=[held.guard_pid], grace_s=0.2)
     assert [found.process.pid for found in ended] == [marked.pid]
     assert ended[0].command.startswith(f"{sys.executable} -c import signal")
-    assert marked.wait(10) == -9
+    assert marked.wait(60) == -9
     assert [longer.poll(), unmarked.poll(), held.poll()] == [None, None, None]
     command = f"{sys.executable} -c import time; time.sleep(600)"
     (last,) = end_run_processes(run, grace_s=5.0)
     assert (last.process.pid, last.command, last.guarded) == (held.pid, command, True)
-    assert held.poll(20) == ServerExit(-15)
+    assert held.poll(60) == ServerExit(-15)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import zstandard
 
-from actors.guards.guard import Guarded, ServerNotStarted
+from actors.guards.guard import ServerNotStarted
 from actors.guards.guard_orders import Step, Surroundings
 from actors.servers.server import Server, StopReport
 from actors.servers.server_command import on_host
@@ -24,6 +24,7 @@ from orchestrator.server_start import LaunchSpec, ServerReady, StartEvent, UserC
 from orchestrator.trial import freeze_settings
 from tests.actors.guards.test_guard import eventually as soon
 from tests.actors.guards.test_guard import is_alive
+from tests.fakes.guarded import guarded
 from tests.fakes.scripted_server import START, diagnosis_of, events_of, eventually, spec_for, started
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
@@ -184,10 +185,10 @@ def test_a_daemon_of_a_command_lives_until_the_commands_after_the_end_are_throug
 HOLDER = """
 import os, sys, time
 from pathlib import Path
-from actors.guards.guard import Guarded
+from tests.fakes.guarded import guarded
 from actors.guards.guard_orders import Step, Surroundings
 step = Step(("sh", "-c", "kill -0 $1; echo $? > $2.part; mv $2.part $2", "sh", "0", sys.argv[2]), (), 30.0)
-held = Guarded.start(["sleep", "600"], env=dict(os.environ), log_path=Path(sys.argv[1]), grace_s=0.3,
+held = guarded(["sleep", "600"], env=dict(os.environ), log_path=Path(sys.argv[1]), grace_s=0.3,
                      around=Surroundings(after=(step,)))
 print(held.pid, flush=True)
 time.sleep(600)
@@ -210,7 +211,7 @@ def test_the_commands_after_the_end_run_when_the_holder_is_killed(tmp_path: Path
 
 def test_a_command_that_does_not_exist_is_told(tmp_path: Path) -> None:
     with pytest.raises(ServerNotStarted, match=r"before_start: /no/such --token '\*\*\*': .*No such file") as caught:
-        Guarded.start(
+        guarded(
             ["sleep", "600"],
             env=dict(os.environ),
             log_path=tmp_path / "log",
@@ -222,13 +223,13 @@ def test_a_command_that_does_not_exist_is_told(tmp_path: Path) -> None:
 def test_a_server_gets_soft_limits_and_keeps_the_hard_ones(tmp_path: Path) -> None:
     script = "import resource as r; print(r.getrlimit(r.RLIMIT_NOFILE), r.getrlimit(r.RLIMIT_CORE), flush=True)"
     hard = [resource.getrlimit(number)[1] for number in (resource.RLIMIT_NOFILE, resource.RLIMIT_CORE)]
-    held = Guarded.start(
+    held = guarded(
         [sys.executable, "-c", script],
         env={},
         log_path=tmp_path / "log",
         around=Surroundings(limits={"nofile": 128, "core": 0}),
     )
-    ended = held.poll(20)
+    ended = held.poll(60)
     assert ended is not None
     assert ended.code == 0
     assert (tmp_path / "log").read_text(encoding="utf-8") == f"(128, {hard[0]}) (0, {hard[1]})\n"
@@ -238,7 +239,7 @@ def test_a_limit_above_the_hard_one_of_the_host_is_told_by_its_name(tmp_path: Pa
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     told = rf"engine.ulimits.nofile is {hard + 1}, above the hard limit of this host, {hard}"
     with pytest.raises(ServerNotStarted, match=told):
-        Guarded.start(["true"], env={}, log_path=tmp_path / "log", around=Surroundings(limits={"nofile": hard + 1}))
+        guarded(["true"], env={}, log_path=tmp_path / "log", around=Surroundings(limits={"nofile": hard + 1}))
 
 
 def mapped(**changes: Any) -> LaunchSpec:

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,20 +13,17 @@ from pathlib import Path
 import pytest
 
 from actors.gpus.gpu_holders import device_openers, gpu_uses
-from actors.gpus.gpu_ledger import LEDGER_VARIABLE, GpuLedger
+from actors.gpus.gpu_ledger import GpuLedger
 from actors.guards.guard import RUN_MARK
 from actors.host.evictions import evict, evictable, evicted_here
 from actors.processes.process_identity import identify
-from tests.fakes.gpu_holder import Start, holders
+from tests.fakes.gpu_holder import Start, holders, watched_ledger
 from tests.fakes.supervisor import SERVER_WORDS
 
 
 @pytest.fixture
 def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GpuLedger:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    made = GpuLedger.create(tmp_path / "ledger", [96.0, 96.0])
-    monkeypatch.setenv(LEDGER_VARIABLE, str(made.folder))
-    return made
+    return watched_ledger(tmp_path, [96.0, 96.0], monkeypatch)
 
 
 @pytest.fixture
@@ -46,7 +42,7 @@ def test_only_strangers_on_the_named_gpus_that_were_shown_are_ended(start: Start
     done = evict([*(w for w in wanted if w), on_the_other], run_id="run-7", gpu_ids=["0"], watch_s=0.0)
     assert [s.process.pid for s in done.evicted] == [shown.pid]
     assert (done.remaining, done.refused, done.returns) == ((), (), ())
-    assert shown.wait(5) == -signal.SIGTERM
+    assert shown.wait(60) == -signal.SIGTERM
     assert [p.poll() for p in (later, elsewhere, ours, small)] == [None] * 4
     assert [s.process.pid for s, _ in evicted_here("run-7")] == [shown.pid]
     assert evicted_here("run-8") == []
@@ -60,7 +56,7 @@ def test_a_process_that_ignores_sigterm_goes_by_sigkill_and_a_number_of_another_
     assert evict([earlier], grace_s=0.1, watch_s=0.0).evicted == ()
     assert deaf.poll() is None
     assert [s.process for s in evict([process], grace_s=0.1, watch_s=0.0).evicted] == [process]
-    assert deaf.wait(5) == -signal.SIGKILL
+    assert deaf.wait(60) == -signal.SIGKILL
 
 
 def test_a_holder_is_told_with_user_gib_command_and_all_its_gpus(start: Start) -> None:

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from actors.guards.guard import GUARD_MARK, RUN_MARK, Guarded
+from actors.guards.guard import GUARD_MARK, RUN_MARK
 from actors.host.host_cleanup import clean_host, end_leftovers, prepare_host
 from actors.host.leftovers import host_marks, orphans
 from actors.host.run_lease import LeaseHolder, RunLease, RunLife, dead_ray_folders, leases_of, run_life, scratch_dir
 from actors.processes.process_identity import ProcessIdentity, boot_id, identify, pid_namespace
 from tests.fakes.gpu_holder import end_holder, start_holder
+from tests.fakes.guarded import guarded
 
 ALIVE, DEAD, UNKNOWN = RunLife.ALIVE, RunLife.DEAD, RunLife.UNKNOWN
 PATH = {"PATH": os.environ["PATH"]}
@@ -97,7 +98,7 @@ def test_a_new_run_ends_what_dead_runs_left_and_leaves_living_and_unknown_ones_a
 
     told = prepare_host(mine)
 
-    assert [p.wait(5) for p in (left, earlier)] == [-15, -15]
+    assert [p.wait(60) for p in (left, earlier)] == [-15, -15]
     assert [p.poll() for p in (used, nobodys)] == [None, None]
     assert (scratch_dir(dead).exists(), scratch_dir(living).exists()) == (False, True)
     lines = [line for line in told if dead in line or mine in line]
@@ -113,7 +114,7 @@ def test_a_server_below_a_living_guard_is_no_orphan_even_if_its_run_is_dead(tmp_
     claim(run_id, owner.pid)
     end_holder(owner)
     env = {RUN_MARK: run_id, **PATH}
-    held = Guarded.start(["sleep", "600"], env=env, log_path=tmp_path / "log")
+    held = guarded(["sleep", "600"], env=env, log_path=tmp_path / "log")
     marks = host_marks()
     assert marks.guards[run_id] == (held.guard_pid,)
     assert marks.life_of(run_id) is ALIVE
@@ -127,7 +128,7 @@ def test_a_server_below_a_guard_of_an_earlier_release_is_no_orphan(tmp_path: Pat
     """Such a guard has no mark of its own and its run no lease; its command is known."""
     run_id = run_named("before")
     command = ["env", f"{RUN_MARK}={run_id}", "sleep", "600"]
-    held = Guarded.start(command, env=PATH, log_path=tmp_path / "log")
+    held = guarded(command, env=PATH, log_path=tmp_path / "log")
     while not (found := [p for p in host_marks().processes if p.run_id == run_id]):
         assert held.poll(0.02) is None
     marks = host_marks()
@@ -168,7 +169,7 @@ def test_cleaning_a_host_ends_a_dead_run_only_when_it_is_meant(
     assert left.poll() is None
 
     seen = clean_host(only_run=run_id)
-    assert left.wait(5) == -15
+    assert left.wait(60) == -15
     assert seen["ended"][-1] == f"removed {scratch_dir(run_id)}"
     assert seen["remaining"] == []
     assert clean_host(only_run=run_id)["runs"] == []
@@ -181,7 +182,7 @@ def test_what_no_run_claims_is_ended_by_a_clean_but_its_young_folder_is_kept(
     left = server_of(run_id)
     scratch_dir(run_id).mkdir(parents=True)
     seen = clean_host(only_run=run_id)
-    assert left.wait(5) == -15
+    assert left.wait(60) == -15
     assert seen["remaining"] == [f"run {run_id} (unknown): {scratch_dir(run_id)}; kept for a day"]
     os.utime(scratch_dir(run_id), (1.0, 1.0))
     assert clean_host(only_run=run_id)["remaining"] == []

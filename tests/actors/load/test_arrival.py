@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from actors.load.arrival import RateCurve, due_times, slot_starts, trace_times
 from orchestrator.errors import BadInput
-from orchestrator.traffic import Arrival, check_arrival
+from orchestrator.scenarios.arrival_check import check_arrival
+from orchestrator.traffic import Arrival
 from orchestrator.trial import LoadLevel
 
 RATE = LoadLevel("rate", 5.0)

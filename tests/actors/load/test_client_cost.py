@@ -10,7 +10,8 @@ import pytest
 from benchmarks.bench_rig import ChildRun
 from benchmarks.client_runs import OURS, RAW, Client, Outcome
 from benchmarks.cost_table import cost_table, marginal
-from benchmarks.peers.peer import Peer, Reading
+from benchmarks.peers.peer import Peer
+from benchmarks.peers.work import Reading
 
 CHILD = ChildRun(0, 1.0, 1.0, "", "")
 

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from actors.load.load_phase import measured_phase
-from actors.load.loadgen import load_endpoint
 from actors.workloads.request_source import RequestSource
 from orchestrator.errors import BadInput
 from orchestrator.points.metrics import summarise
@@ -16,6 +15,7 @@ from orchestrator.records import RequestRecord
 from orchestrator.traffic import Arrival, Draw, Traffic
 from orchestrator.trial import ClientReport, LoadLevel, PointSpec, Shard
 from tests.actors.load_specs import run, spec
+from tests.fakes.load import load_endpoint
 from tests.fakes.scripted_endpoint import DONE, Script, ScriptedEndpoint, native, native_answer
 
 Loaded = tuple[list[RequestRecord], ClientReport]

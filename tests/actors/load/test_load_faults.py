@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from actors.load.loadgen import load_endpoint
 from orchestrator.records import RequestRecord
 from orchestrator.records import RequestStatus as Status
 from orchestrator.trial import ClientReport, LoadLevel
 from tests.actors.emulator.faulty import faulty
 from tests.actors.emulator.running import Emulator
 from tests.actors.load_specs import run, spec
+from tests.fakes.load import load_endpoint
 
 TOKENS = 12
 # Fault of a request -> its status and what its error begins with.
@@ -117,12 +118,17 @@ serving:
     assert (report.cache_flushed, report.verify_calls_delta, report.requests_delta) == (False, None, None)
 
 
-@pytest.mark.parametrize("health", [200, 503])
-def test_a_hang_ends_the_point_as_hung_whatever_health_says(tmp_path: Path, health: int) -> None:
-    with faulty(tmp_path, f"serving: {{fault: hang, request: 3, token: 2, health: {health}}}") as running:
-        records, report = load(running, requests=6, request_timeout_s=1.0)
-    assert [r.status for r in records] == [Status.OK, Status.OK, Status.TIMEOUT]
-    assert report.stopped_by == "hung"
+def test_a_hang_ends_the_point_as_hung_whatever_health_says(tmp_path: Path) -> None:
+    def loaded(health: int) -> tuple[list[RequestRecord], ClientReport]:
+        folder = tmp_path / str(health)
+        folder.mkdir()
+        with faulty(folder, f"serving: {{fault: hang, request: 3, token: 2, health: {health}}}") as running:
+            return load(running, requests=6, request_timeout_s=5.0)
+
+    with ThreadPoolExecutor() as pool:
+        for records, report in pool.map(loaded, (200, 503)):
+            assert [r.status for r in records] == [Status.OK, Status.OK, Status.TIMEOUT]
+            assert report.stopped_by == "hung"
 
 
 @pytest.mark.parametrize("label", ["runtime_oom", "killed", "rank_killed"])

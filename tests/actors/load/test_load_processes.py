@@ -123,7 +123,7 @@ def test_a_killed_process_ends_the_load_for_all_with_what_came_kept() -> None:
 
 def test_a_hung_server_is_found_by_all_processes_together_and_a_dropped_load_leaves_no_process() -> None:
     asked = spec(level=LoadLevel("concurrency", 3), requests=100)
-    options = LoadOptions(hang_timeout_s=0.7)
+    options = LoadOptions(hang_timeout_s=1.5)
     script = lambda n, body: native_answer(1) if n < 10 else Script(end="hang")  # noqa: E731
     records, report, _, faults = load(2, asked, script, options=options)
 

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from actors.load.load_phase import measured_phase
-from actors.load.loadgen import load_endpoint
 from actors.workloads.request_source import RequestSource
 from orchestrator.records import RequestRecord, RequestStatus
 from orchestrator.traffic import Arrival, Draw, Session, Traffic
 from orchestrator.trial import ClientReport, LoadLevel, Shard
 from tests.actors.emulator.running import READY, emulator
 from tests.actors.load_specs import run, spec
+from tests.fakes.load import load_endpoint
 from tests.fakes.scripted_endpoint import DONE, Script, ScriptedEndpoint, chat, native
 
 Loaded = tuple[list[RequestRecord], ClientReport, ScriptedEndpoint]

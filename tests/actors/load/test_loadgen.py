@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from actors.load.loadgen import LoadGenerator, load_endpoint
+from actors.load.load_watch import OwnSpeed
+from actors.load.loadgen import LoadGenerator
 from actors.load.point_load import PointLoad
 from actors.load.record_batch import RecordStream
 from actors.load.spool import SpoolWriter, read_spool
@@ -22,7 +23,8 @@ from orchestrator.points.metrics import summarise
 from orchestrator.records import RequestRecord, RequestStatus
 from orchestrator.trial import ClientReport, LoadLevel, Point
 from tests.actors.load_specs import point, run, spec
-from tests.fakes.scripted_endpoint import Script, ScriptedEndpoint, native, native_answer
+from tests.fakes.load import load_endpoint
+from tests.fakes.scripted_endpoint import DONE, Script, ScriptedEndpoint, native, native_answer
 
 Loaded = tuple[list[RequestRecord], ClientReport, ScriptedEndpoint]
 
@@ -100,9 +102,9 @@ def test_warm_up_lasts_its_seconds() -> None:
     server = ScriptedEndpoint(lambda n, body: native_answer(1, first_s=0.02))
     records, _, _ = load(server, **closed(2, 1, warmup_s=0.3))
     warm = [r for r in records if r.warmup]
-    assert len(warm) > 4
+    assert len(warm) >= 3  # the probe, and one of each slot however slow the machine
     began_ns = sorted(r.sent_ns for r in warm)[1]  # after the probe
-    assert max(r.sent_ns for r in warm) - began_ns <= 350_000_000
+    assert sum(r.sent_ns > began_ns + 300_000_000 for r in warm) <= 2  # asked for in time, and sent a moment later
     first = measured(records)[0]
     assert first.sent_ns >= max(r.end_ns for r in warm) >= began_ns + 300_000_000
 
@@ -135,8 +137,18 @@ def test_counters_of_the_server_are_differences_over_the_point() -> None:
     assert (report.generation_tokens_delta, report.requests_delta, report.verify_calls_delta) == (None, None, None)
 
 
-def test_a_duration_stops_sending_and_lets_those_in_flight_finish() -> None:
-    server = ScriptedEndpoint(lambda n, body: native_answer(2, pause_s=0.15))
+def test_a_duration_stops_sending_and_lets_those_in_flight_finish(monkeypatch: pytest.MonkeyPatch) -> None:
+    over = asyncio.Event()
+
+    class Watched(OwnSpeed):
+        def end(self) -> None:
+            super().end()
+            over.set()
+
+    monkeypatch.setattr("actors.load.point_load.OwnSpeed", Watched)
+    finish = {"type": "length", "length": 2}
+    held = Script([(0.0, native("x", 1)), (over, native("xx", 2, finish)), (0.0, DONE)])
+    server = ScriptedEndpoint(lambda n, body: held if n >= 3 else native_answer(2, pause_s=0.02))
     began = time.time()
     records, report, _ = load(server, level=LoadLevel("concurrency", 3), requests=None, duration_s=0.5)
     assert statuses(records) == {RequestStatus.OK: len(records)}
@@ -144,7 +156,8 @@ def test_a_duration_stops_sending_and_lets_those_in_flight_finish() -> None:
     assert max(r.sent_ns for r in records) - start <= 500_000_000
     assert max(r.end_ns for r in records) - start >= 500_000_000
     assert report.stopped_by == "duration"
-    assert 0.5 <= report.duration_s < 0.7
+    assert 3 <= len(records) <= 6  # what was held ended after the measured time had been taken, and nothing followed it
+    assert report.duration_s >= 0.5
     assert report.began_unix_s is not None
     assert began <= report.began_unix_s <= time.time() - report.duration_s
 
@@ -167,7 +180,8 @@ def test_stop_ends_the_point_and_keeps_its_records(tmp_path: Path) -> None:
         async with server, aclosing(generator.run(server.url, point(**closed(2, 1000)))) as stream:
             async for item in stream:
                 items.append(item)
-                generator.stop()
+                if sum(batch.num_rows for batch in items if not isinstance(batch, ClientReport)) >= 4:
+                    generator.stop()
         return items
 
     *batches, report = run(go())
@@ -182,14 +196,19 @@ def test_stop_ends_the_point_and_keeps_its_records(tmp_path: Path) -> None:
 
 
 def test_a_run_that_is_dropped_leaves_its_spool_whole(tmp_path: Path) -> None:
-    async def go() -> None:
+    async def came() -> int:
+        rows = 0
         server = ScriptedEndpoint(lambda n, body: native_answer(1, first_s=0.01))
         generator = LoadGenerator(spool_path=tmp_path / "s.arrows")
         async with server, aclosing(generator.run(server.url, point(**closed(2, 100_000)))) as stream:
-            await anext(stream)
+            async for item in stream:
+                rows += getattr(item, "num_rows", 0)  # between batches it tells that it lives
+                if rows > 10:
+                    break
+        return rows
 
-    run(go())
-    assert sum(batch.num_rows for batch in read_spool(tmp_path / "s.arrows")) > 10
+    rows = run(came())
+    assert sum(batch.num_rows for batch in read_spool(tmp_path / "s.arrows")) >= rows > 10
 
 
 def test_a_spool_that_cannot_be_written_costs_the_spool_and_no_record(
@@ -297,17 +316,20 @@ def test_failures_are_counted_by_kind_and_slots_go_on() -> None:
 
 def test_an_open_loop_sends_on_schedule_without_drift() -> None:
     server = ScriptedEndpoint(lambda n, body: native_answer(1))
-    records, report, _ = load(server, level=LoadLevel("rate", 200), requests=None, duration_s=2.0)
-    assert len(records) == 400
+    records, report, _ = load(server, level=LoadLevel("rate", 200), requests=None, duration_s=1.0)
+    assert len(records) == 200
     assert all(r.sent_ns >= r.scheduled_ns for r in records)
     due = sorted(r.scheduled_ns for r in records)
-    assert (due[-1] - due[0]) / 1e9 == pytest.approx(2.0, abs=0.1)
+    assert (due[-1] - due[0]) / 1e9 == pytest.approx(1.0, abs=0.1)  # however late one was sent
+    sent = sorted(r.sent_ns for r in records)
     metrics = summarise(records, level=LoadLevel("rate", 200), client=report)
-    assert metrics.achieved_rate_rps == pytest.approx(399 / (due[-1] - due[0]) * 1e9, rel=0.02)
+    assert metrics.achieved_rate_rps == pytest.approx(199 / (sent[-1] - sent[0]) * 1e9)
     assert report.gated_requests == 0
 
 
-def test_a_gate_is_reported_and_its_wait_is_in_the_latency() -> None:
+def test_a_gate_is_reported_and_its_wait_is_in_the_latency(monkeypatch: pytest.MonkeyPatch) -> None:
+    late: list[int] = []
+    monkeypatch.setattr(OwnSpeed, "saw_send", lambda self, late_ns: late.append(late_ns))
     server = ScriptedEndpoint(lambda n, body: native_answer(1, first_s=0.2), together=range(4))
     records, report, server = load(server, level=LoadLevel("rate", 50), requests=20, max_concurrency=4)
     assert (server.peak_open, report.peak_concurrency) == (4, 4)
@@ -318,7 +340,7 @@ def test_a_gate_is_reported_and_its_wait_is_in_the_latency() -> None:
     assert metrics.achieved_rate_rps < 40
     assert metrics.ttft_ms is not None
     assert metrics.ttft_ms.max > 400
-    assert not any("sent late" in reason for reason in metrics.void_reasons)
+    assert len(late) == 20 - report.gated_requests  # whoever waited at the gate was not sent late by us
 
 
 def test_an_impossible_rate_is_refused_before_anything_is_sent() -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from actors.load.loadgen import load_endpoint
 from orchestrator.records import RequestRecord
 from orchestrator.trial import ClientReport, ProfileSpec
 from tests.actors.load_specs import run, spec
+from tests.fakes.load import load_endpoint
 from tests.fakes.scripted_endpoint import ScriptedEndpoint, native_answer
 
 PROFILE = ProfileSpec("/traces", duration_s=0.05, activities=("CPU",), with_stack=True)

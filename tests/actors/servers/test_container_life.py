@@ -129,11 +129,11 @@ def test_a_container_that_ignores_sigterm_is_killed_after_the_grace(host: Docker
 HOLDER = """
 import sys, time
 from pathlib import Path
-from actors.guards.guard import Guarded
+from tests.fakes.guarded import guarded
 from actors.guards.guard_orders import Container, Surroundings
 import os
 command = ["docker", "run", "--name", "held", "image", sys.executable, "-c", sys.argv[1]]
-held = Guarded.start(command, env=dict(os.environ), log_path=Path(sys.argv[2]), grace_s=0.3,
+held = guarded(command, env=dict(os.environ), log_path=Path(sys.argv[2]), grace_s=0.3,
                      around=Surroundings(container=Container(("docker",), "held")))
 print(held.pid, held.guard_pid, flush=True)
 time.sleep(600)

@@ -92,7 +92,7 @@ def test_a_key_is_in_a_file_for_the_server_alone_and_not_in_its_words(tmp_path: 
     assert command.argv[-4:] == ("--log-level", "info", "--config", str(file))
     assert command.files == {file: '"api-key": "sk-1"\n'}
     assert command.around.private_files == (file,)
-    ended = boot(replace(command, argv=("sh", "-c", f"stat -c %a {file}")), SPEC, tmp_path / "server.log", 1.0).poll(20)
+    ended = boot(replace(command, argv=("sh", "-c", f"stat -c %a {file}")), SPEC, tmp_path / "server.log", 1.0).poll(60)
     assert ended is not None
     assert ended.code == 0
     assert (tmp_path / "server.log").read_text(encoding="utf-8") == "600\n"

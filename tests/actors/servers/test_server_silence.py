@@ -93,7 +93,7 @@ async def _ask(session: aiohttp.ClientSession, url: str, body: dict[str, Any]) -
 def test_a_server_that_hangs_is_found_from_its_silence_whatever_health_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(actors.servers.lifeline, "rules_of", lambda spec: replace(rules_of(spec), suspect_s=1.0))
+    monkeypatch.setattr(actors.servers.lifeline, "rules_of", lambda spec: replace(rules_of(spec), suspect_s=3.0))
 
     async def one(number: int, health: int) -> Diagnosis:
         folder = tmp_path / str(health)
@@ -109,7 +109,7 @@ def test_a_server_that_hangs_is_found_from_its_silence_whatever_health_says(
     for health, told in zip((200, 503), asyncio.run(go()), strict=True):
         assert (told.label, told.phase) == (Label.HUNG, Phase.SERVING)
         assert told.evidence.startswith("silent while serving for ")
-        assert f"/health answered {health}, but /generate: no answer: nothing within 0.8 s" in told.evidence
+        assert f"/health answered {health}, but /generate: no answer: nothing within 2.4 s" in told.evidence
 
 
 def test_a_load_that_hung_has_its_server_asked_before_it_is_called_hung(tmp_path: Path) -> None:

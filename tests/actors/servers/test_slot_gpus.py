@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +19,7 @@ from actors.servers.slot_gpus import SlotGpus
 from actors.slot_host import SlotHost
 from orchestrator.outcome import Label, Phase
 from orchestrator.server_start import LaunchSpec, ServerDied, ServerReady, StartEvent
-from tests.fakes.gpu_holder import Start, holders
+from tests.fakes.gpu_holder import Start, holders, watched_ledger
 from tests.fakes.scripted_server import SLOT, diagnosis_of
 
 RUN = f"slot-gpus-{os.getpid()}"
@@ -39,12 +38,9 @@ SPEC = LaunchSpec(
 
 @pytest.fixture
 def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GpuLedger:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     for name, seconds in {"_SETTLE_S": 0.1, "_RETURN_S": 0.3, "_ENDED_S": 5.0}.items():
         monkeypatch.setattr(actors.servers.slot_gpus, name, seconds)
-    made = GpuLedger.create(tmp_path / "ledger", [200.0, 200.0])
-    monkeypatch.setenv(LEDGER_VARIABLE, str(made.folder))
-    return made
+    return watched_ledger(tmp_path, [200.0, 200.0], monkeypatch)
 
 
 @pytest.fixture
@@ -54,7 +50,7 @@ def start(ledger: GpuLedger) -> Iterator[Start]:
 
 
 def slot(gpu: str = "1") -> SlotHost:
-    return SlotHost(RUN, SLOT + 30, (gpu,), "127.0.0.1")
+    return SlotHost(RUN, SLOT + 3, (gpu,), "127.0.0.1")
 
 
 async def launched(host: SlotHost) -> StartEvent:
@@ -130,7 +126,7 @@ def test_a_stranger_on_the_gpu_is_named_and_the_slot_refuses(start: Start) -> No
 def test_one_that_was_evicted_and_is_there_again_is_told_as_restarted(start: Start) -> None:
     first = start({1: 60.0}, words=("vllm", "serve"))
     evict([h.process for h in evictable(RUN) if h.process], run_id=RUN, gpu_ids=["1"], watch_s=0.0)
-    assert first.wait(5) == -15
+    assert first.wait(60) == -15
     second = start({1: 60.0}, words=("vllm", "serve"))
     evidence = diagnosis_of(asyncio.run(launched(slot()))).evidence
     assert f"pid {second.pid} runs the command of pid {first.pid} again, which was evicted" in evidence

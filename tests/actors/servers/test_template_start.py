@@ -6,15 +6,17 @@ import asyncio
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from actors.servers.life_state import Life
 from orchestrator.outcome import Diagnosis, Label, Phase
 from orchestrator.server_start import LaunchSpec, ServerDied, ServerReady, StartEvent, StartProgress
 from orchestrator.trial import freeze_settings
-from tests.fakes.scripted_server import diagnosis_of, eventually, is_alive, started
+from tests.fakes.scripted_server import Clock, diagnosis_of, eventually, is_alive, started
 
 FAKE = Path(__file__).resolve().parent.parent.parent / "fakes/openai_server.py"
 
@@ -28,9 +30,11 @@ def spec(*words: str, **changes: Any) -> LaunchSpec:
     return LaunchSpec(**{**told, **changes})
 
 
-def events(asked: LaunchSpec, tmp_path: Path) -> list[StartEvent]:
+def events(
+    asked: LaunchSpec, tmp_path: Path, clock: Clock | None = None, when: Callable[[Life], bool] = lambda life: False
+) -> list[StartEvent]:
     async def run() -> list[StartEvent]:
-        async with started(asked, tmp_path) as (_, seen):
+        async with started(asked, tmp_path, clock, when) as (_, seen):
             return seen
 
     return asyncio.run(run())
@@ -81,20 +85,22 @@ def test_other_apis_paths_and_names_are_ready_too(
         (("--ready", "/up"), {}, Phase.LAUNCH, "/health answered 404: no such path"),
         (
             (),
-            {"served_name": "other", "start_timeout_s": 6.0},
+            {"served_name": "other"},
             Phase.WARMUP,
             '/v1/completions answered 404: {"error": {"message": "no such model"}}; /v1/chat/completions answered 404',
         ),
     ],
 )
 def test_a_start_that_takes_too_long_is_ended_and_says_what_was_answered(
-    tmp_path: Path, words: tuple[str, ...], changes: dict[str, Any], phase: Phase, told: str
-) -> None:
-    seen = events(spec(*words, **{"start_timeout_s": 3.0, **changes}), tmp_path)
+    tmp_path: Path, words: tuple[str, ...], changes: dict[str, Any], phase: Phase, told: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    asked = spec(*words, **{"start_timeout_s": 1800.0, **changes})
+    seen = events(asked, tmp_path, Clock(monkeypatch), lambda life: told.partition(",")[0] in life.signs.refusal)
     found = diagnosis_of(seen[-1])
 
     assert (found.label, found.phase, found.exit_code) == (Label.START_TIMEOUT, phase, -15)
-    assert found.evidence.startswith("not ready after ")
+    assert found.evidence.startswith("not ready after 1800 s")
     assert told in found.evidence
     assert {e.phase for e in seen if isinstance(e, StartProgress)} <= {Phase.WARMUP}
 

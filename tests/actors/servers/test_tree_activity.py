@@ -51,7 +51,7 @@ def tree(work: str, env: dict[str, str] | None = None) -> Iterator[int]:
 
 def until(activity: TreeActivity, wanted: bool) -> Activity:
     """The first sample that is idle, or busy, as wanted; a busy machine may take its time."""
-    deadline = time.monotonic() + 30.0
+    deadline = time.monotonic() + 60.0
     while time.monotonic() < deadline:
         time.sleep(0.1)
         sample = activity.sample()

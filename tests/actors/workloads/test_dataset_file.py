@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from actors.workloads import dataset_stream
-from actors.workloads.dataset_file import Conversation, TraceRequest, Turn, read_conversations, read_trace
+from actors.workloads.dataset_file import Conversation, Turn, read_conversations
 from actors.workloads.dataset_stream import array_values, chunks, lines
+from actors.workloads.trace_file import TraceRequest, read_trace
 from orchestrator.errors import BadInput
 
 PAGE = Path(__file__).resolve().parent.parent.parent.parent / "docs" / "datasets.md"

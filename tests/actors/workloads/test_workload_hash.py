@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from actors.load.loadgen import load_endpoint
 from actors.workloads.workload_hash import workload_hash
 from orchestrator.errors import BadInput
 from orchestrator.traffic import Arrival, Draw, Session, Traffic
 from orchestrator.trial import LoadLevel, ProfileSpec
 from tests.actors.load_specs import run, spec
+from tests.fakes.load import load_endpoint
 from tests.fakes.scripted_endpoint import ScriptedEndpoint, native_answer
 
 TALK = Session("chat", Draw(mean=2), Draw(mean=2), Draw(mean=2))

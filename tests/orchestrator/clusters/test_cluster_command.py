@@ -71,7 +71,7 @@ def test_init_writes_over_nothing_without_force() -> None:
 
     said = cluster("init", *HOSTS)
     assert (said.exit_code, Path("cluster.yaml").read_text()) == (2, "mine")
-    assert "is there already" in said.output
+    assert "-o cluster.yaml: is there already; give another one, or --force to write over it" in said.output
     assert cluster("init", *HOSTS, "--force").exit_code == 0
 
 

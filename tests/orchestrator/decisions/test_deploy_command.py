@@ -16,7 +16,6 @@ from orchestrator.decisions.served_config import ServedConfig, pinned_settings
 from orchestrator.errors import BadInput
 from orchestrator.nightly.night_scenario import night_scenario
 from orchestrator.rankings.run_ranking import rank_run
-from orchestrator.reports.report_command import leave_reports
 from orchestrator.scenarios.scenario import Scenario
 from orchestrator.server_start import LaunchSpec
 from tests.fakes.slot import FakeSlot
@@ -146,16 +145,18 @@ def test_a_build_of_a_night_is_written_with_the_engine_that_served_it(tmp_path: 
     scenario = small_scenario(engine=engine, slots={"gpus": 1}, nightly=nightly)
     root = run_of(tmp_path / "run", night_scenario(scenario))
     told = {}
-    for row in rank_run(root).rankings[0].rows:
-        told[row.settings["build"]] = deploy(DeployRequest(root, "command", config=row.config_id))[0]
+    for config_id, settings in rank_run(root).configs.items():
+        told[settings["build"]] = deploy(DeployRequest(root, "command", config=config_id))[0]
 
     assert "/opt/pinned/bin/python" in told["reference"]
     assert "--log-level" not in flags_of(told["reference"])
     assert flags_of(told["candidate"])["--page-size"] == ["16"]
     assert flags_of(told["candidate"])["--log-level"] == ["warning"]
     assert "--build" not in flags_of(told["candidate"])
-    leave_reports(root, rank_run(root), None)
-    assert (root / "report.html").exists()
+    assert "the candidate of a night, which picks nothing" in told["candidate"]
+    for request in (DeployRequest(root, "command"), DeployRequest(root, "command", objective="fast", config="0")):
+        with pytest.raises(BadInput, match=r"is a night: it judges a build and picks none. Give one with --config"):
+            deploy(request)
 
 
 def test_a_run_without_a_winner_deploys_nothing_and_says_why(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from orchestrator.decisions.deploy_containers import as_compose, as_manifests
 from orchestrator.decisions.deploy_text import as_command, as_config_file, as_unit
 from orchestrator.decisions.deployment import Deployment, flag_groups, service_name
 from orchestrator.sglang.dialect import dialect_of
+from tests.unit_files import directives
 
 FLAGS = (
     ("--model-path", "/models/Qwen 3.5"),
@@ -44,15 +45,6 @@ SERVER = Deployment(
 )
 ARGV = [*SERVER.program, *(word for flag in FLAGS for word in flag)]
 SECRET = replace(SERVER, secret_flags=("--api-key",), secret_variables=("HF_TOKEN",))
-
-
-def directives(text: str) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for line in text.replace("\\\n", " ").splitlines():
-        name, equals, value = line.partition("=")
-        if equals and not line.startswith(("#", "[")):
-            found.setdefault(name, []).append(value)
-    return found
 
 
 def unit_words(value: str) -> list[str]:

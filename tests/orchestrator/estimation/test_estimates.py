@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from orchestrator.estimation import two_way
-from orchestrator.estimation.estimates import Estimates, NotComparable, estimate
+from orchestrator.estimation.estimates import Estimates, NotComparable, estimate, parts_of
 from orchestrator.objectives.aim import Observation
 from orchestrator.points.batch_means import WithinRun
 
@@ -168,6 +168,16 @@ def test_configs_on_hosts_that_share_none_are_not_compared() -> None:
     assert found.gap("c1", "c0").high is not None
     with pytest.raises(NotComparable, match="c2 and c0 were measured on hosts that no config has in common"):
         found.gap("c2", "c0")
+
+
+def test_what_can_be_compared_is_known_without_estimating() -> None:
+    chain = [seen("a", "h", 1.0), seen("b", "h", 2.0), seen("b", "i", 2.0), seen("c", "i", 3.0)]
+    apart = [*chain, seen("d", "k", 4.0), seen("e", "l", 5.0), seen("d", "m", 4.0)]
+
+    assert parts_of(chain) == {"ca": 0, "cb": 0, "cc": 0}
+    assert parts_of(apart) == {"ca": 0, "cb": 0, "cc": 0, "cd": 1, "ce": 2}
+    assert list(estimate(apart, maximize=True).parts) == [0, 0, 0, 1, 2]
+    assert parts_of([]) == {}
 
 
 def test_a_reference_on_every_host_connects_configs_of_one_trial_each() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,14 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.errors import BadInput
+from orchestrator.estimation.estimates import Estimates, estimate
 from orchestrator.estimation.false_discoveries import false_discoveries
+from orchestrator.exchange import compared_row
 from orchestrator.exchange.compare_command import of_one_class
 from orchestrator.exchange.compared_row import Doubt, judged
 from orchestrator.exchange.compared_side import ComparedConfig, Side, match_configs, side_of_points
 from orchestrator.exchange.comparison_report import common_start, comparison_document
 from orchestrator.exchange.run_comparison import RunComparison, compare_sides
 from orchestrator.exchange.run_environment import fact_differences, run_facts, scenario_differences, workload_pairs
-from orchestrator.objectives.aim import PointValue
+from orchestrator.objectives.aim import Observation, PointValue
 from orchestrator.paths import RunPaths
 from orchestrator.points.batch_means import WithinRun
 from orchestrator.points.peer_point import ImportedPoint
@@ -107,6 +110,21 @@ def test_sides_that_share_no_host_are_judged_with_what_hosts_are_assumed_to_diff
     assert (apart.rows[0].hosts_differ, apart.rows[0].standing) == (True, "open")
     assert (shared.rows[0].hosts_differ, shared.rows[0].standing) == (False, "worse")
     assert any("share no host" in note for note in apart.notes)
+
+
+def test_each_metric_is_estimated_once_also_where_no_host_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    hosts: list[set[str]] = []
+
+    def counted(observations: Sequence[Observation], **more: Any) -> Estimates:
+        hosts.append({seen.host for seen in observations})
+        return estimate(observations, **more)
+
+    monkeypatch.setattr(compared_row, "estimate", counted)
+    a, b = [100.0, 100.5, 99.5], [106.0, 106.5, 105.5]
+    compared(side("a", values("x", a, "h")), side("b", values("x", b, "k")))
+    compared(side("a", values("x", a, "h")), side("b", values("x", b, "h")))
+
+    assert hosts == [{""}, {"h"}]
 
 
 def test_what_hosts_differ_by_is_taken_out_where_both_sides_ran_on_them() -> None:
@@ -335,10 +353,13 @@ def test_a_class_that_no_run_has_is_refused_also_where_there_is_one_only() -> No
 
 
 def test_programs_and_hosts_that_differ_are_told_but_only_hosts_that_served() -> None:
-    trials = [{"host": "h1", "host_class": "8x B200", "engine_version": "0.5.23", "gpu_ids": ["0", "1"]}]
+    old, new = (json.dumps({"versions": {"sglang": "0.5.23", "torch": t, "cuda": c}, "unknown": ""})
+                for t, c in (("2.9.1", "12.8"), ("2.10.0", "12.8")))  # fmt: skip
+    trials = [{"host": "h1", "host_class": "8x B200", "engine_version": "0.5.23", "gpu_ids": ["0", "1"],
+               "software_json": old}]  # fmt: skip
     hosts = {"h1": {"driver": "580.1", "gpu": "NVIDIA B200", "kernel": "6.8"}, "idle": {"driver": "535.0"}}
     first = run_facts({"engine": "sglang", "starts": [{"versions": {"ray": "2.60.0"}}]}, trials, hosts)
-    changed = [{**trials[0], "engine_version": "0.5.24"}, {**trials[0], "engine_version": "0.5.23"}]
+    changed = [{**trials[0], "engine_version": "0.5.24", "software_json": new}, {**trials[0], "software_json": new}]
     second = run_facts(
         {"engine": "sglang", "starts": [{"versions": {"ray": "2.61.0"}}]},
         changed,
@@ -348,9 +369,20 @@ def test_programs_and_hosts_that_differ_are_told_but_only_hosts_that_served() ->
     assert first["NVIDIA driver"] == "580.1"
     assert [(d.name, d.first, d.second, d.deciding) for d in fact_differences(first, second)] == [
         ("version of the server", "0.5.23", "0.5.23, 0.5.24", True),
+        ("torch of the server", "2.9.1", "2.10.0", True),
         ("NVIDIA driver", "580.1", "590.2", True),
         ("ray of the driver", "2.60.0", "2.61.0", False),
     ]
+
+
+def test_a_torch_that_is_not_known_says_why_and_a_run_of_an_earlier_release_says_nothing() -> None:
+    why = json.dumps({"versions": {"sglang": "0.5.23"}, "unknown": "python3 told no installed torch"})
+
+    told, earlier = (run_facts({"engine": "sglang"}, [{"host": "h1", "software_json": json}]) for json in (why, None))
+    assert told["torch of the server"] == "not known (python3 told no installed torch)"
+    assert "torch of the server" not in earlier
+    assert fact_differences(earlier, told) == []
+    assert "torch of the server" not in run_facts({"engine": "emulator"}, [{"host": "h1", "software_json": why}])
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=30))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -94,6 +95,49 @@ def test_json_has_every_night_and_change_point(place: Path) -> None:
     assert told["alarms"]["alarms"] == 12
 
 
+def test_a_new_worsening_ends_with_1_only_where_that_is_asked_for(place: Path) -> None:
+    failed = history(place, "--fail-on-change")
+
+    assert (history(place).exit_code, failed.exit_code) == (0, 1)
+    changed = [line for line in failed.output.splitlines() if line.startswith("changed: ")]
+    assert len(changed) == 2
+    assert changed[0].startswith(
+        f"changed: output_throughput_tok_s at chat C=16, depth 3 {HOSTILE} on 8x H100: 2026-10-21 worse"
+    )
+    assert changed[1] == "changed: feasible, depth 10 on 8x H100: 2026-10-21 dies (kv_budget)"
+    assert "specsweep history DIR --mark 20261021T020000Z-" in failed.output
+    for others in (["--nights", "5"], ["--metric", "tpot_mean_ms"], ["--since", "2026-10-21"]):
+        assert history(place, "--fail-on-change", *others).exit_code == 0
+
+
+def test_json_says_what_failed_and_with_which_code(place: Path) -> None:
+    told = json.loads(history(place, "--fail-on-change", "--json").output)
+
+    assert (told["exit_code"], told["fail_on_change"]) == (1, True)
+    speed, lives = told["change_alarms"]
+    assert (speed["series_id"], lives["series_id"]) == (SPEED.series_id, LIVES.series_id)
+    assert {speed["night_id"][:8], lives["night_id"][:8]} == {"20261021"}
+    asked_nothing = json.loads(history(place, "--json").output)
+    assert (asked_nothing["exit_code"], asked_nothing["fail_on_change"]) == (0, False)
+
+
+def test_what_was_marked_fails_no_more_and_the_rest_still_does(place: Path, tmp_path: Path) -> None:
+    shutil.copytree(place, tmp_path / "h")
+    for series, left in ((LIVES, 1), (SPEED, 0)):
+        assert history(tmp_path / "h", "--mark", "2026-10-21", "true", "--series", series.series_id).exit_code == 0
+        assert history(tmp_path / "h", "--fail-on-change").exit_code == left
+
+
+def test_no_night_at_all_is_no_pass(tmp_path: Path) -> None:
+    store = HistoryStore.at(str(tmp_path))
+    store.prepare()
+    assert (history(tmp_path).exit_code, history(tmp_path, "--fail-on-change").exit_code) == (0, 3)
+    store.append(night(GAP_AT))
+    assert history(tmp_path, "--fail-on-change").exit_code == 3
+    store.append(night(0))
+    assert history(tmp_path, "--fail-on-change").exit_code == 0
+
+
 def test_only_some_series_and_nights(place: Path) -> None:
     told = json.loads(history(place, "--json", "--config", "depth 10", "--since", "2026-10-20").output)
 
@@ -134,6 +178,9 @@ def test_a_marked_night_measures_the_false_alarms(place: Path, tmp_path: Path) -
         (["--since", "yesterday"], "--since yesterday: write a date such as 2026-11-01"),
         (["--mark", "2027-01-01", "true"], "--mark 2027-01-01: names no night, or several; the newest are 2026102"),
         (["--mark", "2026-10-21", "true", "--series", "abc"], "--series abc: is not in that night"),
+        (["--nights", "9"], "--nights belongs to --fail-on-change"),
+        (["--nights", "2", "--fail-on-change"], "2 is not in the range x>=3"),
+        (["--mark", "2026-10-21", "true", "--fail-on-change"], "ask for --fail-on-change afterwards"),
         (["--note", "x"], "--series and --note belong to --mark"),
         (["--changes", "none.yaml"], "--changes none.yaml: no such file"),
     ],
@@ -164,7 +211,7 @@ def test_neither_no_night_nor_a_gap_is_told_as_good_news(place: Path, tmp_path: 
     store.append(night(GAP_AT))
     assert history(tmp_path / "new", "--md", str(tmp_path / "h.md")).exit_code == 0
     told = (tmp_path / "h.md").read_text()
-    assert "Last nights: not measured" in told
+    assert "Did anything get worse in the last nights? not measured**" in told
     assert "The newest night is a gap: the cluster was busy" in told
 
 

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 from orchestrator.errors import ScenarioError
+from orchestrator.history.change_alarms import change_alarms
 from orchestrator.history.expected_changes import expected_changes, expected_shift
 from orchestrator.history.history_changes import changes
 from orchestrator.history.history_lines import SeriesLine, history_lines
 from orchestrator.history.history_text import history_news
 from orchestrator.history.night_history import History, Mark
-from orchestrator.history.night_segments import segments
+from orchestrator.history.night_segments import between, segments
 from orchestrator.nights.night import (
     Build,
     End,
@@ -37,12 +38,13 @@ STEADY = list(np.random.default_rng(1).normal(0, 0.008, 40))
 
 
 def night(
-    i: int, value: float = 0.0, *, sglang: str = "0.5.8", driver: str = "570", host: str = "a", commit: str = "aaa"
-) -> Night:
+    i: int, value: float = 0.0, *, sglang: str = "0.5.8", driver: str = "570", host: str = "a", commit: str = "aaa",
+    **known: str,
+) -> Night:  # fmt: skip
     one = SeriesNight(Measured(SPEED, "depth 3"), Verdict.SAME, "", difference=value)
     return Night(
         f"2026-{9 + i // 30:02d}-{1 + i % 30:02d}T02:00:00+00:00", "pinned", f"runs/{i}",
-        Build("ref", (("sglang", sglang),)), Build("cand", (("commit", commit),)),
+        Build("ref", (("sglang", sglang), *known.items())), Build("cand", (("commit", commit),)),
         (NightHost(host, "8x H100", (("driver", driver),)), NightHost("z", "1x L4", (("driver", "535"),))), (one,),
     )  # fmt: skip
 
@@ -78,6 +80,34 @@ def test_the_news_of_a_history_is_what_got_worse_in_its_last_nights() -> None:
         "over the nights: output_throughput_tok_s at chat C=16, depth 3 on 8x H100: 2026-10-07 worse: "
     )
     assert history_news(History.of(nights[:36], ())) == ()
+
+
+def test_a_mark_of_the_series_holds_where_the_step_is_seen_a_night_or_two_beside_it() -> None:
+    """As nights are added its place moves a little; what somebody has looked at must not come back for that."""
+    nights = [night(i, v - 0.08 * (i >= 36)) for i, v in enumerate(STEADY)]
+
+    def alarms(mark: Mark | None) -> int:
+        history = History.of(nights, [mark] if mark else [])
+        return len(change_alarms(history_lines(history), history))
+
+    def mark(at: int, series_id: str) -> Mark:
+        return Mark(nights[at].night_id, series_id, "true", "", "ana", "2026-11-01T00:00:00+00:00")
+
+    own = SPEED.series_id
+    assert alarms(None) == 1
+    assert [alarms(mark(at, own)) for at in (33, 34, 35, 36, 37, 38, 39)] == [1, 0, 0, 0, 0, 0, 1]
+    assert [alarms(mark(at, "")) for at in (35, 36, 37)] == [1, 0, 1]  # of a whole night: about that night only
+    assert alarms(mark(36, "another")) == 1
+
+
+def test_a_death_in_which_the_reference_died_too_is_no_change_of_the_candidate() -> None:
+    def dead(i: int, verdict: Verdict, end: End) -> Night:
+        starts = (StartPair("a", True, End.SERVED, end, "kv_budget"),)
+        return replace(night(i), series=(SeriesNight(Measured(LIVES, "depth 3", starts=starts), verdict, ""),))
+
+    for verdict, count in ((Verdict.REGRESSED, 1), (Verdict.INCONCLUSIVE, 0)):
+        history = History.of([dead(0, Verdict.SAME, End.SERVED), dead(1, verdict, End.DIED)], ())
+        assert len(change_alarms(history_lines(history), history)) == count
 
 
 def test_what_is_not_measured_any_more_is_no_news() -> None:
@@ -124,6 +154,7 @@ def test_gaps_are_no_values_and_do_not_shift_the_night_of_a_step() -> None:
     ("changed", "why"),
     [
         ({"sglang": "0.5.9"}, "reference: sglang 0.5.8 -> 0.5.9"),
+        ({"torch": "2.10.0", "cuda": "13.0"}, "reference: cuda 12.8 -> 13.0, reference: torch 2.9.1 -> 2.10.0"),
         ({"driver": "575"}, "a: driver 570 -> 575"),
         ({"driver": "575", "host": "b"}, "other hosts: driver 570 -> 575"),
     ],
@@ -131,7 +162,8 @@ def test_gaps_are_no_values_and_do_not_shift_the_night_of_a_step() -> None:
 def test_a_change_of_reference_or_hosts_begins_a_segment_and_is_no_change_point(
     changed: dict[str, str], why: str
 ) -> None:
-    nights = [night(i, v - 0.2 * (i >= 20), **(changed if i >= 20 else {})) for i, v in enumerate(STEADY)]
+    before = {"torch": "2.9.1", "cuda": "12.8"} if "torch" in changed else {}
+    nights = [night(i, v - 0.2 * (i >= 20), **(changed if i >= 20 else before)) for i, v in enumerate(STEADY)]
     line = line_of(nights)
 
     assert [(s.begin, s.end, s.why) for s in line.segments] == [(0, 20, ""), (20, 40, why)]
@@ -142,6 +174,21 @@ def test_another_host_with_the_same_driver_or_the_candidate_goes_on_in_the_segme
     nights = [night(i, host="ab"[i % 2], commit=str(i)) for i in range(10)]
 
     assert len(segments(nights, SPEED, "depth 3")) == 1
+
+
+def test_a_torch_that_was_not_known_before_or_is_not_known_tonight_begins_nothing() -> None:
+    nights = [night(0), night(1, torch="2.9.1"), night(2), night(3, torch="2.9.1"), night(4, torch="2.10.0")]
+
+    assert [s.begin for s in segments(nights, SPEED, "depth 3")] == [0, 4]
+
+
+def test_another_torch_of_the_candidate_is_news_and_no_segment() -> None:
+    nights = [
+        replace(night(i), candidate=Build("cand", (("torch", "2.9.1" if i < 5 else "2.10.0"),))) for i in range(9)
+    ]
+
+    assert len(segments(nights, SPEED, "depth 3")) == 1
+    assert between(nights[4], nights[5], SPEED.host_class) == ("candidate: torch 2.9.1 -> 2.10.0",)
 
 
 def test_two_hosts_with_drivers_of_their_own_that_take_turns_are_one_segment() -> None:

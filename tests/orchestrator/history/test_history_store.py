@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from orchestrator.errors import BadInput, SpecsweepError
+from orchestrator.history.history_place import HistoryPlace
 from orchestrator.history.history_store import HistoryStore
 from orchestrator.history.night_history import AlarmRecord, History, Mark
 from orchestrator.history.night_rows import night_rows, nights_of
@@ -82,7 +83,7 @@ def test_what_is_appended_is_read(tmp_path: Path, scheme: str) -> None:
 
 def test_an_object_store_is_written_by_whole_objects() -> None:
     mock = pafs._MockFileSystem()
-    store = HistoryStore(mock, "bucket/history")
+    store = HistoryStore(HistoryPlace(mock, "bucket/history"))
     store.append(night())
     store.mark(MARK)
 
@@ -143,6 +144,7 @@ def test_torn_temporary_foreign_and_newer_parts_are_told_and_not_counted(tmp_pat
 
 WRITER = """
 import dataclasses, json, sys
+from orchestrator.history.history_place import HistoryPlace
 from orchestrator.history.history_store import HistoryStore
 from orchestrator.history.night_rows import nights_of
 store = HistoryStore.at(sys.argv[1])
@@ -246,7 +248,7 @@ def test_parts_that_lack_names_or_times_are_told_and_the_others_are_read(tmp_pat
 
 
 def test_the_key_of_an_object_store_is_in_no_message() -> None:
-    store = HistoryStore(pafs.LocalFileSystem(), "/nowhere", "s3://AKIAKEY:c2VjcmV0@bucket/nights")
+    store = HistoryStore(HistoryPlace(pafs.LocalFileSystem(), "/nowhere", "s3://AKIAKEY:c2VjcmV0@bucket/nights"))
 
     assert store.place == "s3://***@bucket/nights"
     with pytest.raises(BadInput, match=r"^history s4://\*\*\*@bucket/nights: is no place") as refused:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from actors.gpus.gpu_ledger import LEDGER_VARIABLE, GpuLedger
+from actors.gpus.gpu_ledger import GpuLedger
 from actors.guards.guard import RUN_MARK
 from actors.host.run_lease import scratch_dir
 from actors.processes.process_identity import boot_id, pid_namespace
@@ -24,18 +23,15 @@ from orchestrator.errors import ClusterRefusal
 from orchestrator.hosts.eviction_command import sentence
 from orchestrator.hosts.hosts_command import restart_warning
 from orchestrator.slots.ray_connection import Connection
-from tests.fakes.gpu_holder import Start, holders
+from tests.fakes.gpu_holder import Start, holders, watched_ledger
 
 RUN = f"clean-command-{os.getpid()}"
 
 
 @pytest.fixture
 def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GpuLedger:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr("actors.host.evictions.WATCH_S", 0.0)
-    made = GpuLedger.create(tmp_path / "ledger", [96.0])
-    monkeypatch.setenv(LEDGER_VARIABLE, str(made.folder))
-    return made
+    return watched_ledger(tmp_path, [96.0], monkeypatch)
 
 
 @pytest.fixture
@@ -68,7 +64,7 @@ def test_a_dead_run_is_listed_first_ended_then_and_gone_afterwards(start: Start)
     assert left.poll() is None
 
     done = clean("--run", RUN)
-    assert (done.exit_code, left.wait(5)) == (0, -15)
+    assert (done.exit_code, left.wait(60)) == (0, -15)
     assert f"ended a process {left.pid} that run {RUN} had left" in done.output
     assert done.output.endswith(f"Nothing is left of a run {RUN}.\n")
     assert clean("--run", RUN).exit_code == 0
@@ -91,7 +87,7 @@ def test_strangers_are_listed_with_what_they_hold_and_evicted_only_with_yes_or_a
     assert stranger.poll() is None
 
     done = clean("--run", RUN, "--evict", "--yes")
-    assert (done.exit_code, stranger.wait(5)) == (0, -15)
+    assert (done.exit_code, stranger.wait(60)) == (0, -15)
     assert f"evicted pid {stranger.pid}: " in done.output
 
 

@@ -44,7 +44,7 @@ def test_a_slot_larger_than_any_host_is_refused_with_wanted_and_available() -> N
         place_slots(slots(gpus=8, count=2), [host("a", 4), host("b", 8)])
 
     text = str(refusal.value)
-    assert "Wanted: 2 slot(s) of 8 GPUs. Available: 1 slot(s)." in text
+    assert "Wanted: 2 slots of 8 GPUs. Available: 1 slot." in text
     assert "a: 4 GPUs, 64 CPUs (too few GPUs)" in text
     assert "b: 8 GPUs, 64 CPUs (matches)" in text
 
@@ -162,7 +162,7 @@ def test_a_server_over_two_hosts_takes_hosts_of_one_kind_by_name_with_the_same_n
 
 def test_hosts_with_another_number_of_gpus_are_another_kind() -> None:
     assert len(place_slots(slots(gpus=4, nnodes=2), [kind("a", 4), kind("bb", 4), kind("c", 8), kind("d", 8)])) == 3
-    with pytest.raises(ClusterRefusal, match=r"Wanted: at least one slot\(s\) of 2 hosts x 4 GPUs of one kind"):
+    with pytest.raises(ClusterRefusal, match=r"Wanted: at least one slot of 2 hosts x 4 GPUs of one kind"):
         place_slots(slots(gpus=4, nnodes=2), [kind("a", 4), kind("c", 8)])
 
 

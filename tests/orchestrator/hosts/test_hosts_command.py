@@ -95,7 +95,7 @@ def test_hosts_are_listed_with_class_accelerator_software_and_labels(told: Calla
 def test_a_scenario_shows_its_slots_and_where_its_model_is_missing(told: Callable[..., str], scenario: Path) -> None:
     said = told(scenario=scenario)
 
-    assert "two-gpus: 8 slot(s) on 2 host(s)" in said
+    assert "two-gpus: 8 slots on 2 hosts" in said
     assert "warning: h2: the model /models/x is not there. Copy it there" in said
     assert [line.split()[-2:] for line in said.splitlines()[1:4]] == [
         ["known", "0"],
@@ -107,9 +107,7 @@ def test_a_scenario_shows_its_slots_and_where_its_model_is_missing(told: Callabl
 def test_a_scenario_that_does_not_fit_is_told_with_what_it_wants(told: Callable[..., str], scenario: Path) -> None:
     scenario.write_text(scenario.read_text().replace("gpus: 2", "gpus: 16").replace("tp_size: 2", "tp_size: 16"))
 
-    assert "Wanted: at least one slot(s) of 16 GPUs on hosts with role=gpu. Available: 0 slot(s)." in told(
-        scenario=scenario
-    )
+    assert "Wanted: at least one slot of 16 GPUs on hosts with role=gpu. Available: 0 slots." in told(scenario=scenario)
 
 
 def test_a_host_that_does_not_answer_is_told_and_the_others_are_shown(told: Callable[..., str]) -> None:
@@ -154,7 +152,7 @@ def test_a_slot_over_two_hosts_is_one_slot_and_is_shown_at_both(told: Callable[.
     said = told(scenario=scenario, overrides=over_two)
     fits = json.loads(told(scenario=scenario, overrides=over_two, as_json=True))["scenario"]
 
-    assert "two-gpus: 1 slot(s) on 2 host(s)" in said
+    assert "two-gpus: 1 slot on 2 hosts" in said
     assert (fits["total"], fits["slots"]) == (1, {"n1": 1, "n2": 1})
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 
 import pytest
 
+from orchestrator.history.change_alarms import ChangeAlarm, ChangeGate
 from orchestrator.nightly.junit import junit_xml
+from orchestrator.nightly.night_json import NightTold, night_json, night_of_json
 from orchestrator.nightly.nightly_report import nightly_report
 from orchestrator.nights.night import (
     Build,
@@ -25,7 +28,7 @@ from orchestrator.nights.night import (
 )
 from orchestrator.nights.night_rules import NightRules
 from orchestrator.nights.night_text import exit_code, headline
-from orchestrator.reports.report_document import Code, Items, Plot, Table
+from orchestrator.reports.report_document import Code, Fold, Items, Plot, Table
 from orchestrator.reports.report_markdown import markdown
 
 HOSTILE = "</testcase><script>alert(1)</script> \x1b[31m\x00 ]]> & \ud800 | *x*"
@@ -139,7 +142,7 @@ def test_exit_codes_are_0_for_same_and_improved_1_for_regressed_and_3_for_the_re
 
 
 def test_the_report_says_the_verdict_first_and_what_differs_between_the_builds() -> None:
-    report = nightly_report(MIXED, NightRules(), ("a part of the history was torn",))
+    report = nightly_report(NightTold(MIXED, NightRules(), notes=("a part of the history was torn",)))
 
     assert (report.headlines[0].verdict, report.headlines[0].tone) == ("regressed", "bad")
     assert report.warnings == ("a part of the history was torn",)
@@ -148,7 +151,8 @@ def test_the_report_says_the_verdict_first_and_what_differs_between_the_builds()
     assert [row[0].text for row in table.rows] == ["regressed", "regressed", "inconclusive", "improved", "same"]
     assert table.marked == (0, 1)
     plots = [block for block in sections["pairs"].blocks if isinstance(block, Plot)]
-    assert len(plots) == 4
+    folded = [plot for block in sections["pairs"].blocks if isinstance(block, Fold) for plot in block.blocks]
+    assert (len(plots), len(folded)) == (2, 2)  # what decides, and what does not
     assert plots[0].series[0].y == pytest.approx((-8.0, -7.92, -7.88), abs=0.01)
     (builds,) = [block for block in sections["builds"].blocks if isinstance(block, Table)]
     assert [cell.text for cell in builds.rows[1]] == ["sglang", "0.5.15", "0.5.16"]
@@ -157,7 +161,7 @@ def test_the_report_says_the_verdict_first_and_what_differs_between_the_builds()
 def test_only_lines_of_the_log_are_shown_as_its_lines() -> None:
     died = death()
     beside = replace(died, evidence=(*died.evidence, "the night before: same"))
-    report = nightly_report(night(beside), NightRules())
+    report = nightly_report(NightTold(night(beside), NightRules()))
 
     (evidence,) = [section for section in report.sections if section.section_id == "evidence"]
     (code,) = [block for block in evidence.blocks if isinstance(block, Code)]
@@ -167,15 +171,67 @@ def test_only_lines_of_the_log_are_shown_as_its_lines() -> None:
 
 def test_a_fact_that_one_build_does_not_tell_is_no_difference() -> None:
     dead = replace(night(death()), candidate=Build("tonight"))
-    (builds,) = [s for s in nightly_report(dead, NightRules()).sections if s.section_id == "builds"]
+    (builds,) = [s for s in nightly_report(NightTold(dead, NightRules())).sections if s.section_id == "builds"]
     (table,) = [block for block in builds.blocks if isinstance(block, Table)]
 
     assert [(cell.text, cell.tone) for cell in table.rows[1]][::2] == [("sglang", "plain"), ("not known", "plain")]
 
 
 def test_the_summary_is_markdown_in_which_log_lines_do_nothing() -> None:
-    text = markdown(nightly_report(MIXED, NightRules()))
+    text = markdown(nightly_report(NightTold(MIXED, NightRules())))
 
     assert "<script>" not in re.sub(r"^(```+).*?^\1", "", text, flags=re.DOTALL | re.MULTILINE)  # log lines are code
     assert "regressed" in text.partition("\n## ")[0]
-    assert "gap" in markdown(nightly_report(night(gap="busy"), NightRules()))
+    gap = markdown(nightly_report(NightTold(night(gap="busy"), NightRules())))
+    assert "This night could not be measured, which is never a pass: busy" in gap.partition("\n## ")[0]
+
+
+def test_a_night_comes_back_from_its_file_as_it_was() -> None:
+    gate = ChangeGate(True, (ChangeAlarm("s1", "n1", "kv_tokens", "-3.0 % since 2026-11-01"),))
+    for one in (replace(MIXED, cut="it was stopped"), night(gap="busy"), night()):
+        told = NightTold(one, NightRules(), 12.34, ("a note",), gate)
+        kept = night_of_json(json.loads(json.dumps(night_json(told))), NightRules())
+
+        assert kept == replace(told, seconds=12.3)
+    with pytest.raises(KeyError):
+        night_of_json({"verdict": "same"}, NightRules())
+
+
+def test_a_night_that_was_kept_before_changes_over_the_nights_decided_is_read_without_them() -> None:
+    told = night_json(NightTold(MIXED, NightRules()))
+    del told["fail_on_change"], told["change_alarms"]
+
+    assert night_of_json(told, NightRules()) == NightTold(MIXED, NightRules())
+
+
+@pytest.mark.parametrize(
+    ("series", "text", "lines"),
+    [
+        (
+            MIXED.series,
+            "2 of 5 series got worse beyond doubt. 1 got better beyond doubt, 1 is as in the reference, 1 is too noisy "
+            "to tell.",
+            ("whether it starts: died (kv_budget)",
+             "output throughput at chat C=4: 100 → 92.07 tok/s, -8.0\u00a0% (-8.6\u00a0% to -6.8\u00a0%)"),
+        ),
+        ((of("accept_length", Verdict.SAME),), "1 of 1 series is as in the reference.", ()),
+        (
+            (of("accept_length", Verdict.SAME), of("tpot_p50_ms", Verdict.INCONCLUSIVE)),
+            "1 of 2 series is open: more pairs would tell whether they got worse. 1 is as in the reference.",
+            ("TPOT p50 at chat C=4: 100 → 92.07 ms, -8.0\u00a0% (-8.6\u00a0% to -6.8\u00a0%)",),
+        ),
+        (
+            (of("tpot_p50_ms", Verdict.INCONCLUSIVE, too_noisy=True),),
+            "Nothing that was measured under load can be told from noise. 1 is too noisy to tell.",
+            ("TPOT p50 at chat C=4: 100 → 92.07 ms, -8.0\u00a0% (-8.6\u00a0% to -6.8\u00a0%)",),
+        ),
+    ],
+)  # fmt: skip
+def test_the_headline_of_a_report_counts_the_series_and_names_those_that_decide(
+    series: tuple[SeriesNight, ...], text: str, lines: tuple[str, ...]
+) -> None:
+    (headline_,) = nightly_report(NightTold(night(*series), NightRules())).headlines
+
+    assert headline_.label == f"Is {HOSTILE} worse than v0.5.15?"
+    assert headline_.text == text
+    assert tuple(line for block in headline_.details if isinstance(block, Items) for line in block.items) == lines

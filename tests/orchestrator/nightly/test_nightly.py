@@ -8,18 +8,19 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from orchestrator.nightly.night_run import NightJudge, in_doubt, night_of, night_tables
+from orchestrator.nightly.night_run import NightJudge, in_doubt, night_of, night_tables, unknown_software
 from orchestrator.nightly.night_scenario import night_scenario, rules_of
 from orchestrator.nights.night import End, Verdict
 from orchestrator.nights.night_text import exit_code, headline
 from orchestrator.outcome import Label
 from orchestrator.rankings.run_ranking import rank_run
+from orchestrator.reports.report_document import Facts
 from orchestrator.reports.report_page import page_html
 from orchestrator.reports.run_report import run_report
 from orchestrator.run_files.journal import read_events
 from orchestrator.run_files.run_directory import RunDirectory
 from orchestrator.server_start import LaunchSpec
-from orchestrator.sweeps.run_conductor import PairGuide, missing_work
+from orchestrator.sweeps.run_conductor import PairGuide, missing_work, run_conductor
 from tests.orchestrator.night_samples import (
     AT,
     build_slot,
@@ -29,6 +30,7 @@ from tests.orchestrator.night_samples import (
     series,
     sweep_night,
 )
+from tests.orchestrator.report_checks import block_named
 
 
 def candidate_dies(spec: LaunchSpec) -> Label | None:
@@ -120,6 +122,41 @@ def test_a_config_that_is_left_open_gets_more_pairs_so_that_each_host_has_its_sh
     assert steps == ["3 pairs leave a series open: 3 more of config f705b2cbab14"]
 
 
+def test_a_night_knows_torch_and_cuda_of_both_builds_also_of_one_that_never_served(tmp_path: Path) -> None:
+    slots = [build_slot(torch=("2.9.1", "2.10.0"), dies=lambda spec: Label.KV_BUDGET if is_candidate(spec) else None)]
+    night = night_on(tmp_path / "run", slots)
+
+    known = [{name: dict(build.facts).get(name) for name in ("sglang", "torch", "cuda")}
+             for build in (night.reference, night.candidate)]  # fmt: skip
+    assert known == [
+        {"sglang": "0.5.23", "torch": "2.9.1", "cuda": "12.8"},
+        {"sglang": None, "torch": "2.10.0", "cuda": "12.8"},
+    ]
+
+
+def test_the_report_of_a_night_has_the_packages_of_each_build(tmp_path: Path) -> None:
+    night_on(tmp_path / "run", [build_slot(torch=("2.9.1", "2.10.0"))])
+
+    facts = block_named(run_report(tmp_path / "run", rank_run(tmp_path / "run")), "environment-facts")
+    assert isinstance(facts, Facts)
+    assert [row for row in facts.rows if row[0].startswith("packages of the ") and "driver" not in row[0]] == [
+        ("packages of the candidate", "CUDA of torch 12.8, torch 2.10.0"),
+        ("packages of the reference", "CUDA of torch 12.8, torch 2.9.1"),
+    ]
+
+
+def test_hosts_with_another_torch_each_are_told_as_such_and_what_nobody_knows_with_its_reason(tmp_path: Path) -> None:
+    slots = [build_slot("x/0", "x", torch=("2.9.1", "")), build_slot("y/0", "y", torch=("2.10.0", ""))]
+    night = night_on(tmp_path / "run", slots)
+
+    assert dict(night.reference.facts)["torch"] == "2.10.0 / 2.9.1"
+    assert "torch" not in dict(night.candidate.facts)
+    emulated = night_scenario(nightly_scenario())
+    real = emulated.model_copy(update={"engine": emulated.engine.model_copy(update={"kind": "sglang"})})
+    assert unknown_software(tmp_path / "run", real) == ["torch and CUDA of the candidate are not known: no Python"]
+    assert unknown_software(tmp_path / "run", emulated) == []
+
+
 def test_a_start_that_broke_makes_its_pair_void_and_another_takes_its_place(tmp_path: Path) -> None:
     broken: list[str] = []
 
@@ -159,7 +196,7 @@ def test_a_night_that_was_stopped_goes_on_and_makes_the_half_pair_anew(tmp_path:
 
     again = RunDirectory.reopen(root, scenario)
     guide = PairGuide(lambda place: in_doubt(scenario, NightJudge(rules_of(scenario)), AT, place))
-    assert missing_work(scenario, again, guide)
+    assert missing_work(scenario, again, run_conductor(scenario, again, guide))
     sweep_night(again, scenario, [build_slot()], guide)
     again.close(complete=True)
     night = night_of(root, scenario, AT, NightJudge(rules_of(scenario)))
@@ -167,7 +204,7 @@ def test_a_night_that_was_stopped_goes_on_and_makes_the_half_pair_anew(tmp_path:
     assert len(series(night, "e2e_p50_ms", "C=4").measured.pairs) == 3
     assert night.verdict is Verdict.SAME
     finished = RunDirectory.reopen(root, scenario)
-    assert not missing_work(scenario, finished, guide)
+    assert not missing_work(scenario, finished, run_conductor(scenario, finished, guide))
     finished.close(complete=True)
 
 

@@ -6,6 +6,9 @@ import io
 import json
 import os
 import signal
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,14 +21,18 @@ from rich.console import Console
 from orchestrator.cli import main
 from orchestrator.decisions.verify_command import VerifyRequest, contest_of
 from orchestrator.errors import BadInput, ClusterRefusal, RunInterrupted, SpecsweepError
+from orchestrator.history.change_alarms import ChangeAlarm
 from orchestrator.history.history_store import HistoryStore
 from orchestrator.history.night_history import History
-from orchestrator.nightly import nightly_command, nightly_output
+from orchestrator.nightly import night_end, nightly_command, nightly_output
+from orchestrator.nightly.night_run import measured_night
 from orchestrator.nightly.nightly_command import NightRequest, nightly
-from orchestrator.nightly.nightly_output import NightFiles
+from orchestrator.nightly.nightly_output import NightFiles, write_night
 from orchestrator.nights.night import Night, Verdict
 from orchestrator.outcome import Label
+from orchestrator.reports import report_command
 from orchestrator.sweeps import run_command
+from orchestrator.sweeps.run_conductor import PairGuide
 from orchestrator.sweeps.run_sweep import _leave_without_head
 from orchestrator.sweeps.sweep import SweepResult
 from tests.fakes.slot import FakeSlot
@@ -33,7 +40,9 @@ from tests.orchestrator.night_samples import build_slot, is_candidate, nightly_s
 
 
 class Bench:
-    """A folder with a scenario and a history; the cluster is made of `slots`."""
+    """A folder with a scenario and a history; the cluster is made of `slots`. Reports of runs take a second each, and
+    are made where they are asked for.
+    """
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder = folder
@@ -43,13 +52,19 @@ class Bench:
         tree = nightly_scenario().model_dump(mode="json", exclude_defaults=True)
         self.file.write_text(yaml.safe_dump(tree))
         self.runs = 0
+        self.with_reports = False
+        monkeypatch.setattr(nightly_command, "leave_report", self._report)
         monkeypatch.setattr(run_command, "sweep_on_cluster", self._sweep)
         monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
 
     def _sweep(self, scenario: Any, directory: Any, done: Any, use: Any, *_: Any) -> SweepResult:
         if self.refusal is not None:
             raise self.refusal
-        return sweep_night(directory, scenario, self.slots, use.guide)
+        return sweep_night(directory, scenario, self.slots, conductor=use.conductor)
+
+    def _report(self, root: Path, console: Console) -> None:
+        if self.with_reports:
+            report_command.leave_report(root, console)
 
     def night(self, files: NightFiles | None = None, **options: Any) -> tuple[int, str]:
         """(exit code, what was printed)."""
@@ -68,6 +83,18 @@ class Bench:
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     return Bench(tmp_path, monkeypatch)
+
+
+def test_keys_that_a_night_decides_by_itself_are_named_before_it_begins(bench: Bench) -> None:
+    bench.refusal = ClusterRefusal("no cluster")
+    assert "decides by itself" not in bench.night()[1]
+
+    tree = yaml.safe_load(bench.file.read_text())
+    bench.file.write_text(yaml.safe_dump({**tree, "search": {"noise": 0.01}, "recovery": {"tries": 1}}))
+    _, told = bench.night()
+
+    first = told.splitlines()[0]
+    assert first == "A night decides by itself what these keys of night.yaml say to `run`: search, recovery"
 
 
 def test_a_night_is_kept_told_in_one_line_and_ends_with_its_exit_code(bench: Bench) -> None:
@@ -102,6 +129,49 @@ def test_what_only_the_nights_together_show_is_told_and_kept_with_the_night(
     assert "over the nights: slower since Tuesday" in told
     told_json = json.loads((bench.folder / "run1" / "night.json").read_text())
     assert told_json["notes"] == ["over the nights: slower since Tuesday"]
+
+
+SLOW = ChangeAlarm("5e21e5", "20261021T020000Z-abcdef", "tpot_p50_ms at chat C=4", "2026-10-21 worse: +6.1 %")
+
+
+@pytest.fixture
+def change(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A history that shows one; how it is found is tested with the history."""
+    monkeypatch.setattr(nightly_command, "change_alarms", lambda lines, history: (SLOW,))
+
+
+def test_a_change_over_the_nights_ends_a_night_with_1_where_that_is_asked_for(bench: Bench, change: None) -> None:
+    files = NightFiles(junit=bench.folder / "j.xml", summary=bench.folder / "s.md")
+    code, told = bench.night(files, fail_on_change=True)
+
+    assert code == 1
+    assert "\nsame: " in told
+    assert "changed: tpot_p50_ms at chat C=4: 2026-10-21 worse: +6.1 %" in told
+    assert "--mark 20261021T020000Z-abcdef true|false|fixed --series 5e21e5" in told
+    kept = json.loads((bench.folder / "run1" / "night.json").read_text())
+    assert (kept["verdict"], kept["exit_code"], kept["fail_on_change"]) == ("same", 1, True)
+    assert [alarm["series_id"] for alarm in kept["change_alarms"]] == ["5e21e5"]
+    suites = ET.parse(bench.folder / "j.xml").getroot()
+    (failure,) = suites.iter("failure")
+    assert (suites.get("failures"), failure.get("type")) == ("1", "change")
+    assert int(suites.get("tests") or 0) == len(list(suites.iter("testcase")))
+    assert "Over the nights: changed" in (bench.folder / "s.md").read_text()
+
+
+def test_by_default_and_in_a_self_test_a_change_over_the_nights_decides_nothing(bench: Bench, change: None) -> None:
+    code, told = bench.night(NightFiles(junit=bench.folder / "j.xml"))
+
+    assert (code, "changed: " in told, "<failure" in (bench.folder / "j.xml").read_text()) == (0, False, False)
+    assert json.loads((bench.folder / "run1" / "night.json").read_text())["change_alarms"] == []
+    assert bench.night(self_test=True, fail_on_change=True)[0] == 0
+
+
+def test_the_scenario_may_ask_for_it_and_a_gap_stays_one(bench: Bench, change: None) -> None:
+    bench.file.write_text(bench.file.read_text().replace("nightly:\n", "nightly:\n  fail_on_change: true\n"))
+    assert bench.night()[0] == 1
+    bench.refusal = ClusterRefusal("no host was free")
+    code, told = bench.night()
+    assert (code, "changed: " in told) == (3, False)
 
 
 def test_the_second_night_knows_the_noise_of_the_first(bench: Bench) -> None:
@@ -172,16 +242,20 @@ def test_a_night_of_which_every_start_broke_by_the_place_is_a_gap(bench: Bench) 
     assert "gpu_occupied" in told
 
 
-@pytest.mark.parametrize(("kv", "code", "verdict"), [(100_000, 3, None), (85_000, 1, Verdict.REGRESSED)])
+@pytest.mark.parametrize(
+    ("pairs", "kv", "code", "verdict"),
+    [(1, 100_000, 3, None), (2, 85_000, 1, Verdict.REGRESSED), (3, 100_000, 0, Verdict.SAME)],
+)
 def test_a_lost_head_ends_the_process_with_the_night_kept_and_its_exit_code(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, kv: int, code: int, verdict: Verdict | None
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, pairs: int, kv: int, code: int, verdict: Verdict | None
 ) -> None:
     """From a thread, while the main one waits for Ray: that one comes to no end."""
     bench.slots = [build_slot(kv_tokens=(100_000, kv))]
     ended: list[int] = []
 
     def loses(scenario: Any, directory: Any, done: Any, use: Any, *rest: Any) -> SweepResult:
-        sweep_night(directory, scenario, bench.slots, use.guide)
+        late = PairGuide(lambda root: (), lambda: len(bench.slots[0].launched) >= 2 * pairs)
+        sweep_night(directory, scenario, bench.slots, late)
         cluster = SimpleNamespace(head_address="h:1", stop_servers=lambda wait_s: None)
         _leave_without_head(cluster, directory, rest[0], use.leave, 50.0)  # type: ignore[arg-type]
         raise EndedError
@@ -195,26 +269,46 @@ def test_a_lost_head_ends_the_process_with_the_night_kept_and_its_exit_code(
     (night,) = bench.kept
     assert ended == [code]
     assert night.verdict is verdict
-    assert verdict or (night.gap and night.gap.reason == "the cluster's head (h:1) has not answered for 50 s")
+    lost = "the cluster's head (h:1) has not answered for 50 s"
+    assert verdict or (night.gap and night.gap.reason == lost)
+    few = f"{lost}; only 2 of 3 pairs of speculative_num_steps=2 were measured"
+    assert night.cut == (few if pairs == 2 else "")
 
 
-def test_a_stop_while_the_run_is_ranked_is_a_gap_and_none_while_the_night_is_kept(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stop_that_comes_once_all_is_measured_costs_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also while the night is judged, kept and told."""
+    sent: list[str] = []
+
+    def stopping(name: str, work: Callable[..., Any]) -> Callable[..., Any]:
+        def stopped(*given: Any, **named: Any) -> Any:
+            sent.append(name)
+            os.kill(os.getpid(), signal.SIGTERM)
+            return work(*given, **named)
+
+        return stopped
+
+    monkeypatch.setattr(night_end, "measured_night", stopping("judged", measured_night))
+    monkeypatch.setattr(HistoryStore, "append", stopping("kept", HistoryStore.append))
+    monkeypatch.setattr(nightly_command, "write_night", stopping("told", write_night))
+
+    assert bench.night()[0] == 0
+    assert sent == ["judged", "kept", "told"]
+    assert [(night.verdict, night.cut) for night in bench.kept] == [(Verdict.SAME, "")]
+
+
+def test_a_stop_while_the_report_is_made_costs_the_report_alone(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     def stopped(root: Path) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(run_command, "rank_run", stopped)
-    append = HistoryStore.append
-
-    def keeps(store: HistoryStore, night: Night) -> str:
         os.kill(os.getpid(), signal.SIGTERM)
-        return append(store, night)
 
-    monkeypatch.setattr(HistoryStore, "append", keeps)
+    monkeypatch.setattr(report_command, "rank_run", stopped)
+    bench.with_reports = True
 
-    assert bench.night()[0] == 3
-    assert [night.gap and night.gap.reason for night in bench.kept] == ["it was stopped"]
+    code, told = bench.night()
+
+    assert code == 0
+    assert f"Stopped before its report was made: specsweep report {bench.folder / 'run1'}" in told
+    assert [night.verdict for night in bench.kept] == [Verdict.SAME]
+    assert json.loads((bench.folder / "run1" / "result.json").read_text())["verdict"] == "same"
 
 
 class EndedError(BaseException):
@@ -244,22 +338,72 @@ def test_a_lost_host_is_a_gap_unless_a_regression_was_found_by_then(bench: Bench
     assert (code, "regressed: kv_tokens" in told) == (1, True)
 
 
-def test_a_night_that_was_stopped_is_a_gap_until_it_is_resumed_and_then_counts_once(bench: Bench) -> None:
+def stopping_slot(after: int, **build: Any) -> FakeSlot:
+    """Somebody stops the run when more servers than that were started."""
+
     def stop(*_: Any) -> None:
         raise RunInterrupted("stopped")
 
-    slot = build_slot()
-    slot.on_point = lambda point: stop() if len(slot.launched) > 2 else None
-    bench.slots = [slot]
+    slot = build_slot(**build)
+    slot.on_point = lambda point: stop() if len(slot.launched) > after else None
+    return slot
+
+
+def test_a_night_that_was_stopped_is_a_gap_until_it_is_resumed_and_then_counts_once(bench: Bench) -> None:
+    bench.slots = [stopping_slot(2)]
     code, told = bench.night()
     assert (code, "gap: it was stopped" in told) == (3, True)
+    assert f"The night is not complete. Continue it: specsweep nightly --resume {bench.folder / 'run1'}" in told
     assert [night.gap is not None for night in bench.kept] == [True]
+    result = json.loads((bench.folder / "run1" / "result.json").read_text())
+    assert (result["verdict"], result["exit_code"], result["message"]) == ("gap", 3, "gap: it was stopped")
+    assert result["resume"] == f"specsweep nightly --resume {bench.folder / 'run1'} --history DIR"
 
     bench.slots = [build_slot()]
     code, told = bench.night(scenario=None, run_dir=None, resume=bench.folder / "run1")
 
     assert code == 0, told
     assert [(night.verdict, night.run) for night in bench.kept] == [(Verdict.SAME, "run1")]
+    result = json.loads((bench.folder / "run1" / "result.json").read_text())
+    assert (result["verdict"], result["resume"], result["picks"]) == ("same", None, [])
+
+
+def test_two_pairs_of_three_are_no_pass_for_a_night_that_was_stopped_and_one_for_its_time_says_so(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.night()
+    store = HistoryStore.at(str(bench.folder / "history"))
+    for day in ("28", "29"):  # from here on two pairs would do: the noise is known
+        store.append(replace(bench.kept[-1], at=f"2026-11-{day}T02:00:00.000+00:00"))
+    bench.slots = [stopping_slot(4)]
+    assert bench.night()[0] == 3
+    assert bench.kept[-1].gap is not None
+
+    bench.slots = [build_slot()]
+    monkeypatch.setattr(nightly_command._Night, "is_late", lambda night: len(bench.slots[0].launched) >= 4)
+    code, told = bench.night()
+
+    assert (code, bench.kept[-1].verdict) == (0, Verdict.SAME)
+    few = "max_hours were over; only 2 of 3 pairs of speculative_num_steps=2 were measured"
+    assert bench.kept[-1].cut == few
+    assert f"same: 6 of 6 series as in the reference (cut short: {few})" in told
+    assert json.loads((bench.folder / "run3" / "night.json").read_text())["cut"] == few
+
+
+def test_a_night_that_was_stopped_with_all_pairs_that_were_planned_is_judged_and_says_what_it_lacks(
+    bench: Bench,
+) -> None:
+    bench.slots = [stopping_slot(6, slowdown=1.05)]  # which three pairs leave open
+
+    code, told = bench.night()
+
+    (night,) = bench.kept
+    assert (code, night.verdict) == (3, Verdict.INCONCLUSIVE)
+    open_ = sum(one.verdict is Verdict.INCONCLUSIVE for one in night.series)
+    lacks = f"it was stopped; after 3 pairs of speculative_num_steps=2 {open_} series are open, and up to 6 pairs"
+    assert night.cut == f"{lacks} would have been made"
+    assert f"(cut short: {night.cut})" in told
+    assert "The night is not complete. Continue it: specsweep nightly --resume" in told
 
 
 def test_what_nobody_foresaw_is_a_gap_since_python_would_end_with_the_code_of_a_regression(
@@ -396,7 +540,7 @@ def test_a_night_whose_tables_cannot_be_read_is_a_gap_and_no_regression(
     def torn(*_: object) -> Night:
         raise OSError("a damaged file")
 
-    monkeypatch.setattr(nightly_command, "night_of", torn)
+    monkeypatch.setattr(night_end, "measured_night", torn)
 
     code, told = bench.night()
 

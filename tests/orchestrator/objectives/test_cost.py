@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.objectives.cost import with_cost
-from orchestrator.points.metrics import PointMetrics, summarise
+from orchestrator.points.metrics import summarise
+from orchestrator.points.point_metrics import PointMetrics
 from orchestrator.trial import LoadLevel
 from tests.orchestrator.literal_records import request
 

@@ -27,6 +27,30 @@ def test_a_plan_of_a_search_claims_neither_an_order_nor_slots_nor_a_number_of_tr
     assert "trials (server starts)" not in search
 
 
+def test_many_combinations_of_a_search_are_told_as_the_values_in_question_and_doubtful_memory_comes_first(
+    tmp_path: Path,
+) -> None:
+    axes = (
+        "sweep.axes={speculative_num_steps: [0, 1, 3, 10], max_running_requests: [16, 64, 256, 512], "
+        "mem_fraction_static: [0.8, 0.85, 0.9]}"
+    )
+    model = "model={path: Qwen/Qwen3.5-122B-A10B, bundled_draft: true}"
+    slots = "slots={gpus: 4, emulated_gpus: 4}"
+    told = printed(tmp_path, axes, model, slots, "search=halving").splitlines()
+
+    begin = told.index("48 combinations of")
+    assert told[begin + 1 : begin + 4] == [
+        "  speculative_num_steps: 0, 1, 3, 10",
+        "  max_running_requests: 16, 64, 256, 512",
+        "  mem_fraction_static: 0.8, 0.85, 0.9",
+    ]
+    (memory,) = [i for i, line in enumerate(told) if line.startswith("Memory of one GPU in GiB")]
+    assert "do not fit" in told[memory]
+    first = next(line for line in told[memory + 1 :] if line[:1].isdigit())
+    assert "DOES NOT FIT" in first
+    assert "... and 8 more configs (--json lists all)" in told
+
+
 def test_a_plan_names_the_reference_that_the_scenario_wants(tmp_path: Path) -> None:
     told = printed(tmp_path, "measure.reference={speculative_num_steps: 2}")
 

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from orchestrator.points.metrics import METRICS, PointMetrics, summarise
+from orchestrator.points.metric_names import METRICS
+from orchestrator.points.metrics import summarise
+from orchestrator.points.point_metrics import PointMetrics
 from orchestrator.points.request_columns import RequestColumns
 from orchestrator.records import RequestRecord, RequestStatus
 from orchestrator.trial import LoadLevel

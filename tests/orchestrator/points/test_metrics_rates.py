@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.points.metrics import METRICS, summarise
+from orchestrator.points.metric_names import METRICS
+from orchestrator.points.metrics import summarise
 from orchestrator.records import RequestRecord, RequestStatus
 from orchestrator.trial import LoadLevel
 from tests.orchestrator.literal_records import C1, ms, request

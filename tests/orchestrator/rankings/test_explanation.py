@@ -13,7 +13,8 @@ from orchestrator.objectives.level_table import LevelTable
 from orchestrator.objectives.scenario_objective import Objective
 from orchestrator.rankings.explanation import Died, Explanation, Material, explain
 from orchestrator.rankings.explanation_text import explanation_json, explanation_lines
-from orchestrator.rankings.ranking import Ranking, rank
+from orchestrator.rankings.ranking import rank
+from orchestrator.rankings.ranking_row import Ranking
 from orchestrator.rankings.server_facts import ServerFacts, server_facts
 from orchestrator.scenarios.config_label import run_labels
 from orchestrator.trial import LoadLevel, Repaired

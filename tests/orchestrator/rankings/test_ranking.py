@@ -8,7 +8,8 @@ import pytest
 
 from orchestrator.objectives.aim import PointValue
 from orchestrator.objectives.scenario_objective import Objective
-from orchestrator.rankings.ranking import Ranking, rank
+from orchestrator.rankings.ranking import rank
+from orchestrator.rankings.ranking_row import Ranking
 from orchestrator.trial import LoadLevel
 
 SPEED = "output_throughput_tok_s"
@@ -178,10 +179,9 @@ def test_of_many_near_ties_the_best_and_the_next_are_told_and_the_rest_counted()
 
     assert ranking.reason == (
         "page_size=9: 100.1 tok/s at C=1; a near-tie (within 2.0% of the best) with page_size=8 (100.1 tok/s, "
-        "0.0% worse), which no tie-breaker decides: the better value is first; with page_size=7 (100.1 tok/s, "
-        "0.0% worse), which no tie-breaker decides: the better value is first; with page_size=29 (100.3 tok/s, "
-        "0.2% better), decided by the tie-breaker ttft_p95_ms at C=1: 10 ms against 20 ms; with 26 more: "
-        "19 decided by ttft_p95_ms at C=1, 7 by value alone"
+        "0.0% worse) and page_size=7 (100.1 tok/s, 0.0% worse), which no tie-breaker decides: the better value is "
+        "first; with page_size=29 (100.3 tok/s, 0.2% better), decided by the tie-breaker ttft_p95_ms at C=1: 10 ms "
+        "against 20 ms; with 26 more: 19 decided by ttft_p95_ms at C=1, 7 by value alone"
     )
 
 

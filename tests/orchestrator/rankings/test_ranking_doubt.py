@@ -12,8 +12,9 @@ from rich.console import Console
 from orchestrator.objectives.aim import PointValue
 from orchestrator.objectives.scenario_objective import Objective
 from orchestrator.points.batch_means import WithinRun
-from orchestrator.rankings.ranking import Ranking, rank
+from orchestrator.rankings.ranking import rank
 from orchestrator.rankings.ranking_json import row_json, spread_json
+from orchestrator.rankings.ranking_row import Ranking
 from orchestrator.rankings.ranking_table import print_rankings
 from orchestrator.rankings.run_ranking import RunRanking
 from orchestrator.trial import LoadLevel

@@ -78,12 +78,79 @@ def test_points_with_intervals() -> None:
 def test_what_is_muted_is_one_entry_of_the_legend_and_takes_no_colour() -> None:
     drawn = figure(BY_NAME["pareto"])
 
-    assert drawn["legend"] == [
+    assert drawn["legend"]["keys"] == [
         {"name": "d4", "traces": [0]},
         {"name": "none", "traces": [1]},
-        {"name": "others (2)", "traces": [2, 3]},
+        {"name": "others (2)", "traces": [2]},
     ]
-    assert [t["marker"]["color"] for t in drawn["data"]] == ["--c0", "--c1", "--muted", "--muted"]
+    assert [t["marker"]["color"] for t in drawn["data"]] == ["--c0", "--c1", "--muted"]
+
+
+def test_muted_series_are_one_trace_with_gaps_whose_points_say_whose_they_are() -> None:
+    muted = (
+        Series("d8", (1, 16), (7.0, None), labels=("C=1", "C=16"), tone="muted"),
+        Series("d9", (1, 16), (6.0, 5.0), tone="muted"),
+    )
+    pick = Series("d4", (1, 16), (9.0, 8.0))
+    drawn = figure(Plot("p", "p", "line", Axis("x"), Axis("y"), (muted[0], pick, muted[1]), "s"))
+
+    joined = drawn["data"][0]
+    assert [t["name"] for t in drawn["data"]] == ["others (2)", "d4"]
+    assert joined["x"] == [1, 16, 16, 1, 16]
+    assert joined["y"] == [7, None, None, 6, 5]
+    assert joined["text"] == ["d8 C=1", "d8 C=16", "", "d9", "d9"]
+    assert (joined["mode"], joined["connectgaps"]) == ("lines+markers", False)
+
+
+def test_series_of_one_group_keep_their_labels_when_they_are_joined_and_long_ones_have_no_marks() -> None:
+    few, many = (1, 2), tuple(range(30))
+    series = tuple(
+        Series("other configs", x, x, labels=tuple(f"d{i}" for _ in x), group="other configs", tone="muted")
+        for i, x in enumerate((few, many, few, many))
+    )
+    drawn = figure(Plot("p", "p", "line", Axis("x"), Axis("y"), series, "s"))
+
+    assert [t["mode"] for t in drawn["data"]] == ["lines+markers", "lines"]
+    assert drawn["data"][0]["text"] == ["d0", "d0", "", "d2", "d2"]
+    assert drawn["legend"]["keys"] == [{"name": "other configs", "traces": [0, 1]}]
+
+
+def test_muted_bars_limits_and_points_with_intervals_stay_series_of_their_own() -> None:
+    limits = tuple(Series(f"s{i}", (1, 2), (2, 2), tone="muted", dashed=True) for i in range(2))
+    bounded = tuple(Series(f"s{i}", (1,), (2,), (1,), (3,), tone="muted") for i in range(2))
+    bars = tuple(Series(f"s{i}", (1,), (2,), tone="muted") for i in range(2))
+
+    found = [
+        len(figure(Plot("p", "p", kind, Axis("x"), Axis("y"), series, "s"))["data"])
+        for kind, series in (("line", limits), ("line", bounded), ("bars", bars))
+    ]
+
+    assert found == [2, 2, 2]
+
+
+def test_a_legend_of_long_names_has_their_values_alone_and_what_they_are_values_of_once() -> None:
+    names = [f"speculative_num_steps={i}, max_running_requests={8 * i}" for i in (1, 2)]
+    series = (*(Series(name, (1,), (2,)) for name in names), Series("none is better in both", (1,), (2,)))
+    drawn = figure(Plot("p", "p", "line", Axis("x"), Axis("y"), series, "s"))
+
+    assert drawn["legend"] == {
+        "title": "speculative_num_steps, max_running_requests",
+        "keys": [
+            {"name": "1, 8", "traces": [0], "whole": "speculative_num_steps=1, max_running_requests=8"},
+            {"name": "2, 16", "traces": [1], "whole": "speculative_num_steps=2, max_running_requests=16"},
+            {"name": "none is better in both", "traces": [2]},
+        ],
+    }
+    assert [t["name"] for t in drawn["data"]] == [*names, "none is better in both"]
+
+
+def test_short_names_stand_whole_in_a_legend() -> None:
+    series = tuple(Series(f"C={i}", (1,), (2,)) for i in (1, 16))
+
+    assert figure(Plot("p", "p", "line", Axis("x"), Axis("y"), series, "s"))["legend"] == {
+        "title": "",
+        "keys": [{"name": "C=1", "traces": [0]}, {"name": "C=16", "traces": [1]}],
+    }
 
 
 def test_series_of_a_group_share_a_colour_and_an_entry() -> None:
@@ -91,7 +158,7 @@ def test_series_of_a_group_share_a_colour_and_an_entry() -> None:
     drawn = figure(Plot("p", "p", "line", Axis("x"), Axis("y"), series, "s"))
 
     assert [t["line"]["color"] for t in drawn["data"]] == ["--c0", "--c1", "--c0"]
-    assert drawn["legend"] == [{"name": "start", "traces": [0, 2]}, {"name": "s1", "traces": [1]}]
+    assert drawn["legend"]["keys"] == [{"name": "start", "traces": [0, 2]}, {"name": "s1", "traces": [1]}]
 
 
 def test_more_series_than_colours_differ_in_more_than_colour() -> None:

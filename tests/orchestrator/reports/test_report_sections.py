@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.objectives.aim import PointValue
+from orchestrator.plural import plural
 from orchestrator.points.batch_means import WithinRun
 from orchestrator.points.distribution import fewest_values
 from orchestrator.rankings.run_ranking import RunRanking, rank_objectives
@@ -21,13 +22,14 @@ from orchestrator.reports.report_failures import failure_blocks, log_name
 from orchestrator.reports.report_headlines import headlines
 from orchestrator.reports.report_latency import furthest_share, latency_blocks, quantile_curve
 from orchestrator.reports.report_memory import FREE, memory_bar
-from orchestrator.reports.report_numbers import cell, clipped, natural, plural, rounded, seconds
+from orchestrator.reports.report_numbers import cell, clipped, natural, rounded, seconds
 from orchestrator.reports.report_pareto import speed_blocks
-from orchestrator.reports.report_part import PartMaterial, short_names
+from orchestrator.reports.report_part import PartMaterial
 from orchestrator.reports.report_telemetry import telemetry_blocks, trial_plots
 from orchestrator.reports.report_timeline import slot_blocks, start_blocks
 from orchestrator.reports.telemetry_series import Bucket, TrialTelemetry, Window
 from orchestrator.reports.telemetry_series import Series as Quantity
+from orchestrator.scenarios.config_label import short_names
 from orchestrator.trial import LoadLevel
 from tests.orchestrator.scenario_samples import small_scenario
 

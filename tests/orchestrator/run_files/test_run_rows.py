@@ -169,15 +169,50 @@ def test_several_processes_compute_what_one_does(root: Path) -> None:
 
 
 def test_a_value_is_kept_for_the_key_that_it_was_made_of_and_no_other(tmp_path: Path) -> None:
-    DerivedRows(tmp_path / "d.parquet").store({"a": ("1", b"one"), "b": ("2", b"two")})
+    stored(tmp_path, {"a": "1", "b": "2"}, {"a": b"one", "b": b"two"})
     kept = DerivedRows(tmp_path / "d.parquet")
 
-    assert (kept.get("a", "1"), kept.get("b", "2")) == (b"one", b"two")
-    assert (kept.get("a", "2"), kept.get("c", "1")) == (None, None)
-    assert DerivedRows(tmp_path / "d.parquet", anew=True).get("a", "1") is None
-    assert not kept.differs({"b": ("2", b"two"), "a": ("1", b"one")})
-    assert kept.differs({"b": ("2", b"two")})
-    assert kept.differs({"b": ("3", b"two"), "a": ("1", b"one")})
+    assert kept.kept({"a": "1", "b": "2"}) == {"a": b"one", "b": b"two"}
+    assert kept.kept({"a": "2", "c": "1"}) == {}
+    assert DerivedRows(tmp_path / "d.parquet", anew=True).kept({"a": "1"}) == {}
+
+
+def stored(folder: Path, keys: dict[str, str], fresh: dict[str, bytes]) -> DerivedRows:
+    derived = DerivedRows(folder / "d.parquet")
+    derived.keep(keys, fresh)
+    derived.store()
+    return DerivedRows(folder / "d.parquet")
+
+
+def test_what_is_kept_is_stored_with_what_is_new_and_without_what_is_gone(tmp_path: Path) -> None:
+    stored(tmp_path, {"a": "1", "b": "2", "c": "3"}, {"a": b"one", "b": b"two", "c": b"three"})
+    now = stored(tmp_path, {"a": "1", "b": "4", "d": "5"}, {"b": b"four", "d": b"five"})
+
+    assert now.kept({"a": "1", "b": "4", "d": "5"}) == {"a": b"one", "b": b"four", "d": b"five"}
+    assert now.kept({"b": "2", "c": "3"}) == {}
+    assert now.differs
+    now.keep({"a": "1", "b": "4", "d": "5"}, {})
+    assert not now.differs
+
+
+def test_values_of_several_hundred_kilobytes_and_thousands_of_names_come_back(tmp_path: Path) -> None:
+    fresh = {f"n{i}": b"x" * (300_000 if i == 7 else i) for i in range(2500)}
+    now = stored(tmp_path, dict.fromkeys(fresh, "k"), fresh)
+
+    assert now.kept(dict.fromkeys(fresh, "k")) == fresh
+
+
+def test_values_that_are_damaged_are_computed_and_stored_again(tmp_path: Path) -> None:
+    stored(tmp_path, {"a": "1"}, {"a": bytes(range(256)) * 40})
+    file = tmp_path / "d.parquet"
+    now = DerivedRows(file)
+    file.unlink()  # or cut, or written by a ranking beside this one
+
+    assert now.kept({"a": "1"}) == {}
+    now.keep({"a": "1"}, {"a": b"again"})
+    assert now.differs
+    now.store()
+    assert DerivedRows(file).kept({"a": "1"}) == {"a": b"again"}
 
 
 def test_metrics_survive_as_json_exactly_also_numbers_that_are_none(root: Path) -> None:

@@ -77,7 +77,9 @@ def test_killed_at_any_moment_a_run_is_finished_by_resume_without_lost_or_double
     paths = RunPaths(root)
     planned = {p.point_id for t in make_plan(KILLABLE, 1).trials for p in t.points}
     died = {p.point_id for t in make_plan(KILLABLE, 1).trials if t.config.speculation_depth == 9 for p in t.points}
-    repaired = {p.point_id for t in RunDirectory.reopen(root, KILLABLE).lineages.repaired_trials() for p in t.points}
+    repaired = {
+        p.point_id for t in RunDirectory.reopen(root, KILLABLE).lineages_of().repaired_trials() for p in t.points
+    }
     parts = dataset.measured_parts(paths)
     measured = {point for point, _ in parts}
     assert len(measured) == len(parts)

@@ -86,15 +86,16 @@ def test_a_build_is_kept_with_all_that_is_its_own_and_without_secrets() -> None:
            "env": {"HF_TOKEN": "hf-secret", "X": "1"}}  # fmt: skip
     scenario = real({"reference": {}, "candidate": {"image": "sglang:b", **own}}, command=DOCKER, version="0.5.15")
 
-    assert dict(night_build(scenario, "candidate", "0.5.16").facts) == {
+    assert dict(night_build(scenario, "candidate", {"sglang": "0.5.16", "torch": "2.10.0"}).facts) == {
         "sglang": "0.5.16",
+        "torch": "2.10.0",
         "image": "sglang:b",
         "command": " ".join([*DOCKER[:6], "IMAGE", *DOCKER[7:]]),
         "arguments": "--api-key *** --log-level warning",
         "settings": "page_size=16",
         "environment": "HF_TOKEN=*** X=1",
     }
-    reference = dict(night_build(scenario, "reference", None).facts)
+    reference = dict(night_build(scenario, "reference", {}).facts)
     assert (reference["arguments"], reference["settings"], reference["environment"]) == ("none", "none", "none")
 
 

@@ -13,7 +13,7 @@ from orchestrator.searches.memory_order import DIRECTIONS
 from orchestrator.searches.search import Ask, Broken, Dead, Scored, Told
 from orchestrator.trial import EngineConfig, freeze_settings
 
-OOM = Dead("oom_graph_target", "CUDA out of memory")
+OOM = Dead("oom_graph_target", "CUDA out of memory", "host1")
 Fate = Callable[[Ask, str], Told]
 
 
@@ -67,8 +67,19 @@ def test_both_sides_of_the_edge_are_started_once_more_and_told() -> None:
     assert [(setting(ask, "speculative_num_steps"), ask.repeat) for ask in asked[-2:]] == [(6, 1), (7, 1)]
     (ceiling,) = found.ceilings
     assert (ceiling.value, ceiling.production, ceiling.first_that_dies) == (6, 5, 7)
-    assert ceiling.verified[:2] == (2, 2)
-    assert [step.name for step in found.steps] == ["ceiling"]
+    assert [(ask.elsewhere, ask.why) for ask in asked[-2:]] == [
+        (True, "verify speculative_num_steps=6"),
+        (True, "verify speculative_num_steps=7"),
+    ]
+    (step,) = found.steps
+    assert step.text == (
+        "ceiling of speculative_num_steps is 6, served 2 of 2 on 1 host; at 7: died 2 of 2 on 1 host "
+        "(oom_graph_target: CUDA out of memory); for production: 5"
+    )
+    assert step.facts["served"] == {"starts": 2, "served_on": ["host0", "host0"], "died_on": [], "label": None}
+    assert step.facts["beyond"] == {
+        "starts": 2, "served_on": [], "died_on": ["host1", "host1"], "label": "oom_graph_target"
+    }  # fmt: skip
 
 
 def test_of_an_edge_that_serves_once_and_dies_once_the_lower_is_the_ceiling() -> None:
@@ -81,7 +92,51 @@ def test_of_an_edge_that_serves_once_and_dies_once_the_lower_is_the_ceiling() ->
 
     (ceiling,) = found.ceilings
     assert ceiling.value == 5
-    assert ceiling.evidence == "oom_graph_target: CUDA out of memory (served 1 of 2 on 1 host)"
+    assert "at 6: served 1 of 2 on 1 host, died 1 of 2 on 1 host (oom_graph_target: CUDA" in ceiling.text
+
+
+def test_what_died_and_serves_when_it_is_started_again_is_told_with_its_hosts_and_counts_as_dead() -> None:
+    def fate(ask: Ask, host: str) -> Told:
+        depth = setting(ask, "speculative_num_steps")
+        return Scored("host2") if depth == 7 and ask.repeat else up_to(6)(ask, host)
+
+    found = search(DEPTHS, ["speculative_num_steps"])
+    run(found, fate)
+
+    disagreement, ceiling = found.steps
+    assert disagreement.name == "disagreement"
+    assert disagreement.text == (
+        "starts of speculative_num_steps=7 disagree: it served on host2 and died on host1 (oom_graph_target: CUDA out "
+        "of memory), so it counts as dead; what to do: docs/search.md, `When starts disagree`"
+    )
+    assert "ceiling of speculative_num_steps is 6, served 2 of 2 on 1 host; at 7: served 1 of 2" in ceiling.text
+
+
+def test_a_death_that_was_only_foreseen_is_no_start_and_is_seen_when_the_ceiling_is_verified() -> None:
+    def fate(ask: Ask, host: str) -> Told:
+        died = up_to(6)(ask, host)
+        return Dead("kv_budget", "predicted: short by 3 GiB") if died is OOM and not ask.repeat else died
+
+    alone, verified = (search(DEPTHS, ["speculative_num_steps"], verify=verify) for verify in (0, 1))
+    run(alone, fate)
+    run(verified, fate)
+
+    assert "at 7: would die of kv_budget: predicted: short by 3 GiB; for" in alone.ceilings[0].text
+    assert "at 7: died 1 of 1 on 1 host (oom_graph_target: CUDA out of memory); for" in verified.ceilings[0].text
+
+
+def test_both_ends_of_an_interval_are_seen_twice() -> None:
+    def fate(ask: Ask, host: str) -> Told:
+        fraction = setting(ask, "mem_fraction_static")
+        return Dead("kv_budget", "no KV cache", host) if fraction < 0.7 else Scored(host) if fraction < 0.85 else OOM
+
+    found = search(configs(mem_fraction_static=[0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9]), ["mem_fraction_static"])
+    asked = run(found, fate)
+
+    assert {setting(ask, "mem_fraction_static") for ask in asked if ask.repeat} == {0.65, 0.7, 0.8, 0.85}
+    (text,) = [ceiling.text for ceiling in found.ceilings]
+    assert text.startswith("ceiling of mem_fraction_static is 0.8, served 2 of 2 on")
+    assert "; lowest is 0.7; at 0.65: died 2 of 2 on" in text
 
 
 def test_a_start_that_broke_moves_nothing_and_is_made_again() -> None:
@@ -113,8 +168,9 @@ def test_what_holds_above_what_does_not_stops_the_line_with_both() -> None:
     assert found.done
     assert found.ceilings == ()
     assert [step.text for step in found.steps] == [
-        "stopped: speculative_num_steps=7 served 1 of 1 on 1 host, but speculative_num_steps=3 needs no more and died "
-        "of oom_graph_target: CUDA out of memory"
+        "stopped: speculative_num_steps=7 served 1 of 1 on 1 host, but speculative_num_steps=3, which needs no more, "
+        "died 1 of 1 on 1 host (oom_graph_target: CUDA out of memory); what to do: docs/search.md, `When starts "
+        "disagree`"
     ]
 
 

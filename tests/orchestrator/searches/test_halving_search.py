@@ -14,7 +14,7 @@ from orchestrator.searches.config_places import places_of
 from orchestrator.searches.halving_decision import HalvingRules
 from orchestrator.searches.halving_search import HalvingSearch
 from orchestrator.searches.pooled_fit import Spread
-from orchestrator.searches.race import RaceGoal, RaceRules
+from orchestrator.searches.race import RaceGoal, RaceRules, heat, overlooked
 from orchestrator.searches.search import Ask, Broken, Dead, ObjectiveValue, Scored, Step, Told
 from orchestrator.trial import EngineConfig, freeze_settings
 
@@ -84,6 +84,56 @@ def test_the_best_depth_is_found_with_a_fraction_of_the_starts() -> None:
 
     assert depth_of(search) in {4, 5, 10}
     assert len({ask.key for ask in asked}) == len(asked) <= 38  # a grid with three repeats: 108
+
+
+def islands(seed: int, sd: float) -> Fate:
+    """No config resembles another: each differs by a value of its own; starts differ by 2 %."""
+
+    def fate(ask: Ask, host: int) -> Told:
+        own = random.Random(f"{seed} {ask.config.config_id}").gauss(0, sd)
+        noise = random.Random(f"{seed} {ask.key}").gauss(0, 0.02)
+        return Scored(f"host{host}", {"agentic": ObjectiveValue(100 * math.exp(own + noise))})
+
+    return fate
+
+
+def risk_overlooked(configs: list[EngineConfig], fate: Fate, starts: int) -> float:
+    """After so many starts of each of these, about all of WIDE."""
+    results = {c.config_id: [fate(Ask(c, i), i % 4) for i in range(starts)] for c in configs}
+    scored = {c: [told for told in of if isinstance(told, Scored)] for c, of in results.items()}
+    goal, races = RaceGoal("agentic", True), RaceRules(places_of(WIDE), Spread())
+    now = heat(goal, races, scored, ())
+    assert now is not None
+    risk = overlooked(goal, races, scored, [now.leader], [c.config_id for c in WIDE])
+    assert risk is not None
+    return risk
+
+
+def test_more_may_have_been_overlooked_where_configs_resemble_their_neighbours_in_nothing() -> None:
+    few = WIDE[::2]
+
+    assert risk_overlooked(few, islands(3, 0.04), 1) > 0.3
+    assert risk_overlooked(WIDE, measured(), 2) < 0.1
+
+
+def test_the_last_verdict_tells_what_may_have_been_overlooked() -> None:
+    search = made(space())
+    assert search.verdicts["agentic"].overlooked is None
+    run(search, measured())
+
+    verdict = search.verdicts["agentic"]
+    assert verdict.overlooked is not None
+    assert verdict.text.endswith(" that any config is, started or not, if none need be like its neighbours")
+
+
+def test_nothing_is_overlooked_where_every_config_was_started_often() -> None:
+    search = made(space(), screen=False)
+    for config in space():
+        for repeat in range(8):
+            search.tell(config, repeat, islands(1, 0.1)(Ask(config, repeat), repeat % 4))
+
+    assert search.done
+    assert (search.verdicts["agentic"].overlooked or 0.0) < 0.02
 
 
 def test_what_is_not_started_is_told_with_the_reason() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator.objectives.aim import Observation
 from orchestrator.searches.config_places import places_of, varying
-from orchestrator.searches.pooled_fit import Spread, Standing, pooled_fit
+from orchestrator.searches.pooled_fit import Spread, Standing, fits_by_own, pooled_fit
 from orchestrator.trial import EngineConfig, freeze_settings
 
 DEPTHS, FRACTIONS = (1, 2, 3, 4, 5), (0.7, 0.75, 0.8, 0.85)
@@ -39,6 +39,23 @@ def observed(seed: int, count: int, own: float = 0.0) -> list[Observation]:
 
 def fitted(seen: list[Observation]) -> Standing:
     return pooled_fit(seen, PLACES, maximize=True, spread=Spread())
+
+
+def test_spreads_of_what_configs_have_for_themselves_are_weighed_by_what_repeats_show() -> None:
+    """Eight configs, four starts each on one host: what all starts of a config share is its own."""
+    draw = random.Random(5)
+    of = PLACES.config_ids[:8]
+
+    def spread_between(own: float) -> float:
+        effects = {c: draw.gauss(0, own) for c in of}
+        seen = [
+            Observation(c, f"{c}-{i}", "h", math.exp(effects[c] + draw.gauss(0, 0.01))) for c in of for i in range(4)
+        ]
+        found = fits_by_own(seen, PLACES, maximize=True, spread=Spread())
+        assert sum(weight for weight, _ in found) == pytest.approx(1.0, abs=0.01)
+        return sum(weight * float(np.ptp([standing.mean[standing.index[c]] for c in of])) for weight, standing in found)
+
+    assert spread_between(0.08) > 5 * spread_between(0.0005)
 
 
 def test_settings_that_do_not_matter_pool_and_unstarted_configs_are_predicted() -> None:

@@ -59,8 +59,9 @@ def test_a_search_that_was_stopped_claims_no_reason_for_what_it_had_not_started_
     assert search_notes("halving", steps, 10, 3, done=False) == (
         "search: a died",
         "search: it is not done: starts that are missing may still change the order (specsweep run --resume)",
-        "search: 1 of 10 configs were not started; ranking.json has why (`search`)",
+        "search: 3 of 10 configs were started so far; 1 of the others will not be; ranking.json has why (`search`)",
     )
+    assert search_notes("ceiling", [], 10, 3, done=False)[-1] == "search: 3 of 10 configs were started so far"
 
 
 def test_a_space_without_a_list_has_no_configs_that_were_not_started() -> None:

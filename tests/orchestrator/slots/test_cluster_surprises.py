@@ -93,7 +93,7 @@ def test_no_slot_starts_another_server_once_nothing_can_be_stored(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(run, "end_point", full)
-    slot.on_point = lambda point: None if len(slot.measured) == 1 else cast(None, failed.wait(10))
+    slot.on_point = lambda point: None if len(slot.measured) == 1 else cast(None, failed.wait(60))
     with pytest.raises(OSError, match="No space left"):
         sweep.run()
     failed.set()
@@ -138,7 +138,7 @@ def test_hosts_are_looked_at_again_after_a_look_that_failed(monkeypatch: pytest.
     cluster.ask_for = hiccup  # type: ignore[method-assign]
     cluster.hosts = [gpu_host("a"), gpu_host("bb")]
     source.begin(run)
-    assert joined.wait(10)
+    assert joined.wait(60)
     source.stop()
     assert names(run.joined) == ["bb/0"]
     assert run.told == [("host_joined", "bb")]
@@ -190,7 +190,7 @@ def test_a_load_host_of_two_hosts_that_join_together_is_prepared_once() -> None:
         maker.make([cast(Any, grant)])
 
     make(hosts[0])
-    others[0].join(10)
+    others[0].join(60)
     assert prepared == ["node-a", "node-loader", "node-bb"]
 
 
@@ -203,7 +203,7 @@ def test_being_stopped_again_while_servers_are_stopped_changes_nothing() -> None
         ended.append("all")
 
     before = signal.getsignal(signal.SIGTERM)
-    run_sweep._close_quietly(cast(Any, SimpleNamespace(close=close)))
+    run_sweep._quietly(close)
     assert ended == ["all"]
     assert signal.getsignal(signal.SIGTERM) is before
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.slots.ray_connection import resolve_address, use_token_at_hand
+from orchestrator.errors import ClusterRefusal
+from orchestrator.slots.ray_connection import Connection, connect, resolve_address, use_token_at_hand
 
 
 @pytest.fixture(autouse=True)
@@ -55,3 +56,49 @@ def test_a_mode_that_the_user_chose_stays(monkeypatch: pytest.MonkeyPatch) -> No
 
     use_token_at_hand()
     assert os.environ["RAY_AUTH_MODE"] == "disabled"
+
+
+SLOW = Exception(
+    "The current node timed out during startup. This could happen because some of the raylet failed to startup"
+)
+
+
+@pytest.fixture
+def inits(monkeypatch: pytest.MonkeyPatch) -> list[Exception | None]:
+    """What `ray.init` is going to raise, call after call; None for a cluster that comes up."""
+    import ray
+
+    planned: list[Exception | None] = []
+
+    def init(**options: object) -> None:
+        raised = planned.pop(0)
+        if raised is not None:
+            raise raised
+
+    monkeypatch.setattr(ray, "init", init)
+    return planned
+
+
+def test_a_cluster_of_ones_own_that_comes_up_too_slowly_is_tried_again(inits: list[Exception | None]) -> None:
+    inits += [SLOW, SLOW, None]
+
+    connect(Connection("local"), "run-1")
+    assert inits == []
+
+
+@pytest.mark.parametrize(
+    ("raised", "told", "left"),
+    [
+        ([SLOW] * 4, "This machine is so busy that Ray's own processes do not come up", 1),
+        ([Exception("out of luck")] * 2, "out of luck", 1),
+        ([RuntimeError("no disk")] * 2, "no disk", 1),
+    ],
+)
+def test_whatever_ray_raises_at_its_start_is_told_as_a_cluster_that_there_is_not(
+    raised: list[Exception | None], told: str, left: int, inits: list[Exception | None]
+) -> None:
+    inits += raised
+
+    with pytest.raises(ClusterRefusal, match=told):
+        connect(Connection("local"), "run-1")
+    assert len(inits) == left

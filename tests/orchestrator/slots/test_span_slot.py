@@ -74,7 +74,7 @@ class Rank:
     def launch(self, spec: LaunchSpec) -> Iterator[StartEvent]:
         self.spec = spec
         if self._after is not None:
-            assert self._after.wait(10)
+            assert self._after.wait(60)
         for event in self._events:
             if isinstance(event, Exception):
                 self.ended.set()
@@ -83,13 +83,13 @@ class Rank:
                 self.ended.set()
             yield event
         if not self.ended.is_set():
-            assert self._interrupted.wait(10)
+            assert self._interrupted.wait(60)
             yield died(Label.STOP_REQUESTED)
 
     def run_point(self, url: str, point: Any, attempt: int, processes: int = 1) -> Iterator[Any]:
         yield "batch"
         if self.report is None:
-            assert self._interrupted.wait(10)
+            assert self._interrupted.wait(60)
         yield self.report or "report"
 
     def died(self, load: LoadSeen) -> ServerDied | None:

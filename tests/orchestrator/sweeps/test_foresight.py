@@ -24,6 +24,7 @@ from orchestrator.planning.trial_launch import launch_spec
 from orchestrator.rankings.run_ranking import rank_run
 from orchestrator.run_files import dataset
 from orchestrator.run_files.run_directory import RunDirectory
+from orchestrator.scenarios.sweep_space import expand
 from orchestrator.server_start import ServerReady
 from orchestrator.slots.slot_port import SlotFacts
 from orchestrator.starts.start_history import PastStart
@@ -112,6 +113,25 @@ def test_a_start_earlier_in_the_same_run_counts_for_the_next() -> None:
     foreseen = foresight.death_of(wanted, 1)
     assert foreseen is not None
     assert foreseen.diagnosis.label is Label.OOM_GRAPH_DRAFT
+
+
+def test_a_ceiling_is_verified_by_starts_whatever_is_foreseen() -> None:
+    scenario = small_scenario(
+        model={"path": QWEN, "bundled_draft": True}, search="ceiling",
+        engine={"kind": "emulator", "settings": {
+            "speculative_algorithm": "NEXTN", "mem_fraction_static": 0.85, "max_running_requests": 512}},
+        sweep={"axes": {"speculative_num_steps": [1, 10]}, "skip_hopeless": True},
+        slots={"gpus": 4, "emulated_gpus": 4},
+    )  # fmt: skip
+    foresight = run_foresight(scenario, lambda host_class: None, lambda said: None)
+    assert foresight is not None
+    hopeless_one = list(expand(scenario))[-1]
+    first, second = (Trial(f"t-r{repeat}", hopeless_one, repeat, (), 1.0) for repeat in (0, 1))
+
+    death = foresight.death_of(first, 1)
+    assert death is not None
+    assert death.diagnosis.evidence.startswith("predicted: ")
+    assert foresight.death_of(second, 1) is None
 
 
 def swept(tmp_path: Path, depths: list[int], mode: str = "off", **sweep: Any) -> tuple[FakeSlot, Path]:

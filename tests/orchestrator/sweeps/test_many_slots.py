@@ -39,7 +39,7 @@ def in_threads(clock: VirtualClock, works: dict[str, list[float]]) -> list[tuple
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     return woke
 
 
@@ -77,7 +77,7 @@ def test_a_waiter_runs_when_it_is_notified_or_when_its_time_is_over_and_no_soone
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
 
     assert woke == [("short", 3.0), ("long", 10.0)]
 

@@ -8,7 +8,7 @@ from orchestrator.rankings.run_ranking import rank_run
 from orchestrator.run_files import dataset
 from orchestrator.run_files.run_directory import RunDirectory
 from orchestrator.server_start import LaunchSpec
-from orchestrator.sweeps.run_conductor import missing_work
+from orchestrator.sweeps.run_conductor import missing_work, run_conductor
 from orchestrator.sweeps.sweep import Sweep
 from orchestrator.trial import Point
 from tests.fakes.slot import FakeSlot
@@ -75,7 +75,7 @@ def test_a_run_killed_between_probes_goes_on_with_the_next_one(tmp_path: Path) -
     assert not conducted_on(run, SCENARIO, [first], before=cancel_at_third).complete
     run.close(complete=False)
     again = RunDirectory.reopen(tmp_path / "run", SCENARIO)
-    assert missing_work(SCENARIO, again)
+    assert missing_work(SCENARIO, again, run_conductor(SCENARIO, again))
     second = slot("b")
     assert conducted_on(again, SCENARIO, [second]).complete
     again.close(complete=True)
@@ -84,5 +84,5 @@ def test_a_run_killed_between_probes_goes_on_with_the_next_one(tmp_path: Path) -
     assert rates_of(again) == rates_of(whole)
     assert not set(first.measured[:2]) & set(second.measured)
     finished = RunDirectory.reopen(tmp_path / "run", SCENARIO)
-    assert not missing_work(SCENARIO, finished)
+    assert not missing_work(SCENARIO, finished, run_conductor(SCENARIO, finished))
     finished.close(complete=True)

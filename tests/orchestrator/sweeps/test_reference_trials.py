@@ -11,7 +11,7 @@ from orchestrator.run_files import dataset
 from orchestrator.run_files.run_directory import RunDirectory
 from orchestrator.scenarios.scenario import Scenario
 from orchestrator.sweeps.reference_trials import ReferenceTrials, reference_config
-from orchestrator.sweeps.run_conductor import missing_work
+from orchestrator.sweeps.run_conductor import missing_work, run_conductor
 from orchestrator.trial import Trial
 from tests.fakes.slot import FakeSlot
 from tests.orchestrator.scenario_samples import small_scenario
@@ -102,7 +102,7 @@ def test_a_run_on_two_hosts_measures_the_reference_on_each_and_one_on_a_single_h
     assert len(trials) == 8 + 2
     again = RunDirectory.reopen(run.paths.root, EIGHT)
     assert again.state.of_search.blocks == {host: (repeat - 1000) // 2 for host, repeat in found}
-    assert not missing_work(EIGHT, again)
+    assert not missing_work(EIGHT, again, run_conductor(EIGHT, again))
     again.close(complete=True)
 
     single = RunDirectory.create(tmp_path / "one", EIGHT)

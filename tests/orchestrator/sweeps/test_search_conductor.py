@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -73,7 +74,7 @@ def test_repeats_of_a_config_are_measured_on_different_hosts(tmp_path: Path, mon
     # All trials take as long: which is begun last is then no matter of their length.
     monkeypatch.setattr(sweep_module, "time", SimpleNamespace(monotonic=lambda: 0.0))
     run = RunDirectory.create(tmp_path / "run", SCENARIO)
-    together = threading.Barrier(2, timeout=30)
+    together = threading.Barrier(2, timeout=60)
     first_of: dict[str, str] = {}
     # What each host measured first is the fastest, and so what is started again.
     slots = [
@@ -283,6 +284,55 @@ def test_hosts_of_two_classes_have_a_search_of_their_own_each(tmp_path: Path, se
     assert [(r.host_class, r.winner is not None) for r in rankings] == [("4x L4", True), ("8x B200", True)]
 
 
+def ceiling_on(
+    root: Path, dies: Callable[[str, int], bool], hosts: tuple[str, ...] = ("east", "west"), **keys: Any
+) -> tuple[list[FakeSlot], list[dict[str, Any]]]:
+    """A search of the depth whose servers die as told (host, depth): its slots, and what it decided."""
+    scenario = small_scenario(
+        search={"method": "ceiling", **keys}, sweep={"axes": {"speculative_num_steps": [1, 2, 3, 4, 5, 6]}}
+    )
+    run = RunDirectory.create(root, scenario)
+
+    def fate(name: str, spec: LaunchSpec) -> Label | None:
+        return Label.KV_BUDGET if dies(name, depth_of(spec)) else None
+
+    slots = [slot(host, host, script=fate) for host in hosts]
+    assert conducted_on(run, scenario, slots).complete
+    run.close(complete=True)
+    return slots, rank_run(root).as_json()["search"]
+
+
+def test_both_sides_of_a_ceiling_are_started_again_on_the_other_host(tmp_path: Path) -> None:
+    slots, steps = ceiling_on(tmp_path / "run", lambda host, depth: depth > 4)
+
+    (ceiling,) = steps
+    assert ceiling["name"] == "ceiling"
+    assert "is 4, served 2 of 2 on 2 hosts; at 5: died 2 of 2 on 2 hosts (kv_budget: the line" in ceiling["text"]
+    assert {k: sorted(ceiling["facts"][k][v]) for k, v in (("served", "served_on"), ("beyond", "died_on"))} == {
+        "served": ["east", "west"],
+        "beyond": ["east", "west"],
+    }
+    assert sum(name.endswith("-r1") for one in slots for name in one.launched) == 2
+
+
+def test_a_host_that_serves_what_another_does_not_is_found_and_told(tmp_path: Path) -> None:
+    _, steps = ceiling_on(tmp_path / "run", lambda host, depth: depth > (4 if host == "east" else 5))
+
+    names = [step["name"] for step in steps]
+    assert names == ["disagreement", "ceiling"]
+    assert (
+        "starts of speculative_num_steps=5 disagree: it served on west and died on east (kv_budget" in steps[0]["text"]
+    )
+    assert steps[1]["facts"]["value"] == 4
+
+
+def test_the_starts_of_a_ceiling_that_is_not_verified_are_made_once(tmp_path: Path) -> None:
+    slots, (ceiling,) = ceiling_on(tmp_path / "run", lambda host, depth: depth > 4, verify=0)
+
+    assert not [name for one in slots for name in one.launched if name.endswith("-r1")]
+    assert "at 5: died 1 of 1 on 1 host" in ceiling["text"]
+
+
 def test_how_a_race_stood_at_its_end_is_told_once_and_stored(tmp_path: Path) -> None:
     scenario = small_scenario(search={"method": "halving", "budget_trials": 3})
     run = RunDirectory.create(tmp_path / "run", scenario)
@@ -293,6 +343,7 @@ def test_how_a_race_stood_at_its_end_is_told_once_and_stored(tmp_path: Path) -> 
     verdicts = [step["text"] for step in ranked.as_json()["search"] if step["name"] == "verdict"]
     assert len(verdicts) == 1
     assert verdicts[0] == (
-        "fast: speculative_num_steps=2 leads; probability <0.01 that another finalist is better by more than 2.0%"
+        "fast: speculative_num_steps=2 leads; probability <0.01 that another finalist is better by more than 2.0%. "
+        "Probability <0.01 that any config is, started or not, if none need be like its neighbours"
     )
     assert f"search: {verdicts[0]}" in ranked.notes

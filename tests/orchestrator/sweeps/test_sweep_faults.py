@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+import actors.servers.lifeline
+from actors.servers.life_state import rules_of
 from orchestrator.planning.planner import make_plan
 from orchestrator.planning.scenario_files import check_fault_script
 from orchestrator.planning.trial_launch import launch_spec
@@ -31,7 +36,6 @@ def scenario_with(faults: Path, **changes: Any) -> Scenario:
         "slots": {"gpus": 1, "emulated_gpus": 1},
         "workloads": [{"name": "chat", "input_tokens": 16, "output_tokens": 8, "concurrency": [1]}],
         "measure": {"warmup_s": 0.0, "warmup_requests": 0, "requests": 6},
-        "timeouts": {"request_s": 3.0},
         "recovery": {"mode": "off"},
     }
     return small_scenario(**{**parts, **changes})
@@ -52,9 +56,12 @@ def sweep(scenario: Scenario, folder: Path) -> list[dict[str, Any]]:
     )
 
 
-def test_the_example_breaks_two_depths_and_each_is_told_for_what_it_is(tmp_path: Path) -> None:
+def test_the_example_breaks_two_depths_and_each_is_told_for_what_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(actors.servers.lifeline, "rules_of", lambda spec: replace(rules_of(spec), suspect_s=2.0))
     script = Path(shutil.copy(EXAMPLE, tmp_path))
-    rows = sweep(scenario_with(script), tmp_path)
+    rows = sweep(scenario_with(script, timeouts={"request_s": 6.0}), tmp_path)
 
     told = [(r["depth"], r["attempt"], r["outcome"], r["label"], r["phase"]) for r in rows]
     assert told == [

@@ -52,7 +52,7 @@ def swept(folder: Path, scenario: Scenario, slots: list[FakeSlot]) -> tuple[RunD
     root = folder / "run"
     run = RunDirectory.reopen(root, scenario) if root.exists() else RunDirectory.create(root, scenario)
     said = Console(file=io.StringIO(), width=400)
-    plan = make_plan(scenario, len(slots), finished_work(run.state), run.lineages.stand_ins)
+    plan = make_plan(scenario, len(slots), finished_work(run.state), run.lineages_of().stand_ins)
     with Progress(plan, [slot.facts.name for slot in slots], said) as progress:
         result = Sweep(plan, list(slots), run, lambda t: launch_spec(scenario, "run", t), progress).run()
     run.close(complete=result.complete)
@@ -195,7 +195,7 @@ def test_a_resumed_run_goes_on_with_a_lineage_and_starts_nothing_twice_that_died
     assert [(f, outcome) for f, _, outcome in fractions(run) if f == 0.97] == [(0.97, "measured")] * 2
     assert len(healthy.launched) == 3
     again = RunDirectory.reopen(tmp_path / "run", scenario)
-    assert make_plan(scenario, 1, finished_work(again.state), again.lineages.stand_ins).trials == []
+    assert make_plan(scenario, 1, finished_work(again.state), again.lineages_of().stand_ins).trials == []
     again.close(complete=True)
 
 
@@ -206,7 +206,7 @@ def test_a_run_without_repairs_resumes_without_its_infeasible_repeats(tmp_path: 
     assert len(slot.launched) == 1
 
     again = RunDirectory.reopen(run.paths.root, scenario)
-    assert make_plan(scenario, 1, finished_work(again.state), again.lineages.stand_ins).trials == []
+    assert make_plan(scenario, 1, finished_work(again.state), again.lineages_of().stand_ins).trials == []
     again.close(complete=True)
 
 

@@ -114,6 +114,28 @@ def test_no_slot_is_idle_while_anything_waits_wherever_it_ran_before() -> None:
     assert taken(queue, 0) == "c1r1"
 
 
+def test_what_is_to_run_elsewhere_waits_for_another_host_until_that_is_gone() -> None:
+    queue = open_queue("east", "west")
+    queue.ran("", "east", repeat_of(1, 0).config.config_id)
+    queue.offer("", [repeat_of(1, 1), repeat_of(2, 1)], elsewhere={repeat_of(1, 1).trial_id})
+
+    assert taken(queue, 0) == "c2r1"
+    assert queue.left == 1
+    queue.leave(1)
+    assert taken(queue, 0) == "c1r1"
+
+
+def test_what_is_to_run_elsewhere_is_taken_by_another_host_though_it_has_the_higher_number() -> None:
+    queue = open_queue("east", "west")
+    queue.ran("", "east", repeat_of(1, 0).config.config_id)
+    queue.ran("", "east", repeat_of(2, 0).config.config_id)
+    queue.offer(
+        "", [repeat_of(1, 1), repeat_of(2, 1)], elsewhere={t.trial_id for t in (repeat_of(1, 1), repeat_of(2, 1))}
+    )
+
+    assert [taken(queue, 1), taken(queue, 1)] == ["c1r1", "c2r1"]
+
+
 def test_the_longest_of_what_is_offered_are_begun_first_when_little_is_left() -> None:
     queue = open_queue("east", "west")
     queue.offer("", [repeat_of(1, 0, 10), repeat_of(2, 0, 11), repeat_of(3, 0, 90)])
@@ -134,11 +156,11 @@ def test_a_slot_waits_for_what_may_be_offered_and_ends_when_nothing_comes_any_mo
     worker = threading.Thread(target=work)
     worker.start()
     queue.offer("", [repeat_of(1, 0)])
-    assert first.wait(10)
+    assert first.wait(60)
     assert worker.is_alive()
     queue.done(0)
     queue.close_class("")
-    worker.join(10)
+    worker.join(60)
 
     assert [t and t.trial_id for t in found] == ["c1r0", None]
     assert not queue.is_open
@@ -206,7 +228,7 @@ def test_a_further_pair_waits_for_the_host_that_has_had_fewer() -> None:
     assert [taken(queue, 1), taken(queue, 1)] == ["a1", "b1"]
     assert found == []
     queue.close()
-    waiting.join(timeout=5)
+    waiting.join(timeout=60)
     assert found == ["none"]
 
 

@@ -15,6 +15,7 @@ from orchestrator.happening import (
     BestSoFar,
     PointBegan,
     PointEnded,
+    SearchStep,
     SlotEnded,
     TelemetryArrived,
     TrialAsked,
@@ -24,6 +25,7 @@ from orchestrator.happening import (
 )
 from orchestrator.outcome import Diagnosis, Failed, Infeasible, Label, Measured, Outcome, Phase
 from orchestrator.planning.planner import make_plan
+from orchestrator.searches.search import Step
 from orchestrator.server_start import ServerReady, StartProgress
 from orchestrator.telemetry import GpuSample, Sample, ServerSample
 from orchestrator.trial import Trial
@@ -262,10 +264,23 @@ def test_long_names_push_nothing_else_out_of_a_terminal_of_80_columns() -> None:
         config="speculative_num_steps=3, speculative_eagle_topk=4, mem_fraction_static=0.85",
     )  # fmt: skip
 
-    assert drawn(replace(VIEW, slots=(long,)), 80, 24)[:2] == [
+    assert [line.rstrip() for line in drawn(replace(VIEW, slots=(long,)), 80, 24)[:4]] == [
         "slot              config                          doing               for  tok/s",
-        "\u2026ster.internal/3  speculative_num_steps=3, spec\u2026  graph_draft 12/52  75 s  12346",
+        "\u2026ster.internal/3  speculative_num_steps=3,        graph_draft 12/52  75 s  12346",
+        "                  speculative_eagle_topk=4,",
+        "                  mem_fraction_static=0.85",
     ]
+    low = drawn(replace(VIEW, slots=(long,) * 8), 80, 12)
+    assert low[1] == "\u2026ster.internal/3  speculative_num_steps=3, spec\u2026  graph_draft 12/52  75 s  12346"
+
+
+def test_what_leads_is_told_with_all_its_settings_where_there_is_room() -> None:
+    settings = ", ".join(f"a_setting_with_a_long_name_{i}={i}" for i in range(5))
+    view = replace(VIEW, best=(replace(VIEW.best[0], config=settings),))
+
+    told = [line for line in drawn(view, 80, 60) if "long_name" in line]
+    assert [line.count("=") for line in told] == [2, 2, 2]
+    assert told[0] == "best so far for fast: 120 tok/s at C=1, a_setting_with_a_long_name_0=0,"
 
 
 def test_slots_at_work_are_shown_first_and_the_rest_is_told() -> None:
@@ -282,7 +297,13 @@ def test_slots_at_work_are_shown_first_and_the_rest_is_told() -> None:
 def test_a_narrow_terminal_wraps_how_far_the_run_is() -> None:
     lines = drawn(VIEW, 40, 24)
 
-    assert lines[-4:-1] == ["1 of 3 trials, 2 of 6 points, 0", "infeasible, 0 failed, 61 s, about 30 s", "left"]
+    assert lines[-5:] == [
+        "1 of 3 trials, 2 of 6 points, 0",
+        "infeasible, 0 failed, 61 s, about 30 s",
+        "left",
+        "best so far for fast: 120 tok/s at C=1,",
+        "depth=3",
+    ]
 
 
 def test_names_are_shown_as_they_are_not_as_markup() -> None:
@@ -299,3 +320,10 @@ def test_the_time_left_of_a_large_plan_runs_down_between_two_computations() -> N
 
     assert first is not None
     assert later == TimeLeft(first.low_s - 1.1, first.high_s - 1.1)
+
+
+def test_what_a_search_decides_is_no_slot() -> None:
+    told = LiveState(make_plan(small_scenario(search="halving"), 1), ["host/0"], 0.0)
+    told.saw("search", SearchStep(Step("inferred", "1 left out"), ""), 1.0)
+
+    assert [slot.name for slot in told.view(2.0).slots] == ["host/0"]

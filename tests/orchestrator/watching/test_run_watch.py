@@ -186,7 +186,7 @@ def test_the_driver_writes_its_state_over_and_over_and_marks_the_end(tmp_path: P
 
     with LiveFile(file, view, beat_s=0.001):
         for _ in range(3):
-            assert asked.acquire(timeout=10)
+            assert asked.acquire(timeout=60)
         going = read_live(file)
     over = read_live(file)
 
@@ -380,7 +380,9 @@ def test_the_report_is_made_of_a_mirror_and_nothing_is_written_beside_the_run(wh
     run_watch = RunWatch(run)
     (tmp_path / "scratch").mkdir()
 
-    told = markdown(watched_document(run_watch.look(), report_maker(run_watch, tmp_path / "scratch")()))
+    seen = run_watch.look()
+
+    told = markdown(watched_document(seen, report_maker(run_watch.root, tmp_path / "scratch")(seen)))
 
     assert everything_in(run) == before
     assert "# small" in told
@@ -410,9 +412,11 @@ def test_a_run_that_is_half_written_has_a_report(whole: Path, tmp_path: Path, sh
     run_watch = RunWatch(run)
     tell(run, VIEW)
 
-    report = report_maker(run_watch, tmp_path / "scratch")()
+    seen = run_watch.look()
 
-    assert [s.section_id for s in watched_document(run_watch.look(), report).sections][:2] == ["now", "ranking"]
+    report = report_maker(run_watch.root, tmp_path / "scratch")(seen)
+
+    assert [s.section_id for s in watched_document(seen, report).sections][:2] == ["now", "ranking"]
 
 
 @pytest.mark.parametrize(
