@@ -19,13 +19,13 @@ from pathlib import Path
 from benchmarks.rank_speed import no_waiting_for_the_disk, say
 from benchmarks.simulated_slot import obeying_account, point_batch
 from benchmarks.simulated_sweep import swept_scenario
+from orchestrator.documents.report_markdown import markdown
+from orchestrator.documents.report_page import page_html
 from orchestrator.objectives.scenario_objective import At
 from orchestrator.outcome import Diagnosis, Infeasible, Label, Measured, Phase, PhaseFact
 from orchestrator.paths import RunPaths
 from orchestrator.planning.planner import make_plan
 from orchestrator.rankings.run_ranking import rank_run
-from orchestrator.reports.report_markdown import markdown
-from orchestrator.reports.report_page import page_html
 from orchestrator.reports.run_report import run_report
 from orchestrator.run_files.run_directory import RunDirectory
 from orchestrator.run_files.run_tables import Place

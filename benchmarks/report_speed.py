@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.rank_speed import say
-from orchestrator.reports.report_document import (
+from orchestrator.documents.report_document import (
     Axis,
     Cell,
     Code,
@@ -29,7 +29,7 @@ from orchestrator.reports.report_document import (
     Series,
     Table,
 )
-from orchestrator.reports.report_page import page_html
+from orchestrator.documents.report_page import page_html
 
 AIM_MB, AIM_S = 6.0, 2.0
 LEVELS = (1, 16, 64)

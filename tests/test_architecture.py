@@ -24,29 +24,31 @@ VOCABULARY = {
 # Modules of orchestrator/ that read, write, wait or print, by package; whoever only calls those for it is one of them.
 # All others are the core: no I/O, no Ray, no Arrow, no clock. A package that is not here has no edge.
 EDGES = {
-    "": "__main__ cli job_place paths provenance redaction schemas stop_signals terminal",
+    "": "__main__ cli cli_options job_place paths provenance redaction schemas stop_signals terminal",
     "clusters": "cluster_cli cluster_command cluster_token ray_schema",
-    "decisions": "decision_cli deploy_command explain_command verify_command",
+    "decisions": "decision_cli deploy_command explain_command rank_command verify_command",
     "diagnosing": "diagnose_command log_diagnosis",
+    "documents": "report_files report_page",
     "exchange":
         "compare_cli compare_command exchange_cli export_command export_format import_command peer_file "
         "run_side",
-    "history": "history_cli history_command history_store",
+    "history": "history_cli history_command history_place history_store",
     "hosts": "clean_command eviction_command host_survey hosts_command",
     "jobs":
-        "fetch_command job_cli job_client job_commands job_follow job_package run_archive sealed_scenario "
-        "submit_command",
-    "loads": "load_command load_dataset load_progress load_request",
+        "fetch_command job_cli job_client job_commands job_follow job_package job_talk run_archive "
+        "sealed_scenario submit_command",
+    "loads": "load_cli load_command load_dataset load_progress load_request",
     "memory": "memory_command memory_forecast memory_view model_files model_folder",
-    "nightly": "night_run nightly_cli nightly_command nightly_output",
+    "nightly": "night_end night_material night_run nightly_cli nightly_command nightly_output",
     "pages": "reference_pages",
     "planning": "plan_command scenario_files trial_launch",
     "points": "point_answers point_view",
     "rankings": "pareto_table ranking_table run_ranking",
-    "reports": "report_cli report_command report_material report_page run_report telemetry_series",
+    "reports": "report_cli report_command report_material run_report telemetry_series",
     "run_files":
-        "compute_pool compute_worker dataset derived_rows earlier_runs journal point_table reuse_command "
-        "run_directory run_hosts run_lock run_manifest run_notes run_rows run_telemetry stored_run",
+        "compute_pool compute_worker dataset derived_rows earlier_runs journal point_table result_file "
+        "reuse_command run_directory run_hosts run_lock run_manifest run_notes run_rows run_telemetry "
+        "stored_run",
     "scenarios": "scenario_file",
     "searches": "course",
     "slots":
@@ -60,19 +62,26 @@ EDGES = {
 }  # fmt: skip
 # From the ground up: a package imports what stands before it. `orchestrator` itself stands everywhere.
 LAYERS = (
-    "sglang", "points", "objectives", "scenarios", "recoveries", "clusters", "hosts", "searches", "run_files",
-    "starts", "memory", "estimation", "loads", "slots", "diagnosing", "rankings", "nights", "reports", "exchange",
-    "pages", "planning", "watching", "jobs", "sweeps", "decisions", "history", "nightly",
+    "sglang", "points", "objectives", "scenarios", "clusters", "hosts", "searches", "recoveries", "run_files",
+    "starts", "memory", "estimation", "rankings", "documents", "loads", "pages", "planning", "nights", "history",
+    "slots", "jobs", "exchange", "diagnosing", "nightly", "decisions", "reports", "watching", "sweeps",
 )  # fmt: skip
-# Whoever may look up, and what for: a check of everything that a file says, commands that ask a cluster.
+# Whoever may look up: checks of all that a file says, commands that ask a cluster or make a run, few values.
 UPWARD = {
-    "ranking_remarks -> report_numbers",
+    "night_material -> report_part",
+    "nightly_command -> report_command",
+    "nightly_command -> run_account",
+    "nightly_command -> run_command",
+    "nightly_command -> run_conductor",
+    "history_report -> night_blocks",
     "scenario_objective -> scenario_engine",
+    "night_scenario -> night",
+    "night_scenario -> night_rules",
     "nightly_check -> night",
     "scenario_check -> search_check",
     "scenario_check -> search_space",
     "scenario -> failed_lineage",
-    "run_result -> ranking",
+    "run_result -> ranking_row",
     "stored_run -> trial_facts",
     "reuse_match -> planner",
     "run_directory -> planner",
@@ -81,8 +90,8 @@ UPWARD = {
     "host_survey -> cluster",
     "hosts_command -> cluster",
     "hosts_command -> ray_connection",
-    "report_material -> deploy_command",
-    "report_material -> deploy_text",
+    "verify_command -> run_command",
+    "rank_command -> report_command",
     "lineages -> planner",
 }
 # Decisions about a server on its host; whoever does what they say is elsewhere.

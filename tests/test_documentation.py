@@ -19,7 +19,7 @@ from actors.servers.launch import free_port
 from orchestrator.cli import main
 from orchestrator.clusters.cluster_ports import FIXED, SERVER_PORTS, WORKER_PORTS
 from orchestrator.clusters.raylet_settings import TUNED
-from orchestrator.history.expected_changes import expected_changes
+from orchestrator.nights.expected_changes import expected_changes
 from orchestrator.outcome import Label
 from orchestrator.pages.diagnosis_page import diagnosis_page
 from orchestrator.pages.lifecycle_page import lifecycle_page

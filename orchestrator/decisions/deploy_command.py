@@ -16,7 +16,6 @@ from orchestrator.decisions.deployment import Deployment, service_name
 from orchestrator.decisions.served_config import ServedConfig, Wish, deployment_of
 from orchestrator.errors import BadInput
 from orchestrator.nightly.night_pairs import build_names
-from orchestrator.nightly.night_scenario import is_night
 from orchestrator.paths import RunPaths, user_file, write_whole
 from orchestrator.plural import plural
 from orchestrator.rankings.decided import decided_ranking, decided_row
@@ -27,6 +26,7 @@ from orchestrator.rankings.run_ranking import RunRanking, rank_run
 from orchestrator.run_files import dataset
 from orchestrator.run_files.run_manifest import read_manifest
 from orchestrator.scenarios.engine_build import of_build
+from orchestrator.scenarios.night_scenario import is_night
 from orchestrator.scenarios.scenario import Scenario
 from orchestrator.supported_digits import shown
 from orchestrator.trial import content_hash

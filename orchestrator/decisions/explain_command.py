@@ -14,11 +14,11 @@ from rich.text import Text
 
 from orchestrator.decisions.kernel_share import TraceShares, share_lines, shares_json, trace_shares
 from orchestrator.errors import BadInput
-from orchestrator.nightly.night_scenario import is_night
 from orchestrator.paths import user_file
 from orchestrator.rankings.explanation_text import explanation_lines
 from orchestrator.rankings.run_ranking import RunRanking, only_objective, rank_run
 from orchestrator.run_files.run_manifest import read_manifest
+from orchestrator.scenarios.night_scenario import is_night
 from orchestrator.scenarios.scenario import Scenario
 from orchestrator.terminal import print_json
 

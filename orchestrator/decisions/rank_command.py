@@ -13,7 +13,6 @@ from orchestrator.nightly.night_json import night_json
 from orchestrator.nightly.night_material import read_night
 from orchestrator.nightly.night_pairs import counts_line
 from orchestrator.nightly.night_run import kept_night
-from orchestrator.nightly.night_scenario import is_night, resume_command, rules_of
 from orchestrator.nightly.nightly_output import show_night
 from orchestrator.paths import RunPaths
 from orchestrator.rankings.ranking_table import print_rankings
@@ -21,6 +20,7 @@ from orchestrator.rankings.run_ranking import RunRanking, only_objective, rank_r
 from orchestrator.reports.report_command import leave_reports
 from orchestrator.run_files.run_manifest import read_manifest
 from orchestrator.run_files.run_rows import RunRows
+from orchestrator.scenarios.night_scenario import is_night, resume_command, rules_of
 from orchestrator.scenarios.scenario import Scenario
 from orchestrator.terminal import print_json
 

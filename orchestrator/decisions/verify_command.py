@@ -19,7 +19,6 @@ from orchestrator.decisions.head_to_head import LEVEL, Comparison, Verdict, comp
 from orchestrator.decisions.verify_scenario import present_settings, swept_settings, verify_tree
 from orchestrator.errors import BadInput, ScenarioError, SpecsweepError, TrialsFailed
 from orchestrator.job_place import runs_parent
-from orchestrator.nightly.night_scenario import is_night
 from orchestrator.objectives.aim import aim_of, observations, trials_of
 from orchestrator.objectives.scenario_objective import Objective
 from orchestrator.paths import user_file, write_whole
@@ -29,6 +28,7 @@ from orchestrator.rankings.ranking_row import Ranking
 from orchestrator.rankings.run_ranking import RunRanking, rank_run
 from orchestrator.redaction import holds_secrets, storable
 from orchestrator.run_files.run_manifest import new_run_root, read_manifest
+from orchestrator.scenarios.night_scenario import is_night
 from orchestrator.scenarios.scenario import Scenario
 from orchestrator.scenarios.scenario_file import load_scenario, scenario_from_tree
 from orchestrator.scenarios.sweep_space import config_of

@@ -69,7 +69,7 @@ def compare(request: CompareRequest, console: Console) -> RunComparison:
             raise BadInput(f"--metric {metric}: there is no such metric of a point or a start{_hint(metric)}")
     found = compared(request)
     if request.html is not None or request.md is not None:
-        from orchestrator.reports.report_files import write_reports
+        from orchestrator.documents.report_files import write_reports
 
         write_reports(comparison_document(found, utc_now()), html=request.html, md=request.md)
     if request.as_json:

@@ -6,10 +6,7 @@ import math
 import re
 from collections.abc import Sequence
 
-from orchestrator.exchange.compared_row import ComparedRow, Standing
-from orchestrator.exchange.run_comparison import RunComparison
-from orchestrator.plural import plural
-from orchestrator.reports.report_document import (
+from orchestrator.documents.report_document import (
     Axis,
     Block,
     Cell,
@@ -24,6 +21,9 @@ from orchestrator.reports.report_document import (
     Table,
     Tone,
 )
+from orchestrator.exchange.compared_row import ComparedRow, Standing
+from orchestrator.exchange.run_comparison import RunComparison
+from orchestrator.plural import plural
 from orchestrator.supported_digits import shown
 
 WORDS = {

@@ -14,7 +14,6 @@ from rich.table import Table
 
 from orchestrator.errors import BadInput
 from orchestrator.history.change_alarms import REGRESSED_EXIT_CODE, ChangeGate, change_alarms, how_to_mark
-from orchestrator.history.expected_changes import ExpectedChange, expected_changes
 from orchestrator.history.history_lines import RECENT_NIGHTS, SeriesLine, history_lines
 from orchestrator.history.history_store import HistoryStore
 from orchestrator.history.history_text import (
@@ -27,6 +26,7 @@ from orchestrator.history.history_text import (
     value_text,
 )
 from orchestrator.history.night_history import History, Mark, Word
+from orchestrator.nights.expected_changes import ExpectedChange, expected_changes
 from orchestrator.nights.night_evidence import series_name
 from orchestrator.nights.night_text import GAP_EXIT_CODE
 from orchestrator.paths import user_file
@@ -159,8 +159,8 @@ def _user() -> str:
 def _write(request: HistoryRequest, place: str, history: History, lines: Sequence[SeriesLine]) -> None:
     if request.html is None and request.md is None:
         return
+    from orchestrator.documents.report_files import write_reports
     from orchestrator.history.history_report import history_report
-    from orchestrator.reports.report_files import write_reports
 
     document = history_report(history, lines, place=place, made_at=utc_now())
     write_reports(document, html=request.html, md=request.md)

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from orchestrator.history.change_points import ChangeRules
-from orchestrator.history.expected_changes import ExpectedChange, expected_shift
 from orchestrator.history.history_changes import Change, changes
 from orchestrator.history.night_history import History, Mark
-from orchestrator.history.night_segments import Segment, between, segments
+from orchestrator.nights.expected_changes import ExpectedChange, expected_shift
 from orchestrator.nights.night import End, Kind, Night, SeriesKey, SeriesNight, better_sign
 from orchestrator.nights.night_evidence import share_text
 from orchestrator.nights.night_rules import FLOORS
+from orchestrator.nights.night_segments import Segment, between, segments
 
 # A change point is news for so many nights.
 RECENT_NIGHTS = 7

@@ -7,6 +7,22 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 
+from orchestrator.documents.report_document import (
+    Axis,
+    Block,
+    Cell,
+    Column,
+    Fold,
+    Headline,
+    Items,
+    Paragraph,
+    Plot,
+    ReportDocument,
+    Section,
+    Series,
+    Table,
+    Tone,
+)
 from orchestrator.history.history_lines import SeriesLine
 from orchestrator.history.history_text import (
     change_text,
@@ -25,22 +41,6 @@ from orchestrator.nightly.night_blocks import plain_title
 from orchestrator.nights.night import Kind, Night, Verdict, better_sign
 from orchestrator.nights.night_text import ORDER
 from orchestrator.plural import plural
-from orchestrator.reports.report_document import (
-    Axis,
-    Block,
-    Cell,
-    Column,
-    Fold,
-    Headline,
-    Items,
-    Paragraph,
-    Plot,
-    ReportDocument,
-    Section,
-    Series,
-    Table,
-    Tone,
-)
 
 _TONES: dict[Verdict, Tone] = {
     Verdict.REGRESSED: "bad",

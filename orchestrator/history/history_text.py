@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from orchestrator.history.expected_changes import ExpectedChange
 from orchestrator.history.history_lines import PlacedChange, SeriesLine, history_lines
 from orchestrator.history.night_history import AlarmRecord, History
+from orchestrator.nights.expected_changes import ExpectedChange
 from orchestrator.nights.night import Verdict
 from orchestrator.nights.night_evidence import series_name, share_text
 from orchestrator.plural import plural

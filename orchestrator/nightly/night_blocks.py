@@ -5,13 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from orchestrator.nightly.night_pairs import PairCount
-from orchestrator.nights.night import FEASIBLE, START_S, Kind, Measured, Night, SeriesKey, SeriesNight, Verdict, unit_of
-from orchestrator.nights.night_evidence import share_text
-from orchestrator.nights.night_rules import NightRules
-from orchestrator.nights.night_text import in_order, noise_text, pairs_text, sizes_text, strongest
-from orchestrator.points.metric_title import metric_title
-from orchestrator.reports.report_document import (
+from orchestrator.documents.report_document import (
     Axis,
     Block,
     Cell,
@@ -26,7 +20,13 @@ from orchestrator.reports.report_document import (
     Table,
     Tone,
 )
-from orchestrator.reports.report_numbers import NOTHING, count
+from orchestrator.documents.report_numbers import NOTHING, count
+from orchestrator.nightly.night_pairs import PairCount
+from orchestrator.nights.night import FEASIBLE, START_S, Kind, Measured, Night, SeriesKey, SeriesNight, Verdict, unit_of
+from orchestrator.nights.night_evidence import share_text
+from orchestrator.nights.night_rules import NightRules
+from orchestrator.nights.night_text import in_order, noise_text, pairs_text, sizes_text, strongest
+from orchestrator.points.metric_title import metric_title
 from orchestrator.supported_digits import plain
 
 TONES: dict[Verdict, Tone] = {

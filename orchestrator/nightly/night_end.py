@@ -11,11 +11,11 @@ from rich.console import Console
 from orchestrator.error_text import first_line
 from orchestrator.nightly.night_pairs import are_enough, shortfall
 from orchestrator.nightly.night_run import MeasuredNight, NightJudge, empty_night, measured_night
-from orchestrator.nightly.night_scenario import resume_command
 from orchestrator.nights.night import End, Gap, Night, Verdict
 from orchestrator.nights.night_verdict import undecided
 from orchestrator.paths import RunPaths
 from orchestrator.run_files.run_manifest import read_manifest
+from orchestrator.scenarios.night_scenario import resume_command
 from orchestrator.scenarios.scenario import Scenario
 
 

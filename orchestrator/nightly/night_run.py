@@ -9,11 +9,10 @@ from typing import Any
 
 import orjson
 
-from orchestrator.history.expected_changes import ExpectedChange, expected_shift
 from orchestrator.nightly.night_json import NightTold, night_of_json
 from orchestrator.nightly.night_pairs import PairCount, pair_counts
-from orchestrator.nightly.night_scenario import night_build, night_name
 from orchestrator.nightly.night_series import NightTables, night_series
+from orchestrator.nights.expected_changes import ExpectedChange, expected_shift
 from orchestrator.nights.night import Night, NightHost, SeriesNight
 from orchestrator.nights.night_luck import LuckBook
 from orchestrator.nights.night_rules import NightRules
@@ -27,6 +26,7 @@ from orchestrator.run_files.run_hosts import read_hosts
 from orchestrator.run_files.run_manifest import read_manifest
 from orchestrator.run_files.run_rows import RunRows
 from orchestrator.scenarios.engine_build import BUILDS, CANDIDATE, REFERENCE
+from orchestrator.scenarios.night_scenario import night_build, night_name
 from orchestrator.scenarios.scenario import Scenario
 from orchestrator.scenarios.sweep_space import build_pairs
 

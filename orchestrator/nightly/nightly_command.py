@@ -25,7 +25,14 @@ from orchestrator.history.night_history import History
 from orchestrator.nightly.night_end import NightMade, Swept, began_at, night_found
 from orchestrator.nightly.night_json import NightTold
 from orchestrator.nightly.night_run import NightJudge, in_doubt, unknown_software
-from orchestrator.nightly.night_scenario import (
+from orchestrator.nightly.nightly_output import NightFiles, show_night, write_night
+from orchestrator.nights.night import Night
+from orchestrator.nights.night_text import GAP_EXIT_CODE, headline
+from orchestrator.planning.scenario_files import check_named_files
+from orchestrator.provenance import utc_now
+from orchestrator.reports.report_command import leave_report
+from orchestrator.run_files.run_result import Ending, ending_of
+from orchestrator.scenarios.night_scenario import (
     is_night,
     is_self_test,
     night_name,
@@ -34,13 +41,6 @@ from orchestrator.nightly.night_scenario import (
     rules_of,
     set_aside,
 )
-from orchestrator.nightly.nightly_output import NightFiles, show_night, write_night
-from orchestrator.nights.night import Night
-from orchestrator.nights.night_text import GAP_EXIT_CODE, headline
-from orchestrator.planning.scenario_files import check_named_files
-from orchestrator.provenance import utc_now
-from orchestrator.reports.report_command import leave_report
-from orchestrator.run_files.run_result import Ending, ending_of
 from orchestrator.scenarios.scenario import Scenario
 from orchestrator.scenarios.scenario_file import load_scenario
 from orchestrator.stop_signals import EarlyInterrupt

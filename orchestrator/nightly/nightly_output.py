@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from orchestrator.documents.report_document import ReportDocument
 from orchestrator.history.change_alarms import how_to_mark
 from orchestrator.nightly.junit import junit_xml
 from orchestrator.nightly.night_json import NightTold, night_json
@@ -29,7 +30,6 @@ from orchestrator.nights.night_text import (
 )
 from orchestrator.paths import RunPaths, write_whole
 from orchestrator.provenance import utc_now
-from orchestrator.reports.report_document import ReportDocument
 
 _SUMMARY_OF_GITHUB = "GITHUB_STEP_SUMMARY"
 _STYLES = {Verdict.REGRESSED: "red", Verdict.IMPROVED: "green", Verdict.INCONCLUSIVE: "yellow", Verdict.SAME: ""}
@@ -82,12 +82,12 @@ class _Texts:
         return json.dumps(night_json(self._told), indent=1).encode() + b"\n"
 
     def page(self) -> bytes:
-        from orchestrator.reports.report_files import page_bytes
+        from orchestrator.documents.report_files import page_bytes
 
         return page_bytes(self._document)
 
     def markdown(self) -> bytes:
-        from orchestrator.reports.report_files import markdown_bytes
+        from orchestrator.documents.report_files import markdown_bytes
 
         return markdown_bytes(self._document)
 

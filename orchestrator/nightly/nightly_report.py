@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from orchestrator.documents.report_document import Block, Headline, Items, Paragraph, ReportDocument, Section
 from orchestrator.history.change_alarms import NO_GATE, ChangeGate, how_to_mark
 from orchestrator.nightly.night_blocks import (
     TONES,
@@ -21,7 +22,6 @@ from orchestrator.nightly.night_pairs import PairCount, counts_line
 from orchestrator.nights.night import Measured, Night, Verdict
 from orchestrator.nights.night_rules import NightRules
 from orchestrator.nights.night_text import strongest
-from orchestrator.reports.report_document import Block, Headline, Items, Paragraph, ReportDocument, Section
 
 _MOST_LINES = 12
 GAP = "not measured"

@@ -18,11 +18,11 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from orchestrator.history.expected_changes import ExpectedChange
-from orchestrator.history.night_segments import segments
+from orchestrator.nights.expected_changes import ExpectedChange
 from orchestrator.nights.night import Kind, Night, NightSource, SeriesKey, SeriesNight
 from orchestrator.nights.night_noise import ENOUGH_DF, Squares, drawn_in, squares
 from orchestrator.nights.night_rules import NightRules
+from orchestrator.nights.night_segments import segments
 
 # The nights on either side that show a level, and the fewest.
 _SIDE, _FEWEST_OF_SIDE = 3, 2

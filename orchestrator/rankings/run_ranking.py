@@ -9,7 +9,6 @@ from typing import Any
 
 from orchestrator.errors import BadInput
 from orchestrator.hosts.host_event import host_notes
-from orchestrator.nightly.night_scenario import is_night
 from orchestrator.objectives.aim import PointValue
 from orchestrator.objectives.scenario_objective import Objective
 from orchestrator.paths import RunPaths, write_whole
@@ -31,6 +30,7 @@ from orchestrator.run_files.run_manifest import read_manifest
 from orchestrator.run_files.run_notes import damage, open_notes, refused_slots, run_notes
 from orchestrator.run_files.run_rows import RunRows
 from orchestrator.scenarios.config_label import run_labels
+from orchestrator.scenarios.night_scenario import is_night
 from orchestrator.scenarios.scenario import Scenario
 from orchestrator.searches.search_account import left_behind, search_notes, spared_values
 from orchestrator.sglang.resolved_settings import SettingChange

@@ -1,1 +1,1 @@
-"""Reports as data, and what they look like as a page and as Markdown."""
+"""The report of a run, section by section; of a night with its verdict first."""

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from rich.console import Console
 
+from orchestrator.documents.report_document import ReportDocument
+from orchestrator.documents.report_files import markdown_bytes, page_bytes
+from orchestrator.documents.report_markdown import markdown
+from orchestrator.documents.report_page import page_html
 from orchestrator.paths import RunPaths, user_file, write_whole
 from orchestrator.rankings.run_ranking import RunRanking, rank_run
-from orchestrator.reports.report_document import ReportDocument
-from orchestrator.reports.report_files import markdown_bytes, page_bytes
-from orchestrator.reports.report_markdown import markdown
-from orchestrator.reports.report_page import page_html
 from orchestrator.reports.run_report import run_report
 
 

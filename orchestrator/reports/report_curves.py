@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from orchestrator.documents.report_document import Axis, Block, Cell, Column, Fold, Paragraph, Plot, Series, Table
+from orchestrator.documents.report_numbers import cell, count, rounded
 from orchestrator.plural import plural
 from orchestrator.points.metric_names import METRICS, values_needed
 from orchestrator.points.metric_title import metric_title
 from orchestrator.rankings.depth_curve import DepthCurve
 from orchestrator.rankings.explanation import Explanation
-from orchestrator.reports.report_document import Axis, Block, Cell, Column, Fold, Paragraph, Plot, Series, Table
-from orchestrator.reports.report_numbers import cell, count, rounded
 from orchestrator.reports.report_part import MOST_MUTED, PartMaterial, undrawn
 from orchestrator.reports.report_values import Bounded, WorkloadValues
 from orchestrator.supported_digits import plain

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 from actors.diagnosis.advice import advice, explanation
+from orchestrator.documents.report_document import Block, Cell, Code, Column, Fold, Items, Paragraph, Table
+from orchestrator.documents.report_numbers import clipped, count
 from orchestrator.outcome import Diagnosis, Label, Phase
 from orchestrator.plural import plural
-from orchestrator.reports.report_document import Block, Cell, Code, Column, Fold, Items, Paragraph, Table
-from orchestrator.reports.report_numbers import clipped, count
 from orchestrator.reports.report_part import PartMaterial, Row
 
 MOST_EVIDENCE = 5

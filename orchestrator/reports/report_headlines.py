@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from orchestrator.documents.report_document import Block, Code, Facts, Fold, Headline, Items, Paragraph, Tone
+from orchestrator.documents.report_numbers import clipped
 from orchestrator.plural import plural
 from orchestrator.points.metric_title import aim_title
 from orchestrator.rankings.explanation import Explanation, runner_up
@@ -11,8 +13,6 @@ from orchestrator.rankings.explanation_text import explanation_lines
 from orchestrator.rankings.ranking_cells import heading, value_text
 from orchestrator.rankings.ranking_reason import probability
 from orchestrator.rankings.ranking_row import Ranking, Row
-from orchestrator.reports.report_document import Block, Code, Facts, Fold, Headline, Items, Paragraph, Tone
-from orchestrator.reports.report_numbers import clipped
 from orchestrator.reports.report_part import PartMaterial, RunMaterial
 from orchestrator.run_files.run_notes import DAMAGED, engine_notes
 from orchestrator.supported_digits import percent, shown

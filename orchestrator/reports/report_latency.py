@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
+from orchestrator.documents.report_document import Axis, Block, Paragraph, Plot, Series
+from orchestrator.documents.report_numbers import rounded
 from orchestrator.plural import plural
 from orchestrator.points.distribution import CONFIDENCE
-from orchestrator.reports.report_document import Axis, Block, Paragraph, Plot, Series
-from orchestrator.reports.report_numbers import rounded
 from orchestrator.reports.report_part import PartMaterial
 from orchestrator.supported_digits import shown
 from orchestrator.trial import LoadLevel

@@ -20,7 +20,6 @@ from orchestrator.errors import BadInput, SpecsweepError
 from orchestrator.memory.memory_budget import Prediction
 from orchestrator.memory.memory_forecast import NoForecast, scenario_forecast
 from orchestrator.nightly.night_material import night_parts, read_night
-from orchestrator.nightly.night_scenario import is_night
 from orchestrator.paths import RunPaths
 from orchestrator.points.metrics import chunk_gaps, latency_values
 from orchestrator.rankings.run_ranking import RunRanking
@@ -30,6 +29,7 @@ from orchestrator.run_files.journal import read_events
 from orchestrator.run_files.point_table import columns_of
 from orchestrator.run_files.run_manifest import read_manifest
 from orchestrator.run_files.run_rows import RunRows
+from orchestrator.scenarios.night_scenario import is_night
 from orchestrator.scenarios.scenario import Scenario
 from orchestrator.sglang.options import SettingsFault
 from orchestrator.starts.start_history import past_start

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from orchestrator.documents.report_document import Axis, Block, Cell, Column, Paragraph, Plot, Series, Table
+from orchestrator.documents.report_numbers import clipped, count, gib, more_in
 from orchestrator.memory.memory_budget import Prediction
 from orchestrator.outcome import Phase
 from orchestrator.plural import plural
-from orchestrator.reports.report_document import Axis, Block, Cell, Column, Paragraph, Plot, Series, Table
-from orchestrator.reports.report_numbers import clipped, count, gib, more_in
 from orchestrator.reports.report_part import PartMaterial, Row
 from orchestrator.sglang.server_account import account_of
 

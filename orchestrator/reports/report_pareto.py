@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from orchestrator.documents.report_document import Axis, Block, Cell, Column, Paragraph, Plot, Series, Table
+from orchestrator.documents.report_numbers import NOTHING, cell, more_in, rounded
 from orchestrator.plural import plural
 from orchestrator.rankings.pareto import FrontRow, ParetoFront, on_front
-from orchestrator.reports.report_document import Axis, Block, Cell, Column, Paragraph, Plot, Series, Table
-from orchestrator.reports.report_numbers import NOTHING, cell, more_in, rounded
 from orchestrator.reports.report_part import MOST_MUTED, PartMaterial, undrawn
 from orchestrator.reports.report_values import Bounded, WorkloadValues
 from orchestrator.supported_digits import plain

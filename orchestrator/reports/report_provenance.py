@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import yaml
 
 from orchestrator import __version__
+from orchestrator.documents.report_document import Block, Cell, Code, Column, Facts, Fold, Items, Paragraph, Table
+from orchestrator.documents.report_numbers import cell, clipped, clock, count, more_in, natural
 from orchestrator.plural import plural
-from orchestrator.reports.report_document import Block, Cell, Code, Column, Facts, Fold, Items, Paragraph, Table
-from orchestrator.reports.report_numbers import cell, clipped, clock, count, more_in, natural
 from orchestrator.reports.report_part import PartMaterial, Row, RunMaterial
 from orchestrator.run_files.engine_software import TITLES, software_facts, software_unknown
 from orchestrator.scenarios.sweep_space import build_pairs

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from orchestrator.documents.report_document import Block, Cell, Column, Items, Table, Tone
+from orchestrator.documents.report_numbers import NOTHING, cell, clipped, more_in
 from orchestrator.points.metric_title import aim_title, metric_title
 from orchestrator.rankings.not_measured import NotMeasured
 from orchestrator.rankings.ranking_cells import gap_texts, half_share, heading, places_text, trials_text
@@ -11,8 +13,6 @@ from orchestrator.rankings.ranking_reason import probability
 from orchestrator.rankings.ranking_remarks import remarks, what_helps
 from orchestrator.rankings.ranking_row import Ranking, Row
 from orchestrator.rankings.run_ranking import RunRanking
-from orchestrator.reports.report_document import Block, Cell, Column, Items, Table, Tone
-from orchestrator.reports.report_numbers import NOTHING, cell, clipped, more_in
 from orchestrator.reports.report_part import PartMaterial
 
 # A page is no place for ten thousand rows; `ranking.json` has them all.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from orchestrator.documents.report_document import Block, Cell, Column, Facts, Items, Paragraph, Table
+from orchestrator.documents.report_numbers import clipped, count, more_in
 from orchestrator.plural import plural
-from orchestrator.reports.report_document import Block, Cell, Column, Facts, Items, Paragraph, Table
-from orchestrator.reports.report_numbers import clipped, count, more_in
 from orchestrator.reports.report_part import Row, RunMaterial
 
 MOST_ROWS = 600

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from orchestrator.documents.report_document import Axis, Block, Cell, Column, Fold, Paragraph, Plot, Series, Table
+from orchestrator.documents.report_numbers import cell, gib, rounded, seconds
 from orchestrator.plural import plural
-from orchestrator.reports.report_document import Axis, Block, Cell, Column, Fold, Paragraph, Plot, Series, Table
-from orchestrator.reports.report_numbers import cell, gib, rounded, seconds
 from orchestrator.reports.report_part import PartMaterial
 from orchestrator.reports.telemetry_series import Bucket, TrialTelemetry
 from orchestrator.reports.telemetry_series import Series as Quantity

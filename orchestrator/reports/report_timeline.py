@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from orchestrator.documents.report_document import Axis, Block, Cell, Column, Paragraph, Plot, Series, Table, Tone
+from orchestrator.documents.report_numbers import cell, count, natural, seconds
 from orchestrator.outcome import Phase
 from orchestrator.plural import plural
-from orchestrator.reports.report_document import Axis, Block, Cell, Column, Paragraph, Plot, Series, Table, Tone
-from orchestrator.reports.report_numbers import cell, count, natural, seconds
 from orchestrator.reports.report_part import PartMaterial, Row
 from orchestrator.trial import LoadLevel
 

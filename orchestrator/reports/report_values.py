@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from orchestrator.documents.report_numbers import rounded
 from orchestrator.estimation.estimates import Estimates
 from orchestrator.objectives.aim import Aim, PointValue
 from orchestrator.points.metric_names import METRICS
 from orchestrator.rankings.evidence import Evidence
-from orchestrator.reports.report_numbers import rounded
 from orchestrator.trial import LoadLevel
 
 _KINDS = {"concurrency": 0, "rate": 1, "trace": 2}

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from orchestrator.documents.report_document import Block, Paragraph, ReportDocument, Section
+from orchestrator.documents.report_numbers import clock
 from orchestrator.nightly.night_blocks import builds_section, rules_section
-from orchestrator.nightly.night_scenario import resume_command
 from orchestrator.nightly.nightly_report import (
     builds_text,
     night_title,
@@ -19,13 +20,11 @@ from orchestrator.plural import plural
 from orchestrator.provenance import utc_now
 from orchestrator.rankings.run_ranking import RunRanking
 from orchestrator.reports.report_curves import curve_blocks, depth_blocks
-from orchestrator.reports.report_document import Block, Paragraph, ReportDocument, Section
 from orchestrator.reports.report_failures import failure_blocks
 from orchestrator.reports.report_headlines import headlines, notes, notes_above, warnings
 from orchestrator.reports.report_latency import latency_blocks
 from orchestrator.reports.report_material import read_latencies, read_material, read_predictions
 from orchestrator.reports.report_memory import memory_blocks
-from orchestrator.reports.report_numbers import clock
 from orchestrator.reports.report_pareto import front_blocks, speed_blocks
 from orchestrator.reports.report_part import NightMaterial, PartMaterial, RunMaterial
 from orchestrator.reports.report_provenance import (
@@ -40,6 +39,7 @@ from orchestrator.reports.report_search import search_blocks
 from orchestrator.reports.report_telemetry import MOST_POINTS, telemetry_blocks, telemetry_trials
 from orchestrator.reports.report_timeline import slot_blocks, start_blocks
 from orchestrator.reports.telemetry_series import telemetry_of
+from orchestrator.scenarios.night_scenario import resume_command
 
 # Load levels of objectives whose latencies are drawn.
 MOST_PLACES = 4

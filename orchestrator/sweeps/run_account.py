@@ -12,13 +12,13 @@ from rich.console import Console
 
 from orchestrator.hosts.host_event import HostChange
 from orchestrator.job_place import in_job, job_id
-from orchestrator.nightly.night_scenario import resume_command
 from orchestrator.provenance import utc_now
 from orchestrator.rankings.run_ranking import RunRanking
 from orchestrator.run_files.journal import finished_work
 from orchestrator.run_files.result_file import write_result
 from orchestrator.run_files.run_directory import RunDirectory
 from orchestrator.run_files.run_result import Ending, RunResult, ending_of, picks_of, trial_counts
+from orchestrator.scenarios.night_scenario import resume_command
 from orchestrator.scenarios.scenario import Scenario
 from orchestrator.stop_signals import stop_ignored
 from orchestrator.sweeps.sweep import SweepResult

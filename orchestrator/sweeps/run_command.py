@@ -16,7 +16,6 @@ from orchestrator.errors import BadInput, ClusterRefusal, NoSlotLeft, RunInterru
 from orchestrator.job_place import in_job, lasting, runs_parent
 from orchestrator.jobs.job_log import RUN_DIRECTORY_LINE
 from orchestrator.jobs.sealed_scenario import open_sealed
-from orchestrator.nightly.night_scenario import is_night, resume_command
 from orchestrator.planning.scenario_files import check_named_files
 from orchestrator.plural import plural
 from orchestrator.rankings.ranking_table import print_rankings
@@ -27,6 +26,7 @@ from orchestrator.run_files.journal import finished_work
 from orchestrator.run_files.reuse_command import offer_reuse, runs_to_reuse, take_over_all
 from orchestrator.run_files.run_directory import RunDirectory
 from orchestrator.run_files.run_manifest import new_run_root, read_manifest
+from orchestrator.scenarios.night_scenario import is_night, resume_command
 from orchestrator.scenarios.scenario import Scenario
 from orchestrator.scenarios.scenario_file import load_scenario
 from orchestrator.scenarios.sweep_space import expand

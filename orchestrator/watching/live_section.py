@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.reports.report_document import Block, Cell, Code, Column, Fold, Paragraph, Section, Table, Tone
+from orchestrator.documents.report_document import Block, Cell, Code, Column, Fold, Paragraph, Section, Table, Tone
 from orchestrator.watching.live_view import LiveView, SlotView, counts_text, slot_cells
 from orchestrator.watching.watch_state import WatchedRun
 

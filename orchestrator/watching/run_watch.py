@@ -13,12 +13,12 @@ from pydantic import ValidationError
 
 from orchestrator.errors import SpecsweepError
 from orchestrator.nightly.night_pairs import counts_line, ended_pairs
-from orchestrator.nightly.night_scenario import is_night
 from orchestrator.paths import RunPaths
 from orchestrator.planning.planner import make_plan
 from orchestrator.run_files.journal import read_events, replay
 from orchestrator.run_files.run_manifest import read_manifest
 from orchestrator.run_files.run_result import RunResult
+from orchestrator.scenarios.night_scenario import is_night
 from orchestrator.scenarios.scenario import Scenario
 from orchestrator.scenarios.sweep_space import build_pairs
 from orchestrator.sglang.options import SettingsFault

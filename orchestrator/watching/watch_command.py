@@ -19,8 +19,8 @@ from rich.live import Live
 from rich.text import Text
 
 from actors.host.own_folder import own_folder
+from orchestrator.documents.report_document import ReportDocument
 from orchestrator.errors import BadInput
-from orchestrator.reports.report_document import ReportDocument
 from orchestrator.watching.live_table import live_table
 from orchestrator.watching.live_view import counts_text
 from orchestrator.watching.run_mirror import RunMirror

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
+from orchestrator.documents.report_document import Paragraph, ReportDocument, Section
+from orchestrator.documents.report_page import head_event, section_event
 from orchestrator.provenance import utc_now
-from orchestrator.reports.report_document import Paragraph, ReportDocument, Section
-from orchestrator.reports.report_page import head_event, section_event
 from orchestrator.watching.live_section import LIVE_ID, live_section
 from orchestrator.watching.run_watch import LOOK_S
 from orchestrator.watching.watch_state import WatchedRun

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from orchestrator.reports.report_markdown import markdown
-from orchestrator.reports.report_page import LivePage, page_html
+from orchestrator.documents.report_markdown import markdown
+from orchestrator.documents.report_page import LivePage, page_html
 from orchestrator.shown_text import harmless
 from orchestrator.watching.live_metrics import metrics_text
 from orchestrator.watching.watch_feed import WatchFeed

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator.reports.report_document import ReportDocument
-from orchestrator.reports.report_page import page_html
+from orchestrator.documents.report_document import ReportDocument
+from orchestrator.documents.report_page import page_html
 
 _QUIET = (
     "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator.reports.report_document import Cell, Paragraph, ReportDocument, Section
-from orchestrator.reports.report_page import LivePage, head_event, page_html, section_event
+from orchestrator.documents.report_document import Cell, Paragraph, ReportDocument, Section
+from orchestrator.documents.report_page import LivePage, head_event, page_html, section_event
 from tests.browser.conftest import Seen, watched
 from tests.orchestrator.report_samples import plots, ranking, sample
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from orchestrator.documents.report_document import Axis, Cell, Column, Plot, ReportDocument, Section, Series, Table
 from orchestrator.nightly.night_json import NightTold
 from orchestrator.nightly.nightly_report import nightly_report
 from orchestrator.nights.night_rules import NightRules
-from orchestrator.reports.report_document import Axis, Cell, Column, Plot, ReportDocument, Section, Series, Table
 from tests.browser.conftest import Open
 from tests.orchestrator.nightly.test_night_output import MIXED
 from tests.orchestrator.report_samples import MADE, hostile, sample

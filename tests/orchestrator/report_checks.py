@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
-from orchestrator.reports.report_document import Block, Facts, Fold, Paragraph, Plot, ReportDocument, Series, Table
+from orchestrator.documents.report_document import Block, Facts, Fold, Paragraph, Plot, ReportDocument, Series, Table
 from orchestrator.reports.run_report import NOT_MADE
 
 

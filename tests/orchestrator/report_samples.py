@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.reports.report_document import (
+from orchestrator.documents.report_document import (
     Axis,
     Block,
     Cell,

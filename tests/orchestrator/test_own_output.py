@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from rich.table import Table
 
+from orchestrator.documents.report_files import write_reports
 from orchestrator.errors import BadInput
 from orchestrator.paths import user_file, whole_file, write_whole
-from orchestrator.reports.report_files import write_reports
 from orchestrator.run_files.result_file import write_result
 from orchestrator.run_files.run_result import RunResult, ending_of
 from orchestrator.terminal import console

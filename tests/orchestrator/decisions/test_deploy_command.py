@@ -14,8 +14,8 @@ from orchestrator.cli import main
 from orchestrator.decisions.deploy_command import DeployRequest, chosen_deployment, deploy
 from orchestrator.decisions.served_config import ServedConfig, pinned_settings
 from orchestrator.errors import BadInput
-from orchestrator.nightly.night_scenario import night_scenario
 from orchestrator.rankings.run_ranking import rank_run
+from orchestrator.scenarios.night_scenario import night_scenario
 from orchestrator.scenarios.scenario import Scenario
 from orchestrator.server_start import LaunchSpec
 from tests.fakes.slot import FakeSlot

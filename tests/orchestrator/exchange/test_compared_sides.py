@@ -14,6 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.documents.report_markdown import markdown
+from orchestrator.documents.report_page import page_html
 from orchestrator.errors import BadInput
 from orchestrator.estimation.estimates import Estimates, estimate
 from orchestrator.estimation.false_discoveries import false_discoveries
@@ -28,8 +30,6 @@ from orchestrator.objectives.aim import Observation, PointValue
 from orchestrator.paths import RunPaths
 from orchestrator.points.batch_means import WithinRun
 from orchestrator.points.peer_point import ImportedPoint
-from orchestrator.reports.report_markdown import markdown
-from orchestrator.reports.report_page import page_html
 from orchestrator.run_files.stored_run import StoredRun
 from orchestrator.trial import LoadLevel
 from tests.orchestrator.scenario_samples import small_scenario

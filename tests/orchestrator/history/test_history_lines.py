@@ -11,12 +11,11 @@ import pytest
 
 from orchestrator.errors import ScenarioError
 from orchestrator.history.change_alarms import change_alarms
-from orchestrator.history.expected_changes import expected_changes, expected_shift
 from orchestrator.history.history_changes import changes
 from orchestrator.history.history_lines import SeriesLine, history_lines
 from orchestrator.history.history_text import history_news
 from orchestrator.history.night_history import History, Mark
-from orchestrator.history.night_segments import between, segments
+from orchestrator.nights.expected_changes import expected_changes, expected_shift
 from orchestrator.nights.night import (
     Build,
     End,
@@ -29,6 +28,7 @@ from orchestrator.nights.night import (
     StartPair,
     Verdict,
 )
+from orchestrator.nights.night_segments import between, segments
 from orchestrator.nights.night_verdict import judge_night
 from tests.orchestrator.nights.test_night_verdict import QUIET, measured, twenty_quiet_nights
 

@@ -9,6 +9,8 @@ from dataclasses import replace
 
 import pytest
 
+from orchestrator.documents.report_document import Code, Fold, Items, Plot, Table
+from orchestrator.documents.report_markdown import markdown
 from orchestrator.history.change_alarms import ChangeAlarm, ChangeGate
 from orchestrator.nightly.junit import junit_xml
 from orchestrator.nightly.night_json import NightTold, night_json, night_of_json
@@ -28,8 +30,6 @@ from orchestrator.nights.night import (
 )
 from orchestrator.nights.night_rules import NightRules
 from orchestrator.nights.night_text import exit_code, headline
-from orchestrator.reports.report_document import Code, Fold, Items, Plot, Table
-from orchestrator.reports.report_markdown import markdown
 
 HOSTILE = "</testcase><script>alert(1)</script> \x1b[31m\x00 ]]> & \ud800 | *x*"
 PAIRS = (Pair("h", False, 100.0, 92.0), Pair("h", True, 101.0, 93.0), Pair("i", False, 99.0, 91.2))

@@ -15,21 +15,21 @@ from rich.console import Console
 from orchestrator.cli import main
 from orchestrator.decisions.explain_command import show_explanation
 from orchestrator.decisions.rank_command import RankRequest, rank
+from orchestrator.documents.report_document import Plot, ReportDocument, Table
+from orchestrator.documents.report_markdown import markdown
 from orchestrator.errors import BadInput
 from orchestrator.nightly.night_json import NightTold, night_json
 from orchestrator.nightly.night_pairs import PairCount, are_enough, counts_line, ended_pairs, pair_counts, shortfall
 from orchestrator.nightly.night_run import NightJudge, night_of, night_tables
-from orchestrator.nightly.night_scenario import night_scenario, rules_of
 from orchestrator.nights.night import Gap
 from orchestrator.nights.night_rules import NightRules
 from orchestrator.outcome import Label
 from orchestrator.paths import RunPaths
 from orchestrator.rankings.run_ranking import rank_run
-from orchestrator.reports.report_document import Plot, ReportDocument, Table
-from orchestrator.reports.report_markdown import markdown
 from orchestrator.reports.run_report import run_report
 from orchestrator.run_files.journal import read_events, replay
 from orchestrator.run_files.run_directory import RunDirectory
+from orchestrator.scenarios.night_scenario import night_scenario, rules_of
 from orchestrator.server_start import LaunchSpec
 from orchestrator.sweeps.run_conductor import PairGuide
 from orchestrator.watching.run_watch import RunWatch

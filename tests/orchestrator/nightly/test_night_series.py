@@ -6,12 +6,12 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from orchestrator.nightly.night_scenario import night_scenario
 from orchestrator.nightly.night_series import NightTables, night_metrics, night_series
 from orchestrator.nights.night import End, Measured, SeriesNight, Verdict
 from orchestrator.nights.night_text import series_line
 from orchestrator.nights.night_verdict import judge_night
 from orchestrator.objectives.aim import PointValue
+from orchestrator.scenarios.night_scenario import night_scenario
 from orchestrator.scenarios.sweep_space import build_pairs
 from orchestrator.trial import LoadLevel
 from tests.orchestrator.night_samples import nightly_scenario

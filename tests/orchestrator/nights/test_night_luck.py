@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.estimation.student import quantile_t
-from orchestrator.history.expected_changes import ExpectedChange
+from orchestrator.nights.expected_changes import ExpectedChange
 from orchestrator.nights.night import Build, Gap, Measured, Night, Noise, Pair, SeriesKey, SeriesNight, Verdict
 from orchestrator.nights.night_luck import Excess, LuckBook, NightMean, excess
 from orchestrator.nights.night_noise import Squares

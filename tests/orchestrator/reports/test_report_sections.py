@@ -11,18 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.documents.report_document import Cell, Fold, Paragraph, Plot, Table
+from orchestrator.documents.report_numbers import cell, clipped, natural, rounded, seconds
 from orchestrator.objectives.aim import PointValue
 from orchestrator.plural import plural
 from orchestrator.points.batch_means import WithinRun
 from orchestrator.points.distribution import fewest_values
 from orchestrator.rankings.run_ranking import RunRanking, rank_objectives
 from orchestrator.reports.report_curves import curve_blocks
-from orchestrator.reports.report_document import Cell, Fold, Paragraph, Plot, Table
 from orchestrator.reports.report_failures import failure_blocks, log_name
 from orchestrator.reports.report_headlines import headlines
 from orchestrator.reports.report_latency import furthest_share, latency_blocks, quantile_curve
 from orchestrator.reports.report_memory import FREE, memory_bar
-from orchestrator.reports.report_numbers import cell, clipped, natural, rounded, seconds
 from orchestrator.reports.report_pareto import speed_blocks
 from orchestrator.reports.report_part import PartMaterial
 from orchestrator.reports.report_telemetry import telemetry_blocks, trial_plots

@@ -13,12 +13,12 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from orchestrator.cli import main
+from orchestrator.documents.report_document import Code, Facts, Plot, ReportDocument, Table
 from orchestrator.outcome import Diagnosis, Label, Phase, PhaseFact
 from orchestrator.rankings.run_ranking import rank_run
 from orchestrator.reports import report_command
 from orchestrator.reports import run_report as run_report_module
 from orchestrator.reports.report_command import leave_reports
-from orchestrator.reports.report_document import Code, Facts, Plot, ReportDocument, Table
 from orchestrator.reports.report_memory import FREE
 from orchestrator.reports.report_part import MOST_HIGHLIGHTED
 from orchestrator.reports.run_report import run_report

@@ -17,13 +17,13 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from orchestrator.cli import main
+from orchestrator.documents.report_document import Table
+from orchestrator.documents.report_markdown import markdown
 from orchestrator.errors import BadInput, SpecsweepError
 from orchestrator.happening import BestSoFar
 from orchestrator.paths import RunPaths
 from orchestrator.planning.trial_launch import launch_spec
 from orchestrator.rankings.run_ranking import rank_run
-from orchestrator.reports.report_document import Table
-from orchestrator.reports.report_markdown import markdown
 from orchestrator.run_files.journal import finished_work
 from orchestrator.run_files.run_directory import RunDirectory
 from orchestrator.scenarios.scenario import Scenario

@@ -17,9 +17,9 @@ from aiohttp.test_utils import TestClient, TestServer
 from rich.console import Console
 
 from orchestrator import SCHEMA_VERSION
+from orchestrator.documents.report_document import Paragraph, ReportDocument, Section
+from orchestrator.documents.report_page import section_event
 from orchestrator.errors import BadInput, SpecsweepError
-from orchestrator.reports.report_document import Paragraph, ReportDocument, Section
-from orchestrator.reports.report_page import section_event
 from orchestrator.watching import watch_feed, watch_server
 from orchestrator.watching.live_view import Counts, LiveView, SlotView
 from orchestrator.watching.watch_command import WatchRequest, listener, watch

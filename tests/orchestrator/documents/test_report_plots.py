@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.reports.plot_values import plot_values
-from orchestrator.reports.report_document import Axis, Plot, Series
-from orchestrator.reports.report_plots import escaped, figure, rounded
+from orchestrator.documents.plot_values import plot_values
+from orchestrator.documents.report_document import Axis, Plot, Series
+from orchestrator.documents.report_plots import escaped, figure, rounded
 from orchestrator.shown_text import anchor, cut, harmless
 from tests.orchestrator.report_samples import plots, waterfall
 
@@ -120,10 +120,12 @@ def test_muted_bars_limits_and_points_with_intervals_stay_series_of_their_own() 
     bounded = tuple(Series(f"s{i}", (1,), (2,), (1,), (3,), tone="muted") for i in range(2))
     bars = tuple(Series(f"s{i}", (1,), (2,), tone="muted") for i in range(2))
 
-    found = [
-        len(figure(Plot("p", "p", kind, Axis("x"), Axis("y"), series, "s"))["data"])
-        for kind, series in (("line", limits), ("line", bounded), ("bars", bars))
-    ]
+    plots = (
+        Plot("p", "p", "line", Axis("x"), Axis("y"), limits, "s"),
+        Plot("p", "p", "line", Axis("x"), Axis("y"), bounded, "s"),
+        Plot("p", "p", "bars", Axis("x"), Axis("y"), bars, "s"),
+    )
+    found = [len(figure(plot)["data"]) for plot in plots]
 
     assert found == [2, 2, 2]
 

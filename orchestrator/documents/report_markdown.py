@@ -9,8 +9,8 @@ from __future__ import annotations
 import html
 import re
 
-from orchestrator.reports.plot_values import plot_values
-from orchestrator.reports.report_document import (
+from orchestrator.documents.plot_values import plot_values
+from orchestrator.documents.report_document import (
     Block,
     Cell,
     Code,
@@ -24,7 +24,7 @@ from orchestrator.reports.report_document import (
     Table,
     Tone,
 )
-from orchestrator.reports.report_numbers import clock
+from orchestrator.documents.report_numbers import clock
 from orchestrator.shown_text import cut, harmless
 
 MOST_ROWS = 40

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from orchestrator.reports.report_document import Axis, Number, Plot, Series
+from orchestrator.documents.report_document import Axis, Number, Plot, Series
 
 MOST_ROWS = 200
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from orchestrator.documents.report_document import ReportDocument
+from orchestrator.documents.report_markdown import markdown
+from orchestrator.documents.report_page import page_html
 from orchestrator.paths import user_file, write_whole
-from orchestrator.reports.report_document import ReportDocument
-from orchestrator.reports.report_markdown import markdown
-from orchestrator.reports.report_page import page_html
 
 
 def page_bytes(document: ReportDocument) -> bytes:

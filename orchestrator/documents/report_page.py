@@ -32,10 +32,10 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from orchestrator.reports.plot_values import plot_values
-from orchestrator.reports.report_document import Cell, Plot, ReportDocument, Section, Table
-from orchestrator.reports.report_numbers import clock
-from orchestrator.reports.report_plots import figure
+from orchestrator.documents.plot_values import plot_values
+from orchestrator.documents.report_document import Cell, Plot, ReportDocument, Section, Table
+from orchestrator.documents.report_numbers import clock
+from orchestrator.documents.report_plots import figure
 from orchestrator.shown_text import anchor, harmless
 
 _ASSETS = Path(__file__).resolve().parent / "report_assets"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from orchestrator.history.expected_changes import ExpectedChange
+from orchestrator.nights.expected_changes import ExpectedChange
 from orchestrator.nights.night import Build, Night, SeriesKey
 
 

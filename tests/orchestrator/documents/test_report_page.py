@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.reports.report_document import (
+from orchestrator.documents.report_document import (
     Axis,
     Cell,
     Column,
@@ -24,7 +24,7 @@ from orchestrator.reports.report_document import (
     Series,
     Table,
 )
-from orchestrator.reports.report_page import LivePage, head_event, page_html, section_event, section_html
+from orchestrator.documents.report_page import LivePage, head_event, page_html, section_event, section_html
 from tests.orchestrator.report_samples import HOSTILE, MADE, hostile, sample
 
 VOID = {"meta", "br", "input", "img", "link", "hr"}

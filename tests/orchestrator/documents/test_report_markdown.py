@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from orchestrator.reports.report_document import Cell, Code, Column, Fold, Paragraph, ReportDocument, Section, Table
-from orchestrator.reports.report_markdown import markdown, text_of
+from orchestrator.documents.report_document import Cell, Code, Column, Fold, Paragraph, ReportDocument, Section, Table
+from orchestrator.documents.report_markdown import markdown, text_of
 from tests.orchestrator.report_samples import HOSTILE, MADE, hostile, ranking, sample
 
 

@@ -6,7 +6,7 @@ import math
 import re
 from datetime import UTC, datetime
 
-from orchestrator.reports.report_document import Cell, Tone
+from orchestrator.documents.report_document import Cell, Tone
 from orchestrator.supported_digits import shown
 
 DIGITS = 4

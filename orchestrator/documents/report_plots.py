@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from orchestrator.reports.report_document import Axis, Number, Plot, Series
-from orchestrator.reports.report_numbers import rounded as short
+from orchestrator.documents.report_document import Axis, Number, Plot, Series
+from orchestrator.documents.report_numbers import rounded as short
 from orchestrator.scenarios.config_label import short_names
 from orchestrator.shown_text import cut, harmless
 
