@@ -93,7 +93,7 @@ class FakeSlot:
         self._software = software
         self._script = script or (lambda name, spec: None)
         self._batches = batches
-        self._account = account
+        self.account = account
         self._pause = threading.Event()
         self._pause_s = pause_s
         self.launched: list[str] = []
@@ -125,7 +125,7 @@ class FakeSlot:
             yield ServerDied(spec.trial_id, evidence, (weights,), 0.2, self._software(spec))
             return
         phases = (PhaseFact(Phase.WEIGHTS, 0.0, 0.1, 30.5), PhaseFact(Phase.READY, 0.1))
-        account, software = self._account(spec), self._software(spec)
+        account, software = self.account(spec), self._software(spec)
         yield ServerReady(spec.trial_id, "http://127.0.0.1:1", 1, 0.2, phases, account, software=software)
 
     def run_point(self, url: str, point: Point, attempt: int, processes: int = 1) -> Iterator[Any]:

@@ -34,7 +34,7 @@ def _connect(*_: object) -> SimpleNamespace:
 
 
 def _sweep(scenario: Scenario, directory: RunDirectory, _: object, wanted: Any, *__: object) -> SweepResult:
-    return sweep_night(directory, scenario, [build_slot()], wanted.guide)
+    return sweep_night(directory, scenario, [build_slot()], conductor=wanted.conductor)
 
 
 def main(folder: Path) -> int:

@@ -108,7 +108,7 @@ def test_the_specs_environment_wins_over_ours() -> None:
 def test_an_emulator_finds_our_modules_and_a_slot_without_gpus_sets_none() -> None:
     env = server_env(replace(SPEC, engine="emulator"), (), {})
     assert "CUDA_VISIBLE_DEVICES" not in env
-    assert (Path(env["PYTHONPATH"]) / "actors" / "launch.py").exists()
+    assert (Path(env["PYTHONPATH"]) / "actors/servers/launch.py").exists()
 
 
 def test_a_taken_http_port_or_internal_port_moves_the_choice_on() -> None:

@@ -114,8 +114,8 @@ def test_the_luck_of_nights_is_kept_and_its_columns_stand_after_those_of_older_r
     name = store.append(replace(night(), series=(lucky,)))
 
     assert store.read().nights[0].series == (lucky,)
-    assert pq.read_schema(tmp_path / name).names[-4:] == [
-        "expected", "noise_night_sd", "noise_night_df", "noise_night_source",
+    assert pq.read_schema(tmp_path / name).names[-5:] == [
+        "expected", "cut", "noise_night_sd", "noise_night_df", "noise_night_source",
     ]  # fmt: skip
 
 
