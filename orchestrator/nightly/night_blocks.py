@@ -96,7 +96,7 @@ def _row(one: SeriesNight, place: int, measured: Sequence[Measured], *, several:
 
 def _by_what(one: SeriesNight) -> str:
     p = [] if one.p is None or one.noise is None else [f"p {one.p:.2g}"]
-    floor = [f"floor {one.floor:.0%}"] if one.floor else []
+    floor = [f"floor {100 * one.floor:g}%"] if one.floor else []
     return ", ".join([*p, *floor, *([f"noise {noise}"] if (noise := noise_text(one)) else [])])
 
 
@@ -251,9 +251,9 @@ def rules_section(rules: NightRules) -> Section:
         f"Regressed: worse by more than the floor, with p below {rules.alarm_p:.1e}, which is what "
         f"{rules.false_alarms:g} false alarms a series in {rules.nights} nights allow, and with a false discovery rate "
         f"below {rules.discoveries:g} over all series of the night. Improved: the same on the good side. Same: the "
-        f"{rules.confidence:.0%} interval lies within {rules.same_within:g} floors. Else it is inconclusive. A death "
-        "needs no statistics. The error of a mean is that of its pairs, and what whole nights differ by beyond them in "
-        "the history (luck of an image, of a memory layout), which is the same in all pairs of a night."
+        f"{100 * rules.confidence:g}% interval lies within {rules.same_within:g} floors. Else it is inconclusive. A "
+        "death needs no statistics. The error of a mean is that of its pairs, and what whole nights differ by beyond "
+        "them in the history (luck of an image, of a memory layout), which is the same in all pairs of a night."
     )
     return Section("rules", "How it was judged", (Paragraph(text),))
 
