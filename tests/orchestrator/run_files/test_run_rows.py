@@ -216,6 +216,19 @@ def test_values_that_are_damaged_are_computed_and_stored_again(tmp_path: Path) -
     assert DerivedRows(file).kept({"a": "1"}) == {"a": b"again"}
 
 
+def test_a_value_of_which_a_bit_was_lost_is_computed_again(tmp_path: Path) -> None:
+    value = b"".join(b'{"output_throughput_tok_s":%d.25}' % n for n in range(300))
+    stored(tmp_path, {"a": "1"}, {"a": value})
+    file = tmp_path / "d.parquet"
+    whole = file.read_bytes()
+
+    for place in range(8, len(whole) - 8, 7):
+        lost = bytearray(whole)
+        lost[place] ^= 16
+        file.write_bytes(lost)
+        assert DerivedRows(file).kept({"a": "1"}) in ({}, {"a": value})
+
+
 def test_metrics_survive_as_json_exactly_also_numbers_that_are_none(root: Path) -> None:
     paths = RunPaths(root)
     with RunRows(paths) as read:
