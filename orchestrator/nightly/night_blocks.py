@@ -33,6 +33,7 @@ TONES: dict[Verdict, Tone] = {
     Verdict.REGRESSED: "bad", Verdict.IMPROVED: "good", Verdict.SAME: "good", Verdict.INCONCLUSIVE: "warn",
 }  # fmt: skip
 _TITLES = {START_S: "time to start", "kv_tokens": "KV cache", "accept_length": "accept length"}
+_MEAN = "Geometric mean over the pairs (arithmetic where a value is 0)."
 _SERIES = Column("series", numeric=False, help="What is compared, and under which load: C=8 is 8 requests in flight.")
 _CONFIG = Column("config", numeric=False)
 _WHY = (
@@ -67,8 +68,8 @@ def series_section(night: Night, rules: NightRules) -> Section:
         Column("verdict", numeric=False),
         _SERIES,
         Column("difference", help="Candidate against reference, from the ratio within each pair, with its interval."),
-        Column("reference", help="Mean over the pairs."),
-        Column("candidate", help="Mean over the pairs."),
+        Column("reference", help=_MEAN),
+        Column("candidate", help=_MEAN),
         *((_CONFIG,) if several else ()),
         Column("pairs", help="Fresh starts of both builds, one after the other on the same GPUs."),
         Column("why", numeric=False, help=_WHY),
@@ -108,10 +109,15 @@ def _named(key: SeriesKey, all_of: Sequence[Measured]) -> Cell:
 
 
 def _means(one: Measured) -> tuple[float | None, float | None]:
+    """Geometric, whose ratio is the difference that stands beside them; arithmetic where a value is not positive."""
     if not one.pairs:
         return None, None
-    pairs = len(one.pairs)
-    return math.fsum(p.reference for p in one.pairs) / pairs, math.fsum(p.candidate for p in one.pairs) / pairs
+    members = [p.reference for p in one.pairs], [p.candidate for p in one.pairs]
+    if min(map(min, members)) > 0:
+        before, now = (math.exp(math.fsum(map(math.log, of)) / len(of)) for of in members)
+    else:
+        before, now = (math.fsum(of) / len(of) for of in members)
+    return before, now
 
 
 def _value(value: float | None, metric: str) -> Cell:
