@@ -147,7 +147,8 @@ def _with_zeros(seen: SeriesNight) -> SeriesNight:
         return seen
     told = "fell to nothing" if sign > 0 else "0 in the reference only"
     reason = f"{told} in {worse} of {len(one.pairs)} pairs; the others: {seen.reason}"
-    return replace(seen, verdict=Verdict.INCONCLUSIVE, too_noisy=False, reason=reason)
+    open_ = replace(seen, verdict=Verdict.INCONCLUSIVE, too_noisy=False, reason=reason)
+    return replace(open_, difference=None, low=None, high=None)  # the mean of some pairs is not that of the night
 
 
 def _agreement(open_: SeriesNight, ratios: Sequence[float]) -> SeriesNight:

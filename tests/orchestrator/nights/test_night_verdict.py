@@ -23,6 +23,7 @@ from orchestrator.nights.night import (
     StartPair,
     Verdict,
 )
+from orchestrator.nights.night_evidence import share_text
 from orchestrator.nights.night_noise import NoiseBook, clipped_mean, squares
 from orchestrator.nights.night_rules import NightRules
 from orchestrator.nights.night_verdict import judge_night, undecided
@@ -310,6 +311,7 @@ def test_half_of_the_pairs_without_any_goodput_are_never_the_same() -> None:
 
     assert found.verdict is Verdict.INCONCLUSIVE
     assert found.reason == "fell to nothing in 3 of 6 pairs; the others: 99% interval within 5.0%"
+    assert (found.difference, found.low, found.high) == (None, None, None)
     assert judge(with_zeros(GOODPUT, [(10.0, 0.0), *FINE[:2]])).verdict is Verdict.INCONCLUSIVE
 
 
@@ -350,3 +352,7 @@ def test_a_night_far_quieter_than_its_history_is_not_lost_for_want_of_degrees_of
     assert noise.error_df(3) == 4
     # tau^4 / df is what is not known: 4 of it, of which the fourth root is the error
     assert noise.error(3) == pytest.approx((4 * 6.8e-4**4 / 0.05) ** 0.25, rel=1e-3)
+
+
+def test_a_loss_too_small_to_be_shown_has_no_sign() -> None:
+    assert [share_text(d) for d in (-1e-5, 1e-5, -0.0834)] == ["+0.0 %", "+0.0 %", "-8.0 %"]
