@@ -312,7 +312,7 @@ def _so_far(measured: Sequence[Measured]) -> Table:
         mean = 100 * math.expm1(math.fsum(ratios) / len(ratios)) if ratios else None
         rows.append(
             (_named(one.key, known), *((Cell(one.label),) if several else ()), _value(before, one.key.metric),
-             _value(now, one.key.metric), NOTHING if mean is None else Cell(f"{mean:+.1f}", sort=mean),
+             _value(now, one.key.metric), NOTHING if mean is None else Cell(f"{mean:+z.1f}", sort=mean),
              count(len(one.pairs)))
         )  # fmt: skip
     note = "Nothing of this is judged: whoever looks after every pair sees alarms that are none."

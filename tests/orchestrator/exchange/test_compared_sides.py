@@ -23,7 +23,7 @@ from orchestrator.exchange import compared_row
 from orchestrator.exchange.compare_command import of_one_class
 from orchestrator.exchange.compared_row import Doubt, judged
 from orchestrator.exchange.compared_side import ComparedConfig, Side, match_configs, side_of_points
-from orchestrator.exchange.comparison_report import common_start, comparison_document
+from orchestrator.exchange.comparison_report import change, common_start, comparison_document
 from orchestrator.exchange.run_comparison import RunComparison, compare_sides
 from orchestrator.exchange.run_environment import fact_differences, run_facts, scenario_differences, workload_pairs
 from orchestrator.objectives.aim import Observation, PointValue
@@ -410,3 +410,9 @@ def test_a_config_that_moved_to_another_host_takes_nothing_from_those_that_staye
     assert (stayed.hosts_differ, stayed.standing) == (False, "worse")
     assert (moved.hosts_differ, moved.standing) == (True, "open")
     assert [note.split(":")[0] for note in told.notes if "share no host" in note] == ["some configs share no host"]
+
+
+def test_a_change_too_small_to_be_shown_has_no_sign() -> None:
+    one = compared(side("a", values("x", [100.0, 101.0, 102.0])), side("b", values("x", [100.0, 101.0, 102.0]))).rows[0]
+
+    assert [change(replace(one, ratio=ratio)) for ratio in (0.9999, 1.0001, 0.94)] == ["+0.0%", "+0.0%", "-6.0%"]
