@@ -147,7 +147,8 @@ def _with_zeros(seen: SeriesNight) -> SeriesNight:
         return seen
     told = "fell to nothing" if sign > 0 else "0 in the reference only"
     reason = f"{told} in {worse} of {len(one.pairs)} pairs; the others: {seen.reason}"
-    open_ = replace(seen, verdict=Verdict.INCONCLUSIVE, too_noisy=False, reason=reason)
+    # Counts that are often 0 are noisy by nature; goodput that comes and goes is not.
+    open_ = replace(seen, verdict=Verdict.INCONCLUSIVE, too_noisy=seen.too_noisy and sign < 0, reason=reason)
     return replace(open_, difference=None, low=None, high=None)  # the mean of some pairs is not that of the night
 
 

@@ -332,6 +332,11 @@ def test_what_only_the_candidate_has_is_left_open_and_told() -> None:
     assert found.reason == "0 in the reference only, in 2 of 3 pairs, which is no ratio"
 
 
+def test_a_count_that_is_often_nothing_leaves_the_night_to_other_series() -> None:
+    assert judge(with_zeros(RETRACTIONS, [(0.0, 1.0), (3.0, 1.0), (1.0, 2.0)])).too_noisy
+    assert not judge(with_zeros(GOODPUT, [(1.0, 0.0), (3.0, 1.0), (1.0, 2.0)])).too_noisy
+
+
 def test_a_floor_of_half_of_a_value_can_be_judged() -> None:
     rules = NightRules(floors={SPEED.metric: 0.5})
 
