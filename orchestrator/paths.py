@@ -104,7 +104,8 @@ def whole_file(path: Path, *, durable: bool = True) -> Iterator[IO[bytes]]:
         with path.open("ab") as stream:
             yield stream
         return
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    # Two containers that share a folder may have the same process id.
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
     try:
         with _new_file(temporary) as file:
             yield file

@@ -15,7 +15,7 @@ def shown(value: float, low: float | None = None, high: float | None = None) -> 
     place = math.floor(math.log10(half))
     if half / 10**place < 1.95:
         place -= 1
-    place = max(place, math.floor(math.log10(abs(value))) - _DIGITS + 1)
+    place = max(place, _last_place(value))
     # A value below its own uncertainty keeps its first digit.
     return _to_place(value, min(place, math.floor(math.log10(abs(value)))))
 
@@ -28,7 +28,13 @@ def plain(value: float) -> str:
         return f"{value:.{_DIGITS}g}"
     if value == int(value):
         return f"{value:.0f}"
-    return _to_place(value, math.floor(math.log10(size)) - _DIGITS + 1)
+    return _to_place(value, _last_place(value))
+
+
+def _last_place(value: float) -> int:
+    """Of the fourth digit: 99.997 becomes 100.0, not 100.00."""
+    place = math.floor(math.log10(abs(value))) - _DIGITS + 1
+    return place + (abs(round(value, -place)) >= 10.0 ** (place + _DIGITS))
 
 
 def _to_place(value: float, place: int) -> str:

@@ -3,9 +3,9 @@
 For each metric, workload and load level the trials of all matched configs of both sides are estimated together, on the
 log scale, as a ranking estimates its configs (estimates.py): log y = config of a side + host + error. The ratio of a
 pair is the difference d of its two means, with the interval d +- t(df) * error. What the trials cannot show is assumed
-and added to the error: that two starts differ, where there is one of each; that two hosts differ, where none is in
-both. p is two-sided for d = 0; q is p controlled for false discoveries over the whole comparison (Benjamini and
-Hochberg 1995).
+and added to the error: that two starts differ, where there is one of each; that two hosts differ, where none connects
+the two of a pair (such pairs have a fit of their own, without hosts). p is two-sided for d = 0; q is p controlled for
+false discoveries over the whole comparison (Benjamini and Hochberg 1995).
 
 better, worse: q at most 0.05, and the estimate beyond the floor. same: the interval lies within the floor, or the
 difference is sure and below it. open: the data do not say.
@@ -200,20 +200,26 @@ def _rows(group: _Group, first: Side, second: Side, matches: Sequence[Match], do
     wanted = {f"1:{m.first}" for m in measured} | {f"2:{m.second}" for m in measured}
     seen = [s for s in group.seen if s.config_id in wanted]
     parts = parts_of(seen)
-    hosts: dict[str, set[str]] | None = None
-    if any(parts[f"1:{m.first}"] != parts[f"2:{m.second}"] for m in measured):
-        hosts = {}
+    apart = {m for m in measured if parts[f"1:{m.first}"] != parts[f"2:{m.second}"]}
+    fits: dict[bool, Estimates] = {}
+    hosts: dict[str, set[str]] = {}
+    if len(apart) < len(measured):
+        fits[False] = estimate(seen, maximize=group.maximize, within=group.within)
+    if apart:  # what hosts differ by is assumed, so they have no effect of their own in this fit
         for s in seen:
             hosts.setdefault(s.config_id, set()).add(s.host)
-        seen = [replace(s, host="") for s in seen]
-    found = estimate(seen, maximize=group.maximize, within=group.within)
-    return [_row(group, found, _label(first, second, m), m, doubt, hosts) for m in measured]
+        alike = [replace(s, host="") for s in seen]
+        fits[True] = estimate(alike, maximize=group.maximize, within=group.within)
+    return [
+        _row(group, fits[m in apart], _label(first, second, m), m, doubt, hosts if m in apart else None)
+        for m in measured
+    ]
 
 
 def _row(
     group: _Group, found: Estimates, label: str, match: Match, doubt: Doubt, hosts: Mapping[str, set[str]] | None
 ) -> ComparedRow:
-    """`hosts`: of each config, if the two sides share none."""
+    """`hosts`: of each config, if none connects the two."""
     a, b = f"1:{match.first}", f"2:{match.second}"
     i, j = found.index[a], found.index[b]
     difference = float(found.means[j] - found.means[i])

@@ -256,10 +256,8 @@ def _notes(
             f"{doubt.start_noise:.1%} (search.noise); repeats would measure it"
         )
     if any(row.hosts_differ for row in rows):
-        yield (
-            "the two share no host: intervals hold that hosts of one class differ by "
-            f"{doubt.host_spread:.1%} (search.host_spread)"
-        )
+        which = "the two share no host" if all(row.hosts_differ for row in rows) else "some configs share no host"
+        yield f"{which}: intervals hold that hosts of one class differ by {doubt.host_spread:.1%} (search.host_spread)"
     if any(match.how == "all pairs" for match in matches):
         yield "results of other clients name no settings: each config is compared with each of their results"
     if any(match.how == "the only configs" for match in matches):

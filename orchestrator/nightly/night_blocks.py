@@ -33,6 +33,7 @@ TONES: dict[Verdict, Tone] = {
     Verdict.REGRESSED: "bad", Verdict.IMPROVED: "good", Verdict.SAME: "good", Verdict.INCONCLUSIVE: "warn",
 }  # fmt: skip
 _TITLES = {START_S: "time to start", "kv_tokens": "KV cache", "accept_length": "accept length"}
+_MEAN = "Geometric mean over the pairs (arithmetic where a value is 0)."
 _SERIES = Column("series", numeric=False, help="What is compared, and under which load: C=8 is 8 requests in flight.")
 _CONFIG = Column("config", numeric=False)
 _WHY = (
@@ -67,8 +68,8 @@ def series_section(night: Night, rules: NightRules) -> Section:
         Column("verdict", numeric=False),
         _SERIES,
         Column("difference", help="Candidate against reference, from the ratio within each pair, with its interval."),
-        Column("reference", help="Mean over the pairs."),
-        Column("candidate", help="Mean over the pairs."),
+        Column("reference", help=_MEAN),
+        Column("candidate", help=_MEAN),
         *((_CONFIG,) if several else ()),
         Column("pairs", help="Fresh starts of both builds, one after the other on the same GPUs."),
         Column("why", numeric=False, help=_WHY),
@@ -96,7 +97,7 @@ def _row(one: SeriesNight, place: int, measured: Sequence[Measured], *, several:
 
 def _by_what(one: SeriesNight) -> str:
     p = [] if one.p is None or one.noise is None else [f"p {one.p:.2g}"]
-    floor = [f"floor {one.floor:.0%}"] if one.floor else []
+    floor = [f"floor {100 * one.floor:g}%"] if one.floor else []
     return ", ".join([*p, *floor, *([f"noise {noise}"] if (noise := noise_text(one)) else [])])
 
 
@@ -108,10 +109,15 @@ def _named(key: SeriesKey, all_of: Sequence[Measured]) -> Cell:
 
 
 def _means(one: Measured) -> tuple[float | None, float | None]:
+    """Geometric, whose ratio is the difference that stands beside them; arithmetic where a value is not positive."""
     if not one.pairs:
         return None, None
-    pairs = len(one.pairs)
-    return math.fsum(p.reference for p in one.pairs) / pairs, math.fsum(p.candidate for p in one.pairs) / pairs
+    members = [p.reference for p in one.pairs], [p.candidate for p in one.pairs]
+    if min(map(min, members)) > 0:
+        before, now = (math.exp(math.fsum(map(math.log, of)) / len(of)) for of in members)
+    else:
+        before, now = (math.fsum(of) / len(of) for of in members)
+    return before, now
 
 
 def _value(value: float | None, metric: str) -> Cell:
@@ -251,9 +257,9 @@ def rules_section(rules: NightRules) -> Section:
         f"Regressed: worse by more than the floor, with p below {rules.alarm_p:.1e}, which is what "
         f"{rules.false_alarms:g} false alarms a series in {rules.nights} nights allow, and with a false discovery rate "
         f"below {rules.discoveries:g} over all series of the night. Improved: the same on the good side. Same: the "
-        f"{rules.confidence:.0%} interval lies within {rules.same_within:g} floors. Else it is inconclusive. A death "
-        "needs no statistics. The error of a mean is that of its pairs, and what whole nights differ by beyond them in "
-        "the history (luck of an image, of a memory layout), which is the same in all pairs of a night."
+        f"{100 * rules.confidence:g}% interval lies within {rules.same_within:g} floors. Else it is inconclusive. A "
+        "death needs no statistics. The error of a mean is that of its pairs, and what whole nights differ by beyond "
+        "them in the history (luck of an image, of a memory layout), which is the same in all pairs of a night."
     )
     return Section("rules", "How it was judged", (Paragraph(text),))
 
@@ -306,7 +312,7 @@ def _so_far(measured: Sequence[Measured]) -> Table:
         mean = 100 * math.expm1(math.fsum(ratios) / len(ratios)) if ratios else None
         rows.append(
             (_named(one.key, known), *((Cell(one.label),) if several else ()), _value(before, one.key.metric),
-             _value(now, one.key.metric), NOTHING if mean is None else Cell(f"{mean:+.1f}", sort=mean),
+             _value(now, one.key.metric), NOTHING if mean is None else Cell(f"{mean:+z.1f}", sort=mean),
              count(len(one.pairs)))
         )  # fmt: skip
     note = "Nothing of this is judged: whoever looks after every pair sees alarms that are none."

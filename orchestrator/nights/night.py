@@ -18,6 +18,8 @@ from typing import Literal
 from orchestrator.points.metric_names import RANKABLE
 
 NIGHT_SCHEMA = 1
+# An error of fewer degrees of freedom says nothing, unless the pairs have no more.
+_LEAST_DF = 4.0
 FEASIBLE = "feasible"
 START_S = "start_s"
 
@@ -88,8 +90,8 @@ class Pair:
 
     @property
     def log_ratio(self) -> float | None:
-        """log(candidate / reference); None where one of them is not positive."""
-        if self.reference > 0 and self.candidate > 0:
+        """log(candidate / reference); None where one of them is not positive, or no number."""
+        if 0 < self.reference < math.inf and 0 < self.candidate < math.inf:
             return math.log(self.candidate / self.reference)
         return None
 
@@ -145,14 +147,25 @@ class Noise:
 
     def error(self, pairs: int) -> float:
         """Standard error of the mean of a night's pairs."""
-        return math.hypot(self.sd / math.sqrt(pairs), self.night_sd)
+        return math.sqrt(self._error(pairs)[0])
 
     def error_df(self, pairs: int) -> float:
         """Its degrees of freedom (Satterthwaite 1946)."""
-        if not self.night_sd:
-            return self.df
-        parts = (self.sd**2 / pairs) ** 2 / self.df + self.night_sd**4 / self.night_df
-        return float(self.error(pairs) ** 4 / parts)
+        return self._error(pairs)[1]
+
+    def _error(self, pairs: int) -> tuple[float, float]:
+        """Variance and degrees of freedom. Where almost nothing is known of the luck of nights and tonight's pairs are
+        far quieter than what it was taken from, so few would be left that no quantile means anything: then the
+        variance is raised by what is not known of it, instead.
+        """
+        of_pairs, of_night = self.sd**2 / pairs, self.night_sd**2
+        if not of_night:
+            return of_pairs, self.df
+        variance, unknown = of_pairs + of_night, of_pairs**2 / self.df + of_night**2 / self.night_df
+        least = min(_LEAST_DF, self.df)
+        if variance**2 < least * unknown:
+            return math.sqrt(least * unknown), least
+        return variance, variance**2 / unknown
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ The other half is for the change points of the history.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -54,6 +55,11 @@ class NightRules:
     def alarm_p(self) -> float:
         """The p that a worsening must stay below."""
         return self.false_alarms * self.tonight / self.nights / self.looks
+
+    def same_margin(self, floor: float) -> float:
+        """Within which an interval is the same, in logs: infinite where so many floors are all there is."""
+        share = self.same_within * floor
+        return -math.log1p(-share) if share < 1 else math.inf
 
     def floor(self, metric: str) -> float:
         """By the metric, then its kind, then the default."""

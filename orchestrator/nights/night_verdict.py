@@ -6,7 +6,8 @@ a pair by night_noise.py, night_sd (what all pairs of a night share by luck) by 
 
 regressed: worse by more than the floor, with p (one-sided t) below `alarm_p`, and q below `discoveries`. improved: the
 same in the other sense. same: the interval lies within `same_within` floors. Else inconclusive: more pairs decide.
-The cache size hardly varies between starts, so there pairs must agree instead; deaths need no statistics at all.
+The cache size hardly varies between starts, so there pairs must agree instead; deaths need no statistics at all. Pairs
+in which one of the two is 0 have no ratio: they are in no mean, but stand in the way of a good verdict.
 """
 
 from __future__ import annotations
@@ -91,13 +92,13 @@ def _judge(
     if (collapsed := _collapsed(one)) is not None:
         return replace(open_, verdict=Verdict.REGRESSED, reason=collapsed, p=0.0)
     if not ratios:
-        return open_
+        return _without_ratios(open_)
     if one.kind is Kind.KV_TOKENS:
         return _with_shift(_agreement(open_, ratios), shift)
     if noise is None:
         mean = math.fsum(ratios) / len(ratios)
         return _with_shift(replace(open_, difference=mean, reason="one pair, and nothing is known of the noise"), shift)
-    return _with_shift(_tested(open_, ratios, noise, rules), shift)
+    return _with_shift(_with_zeros(_tested(open_, ratios, noise, rules)), shift)
 
 
 def _with_shift(one: SeriesNight, shift: float) -> SeriesNight:
@@ -109,12 +110,46 @@ def _with_shift(one: SeriesNight, shift: float) -> SeriesNight:
     return replace(one, difference=one.difference + shift, low=low, high=high, expected=shift, reason=reason)
 
 
+def _fallen(one: Measured) -> int:
+    """Pairs in which the candidate has nothing where the reference has something."""
+    return sum(1 for pair in one.pairs if pair.candidate <= 0 < pair.reference)
+
+
+def _risen(one: Measured) -> int:
+    return sum(1 for pair in one.pairs if pair.reference <= 0 < pair.candidate)
+
+
 def _collapsed(one: Measured) -> str | None:
     """More is better, and the candidate has nothing where the reference has something, in most pairs."""
-    fallen = sum(1 for pair in one.pairs if pair.candidate <= 0 < pair.reference)
+    fallen = _fallen(one)
     if fallen >= _FEWEST_PAIRS and 2 * fallen > len(one.pairs) and better_sign(one.key.metric) > 0:
         return f"fell to nothing in {fallen} of {len(one.pairs)} pairs"
     return None
+
+
+def _without_ratios(open_: SeriesNight) -> SeriesNight:
+    """No pair has two values above 0. Two zeros are the same: requests that are never taken back, or never good."""
+    one, count = open_.measured, len(open_.measured.pairs)
+    if one.missing or not count:
+        return open_
+    if not (fallen := _fallen(one)) and not (risen := _risen(one)):
+        verdict = Verdict.SAME if count >= _FEWEST_PAIRS else Verdict.INCONCLUSIVE
+        return replace(open_, verdict=verdict, reason=f"0 in both, in {count} of {count} pairs")
+    told = f"fell to nothing in {fallen}" if fallen else f"0 in the reference only, in {risen}"
+    return replace(open_, reason=f"{told} of {count} pairs, which is no ratio")
+
+
+def _with_zeros(seen: SeriesNight) -> SeriesNight:
+    """What pairs without a ratio say against a good verdict on the others: one in five may, as where pairs agree."""
+    one, sign = seen.measured, better_sign(seen.key.metric)
+    worse = _fallen(one) if sign > 0 else _risen(one)
+    if seen.verdict is Verdict.REGRESSED or worse <= len(one.pairs) // _ONE_OF:
+        return seen
+    told = "fell to nothing" if sign > 0 else "0 in the reference only"
+    reason = f"{told} in {worse} of {len(one.pairs)} pairs; the others: {seen.reason}"
+    # Counts that are often 0 are noisy by nature; goodput that comes and goes is not.
+    open_ = replace(seen, verdict=Verdict.INCONCLUSIVE, too_noisy=seen.too_noisy and sign < 0, reason=reason)
+    return replace(open_, difference=None, low=None, high=None)  # the mean of some pairs is not that of the night
 
 
 def _agreement(open_: SeriesNight, ratios: Sequence[float]) -> SeriesNight:
@@ -153,7 +188,7 @@ def _tested(open_: SeriesNight, ratios: Sequence[float], noise: Noise, rules: Ni
     sign, pairs = better_sign(open_.key.metric), len(ratios)
     test = _Test(sign * clipped_mean(ratios, noise.sd), pairs, noise)
     half = _reach(noise, pairs, 0.5 + rules.confidence / 2)
-    limit, margin = -math.log1p(-open_.floor), -math.log1p(-rules.same_within * open_.floor)
+    limit, margin = -math.log1p(-open_.floor), rules.same_margin(open_.floor)
     ends = sorted((sign * (test.mean - half), sign * (test.mean + half)))
     finds = max(limit, _reach(noise, pairs, 1 - rules.alarm_p))
     most = max(rules.most_pairs, pairs)
@@ -162,11 +197,11 @@ def _tested(open_: SeriesNight, ratios: Sequence[float], noise: Noise, rules: Ni
         open_, difference=sign * test.mean, low=ends[0], high=ends[1], p=test.tail(-1.0), noise=noise,
         finds=-math.expm1(-finds), too_noisy=widest > margin,
     )  # fmt: skip
-    told = f"{rules.confidence:.0%} interval"
+    told, floor = f"{100 * rules.confidence:g}% interval", f"{100 * open_.floor:g}%"
     if pairs >= _FEWEST_PAIRS and test.mean < -limit and test.tail(-1.0) < rules.alarm_p:
-        return replace(seen, verdict=Verdict.REGRESSED, reason=f"worse beyond doubt, by more than {open_.floor:.0%}")
+        return replace(seen, verdict=Verdict.REGRESSED, reason=f"worse beyond doubt, by more than {floor}")
     if pairs >= _FEWEST_PAIRS and test.mean > limit and test.tail(1.0) < rules.alarm_p:
-        return replace(seen, verdict=Verdict.IMPROVED, reason=f"better beyond doubt, by more than {open_.floor:.0%}")
+        return replace(seen, verdict=Verdict.IMPROVED, reason=f"better beyond doubt, by more than {floor}")
     if abs(test.mean) + half < margin:
         return replace(seen, verdict=Verdict.SAME, reason=f"{told} within {-math.expm1(-margin):.1%}")
     if seen.too_noisy:

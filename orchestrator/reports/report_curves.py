@@ -210,7 +210,7 @@ def _accept_by_depth(why: Explanation, block_id: str) -> Plot | None:
 
 
 def _step(gain: float | None) -> str:
-    return "" if gain is None else f"{gain:+.1%} a step"
+    return "" if gain is None else f"{gain:+z.1%} a step"
 
 
 def _depth_table(part: PartMaterial, why: Explanation, block_id: str) -> Table:
@@ -224,7 +224,7 @@ def _depth_table(part: PartMaterial, why: Explanation, block_id: str) -> Table:
             Cell(str(curve.level), sort=curve.level.value),
             count(p.depth),
             cell(p.value),
-            Cell("-") if p.gain_per_step is None else Cell(f"{p.gain_per_step:+.1%}", sort=round(p.gain_per_step, 4)),
+            Cell("-") if p.gain_per_step is None else Cell(f"{p.gain_per_step:+z.1%}", sort=round(p.gain_per_step, 4)),
             cell(p.accept_length),
             Cell(part.name(p.config_id)),
         )

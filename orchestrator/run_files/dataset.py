@@ -222,3 +222,5 @@ def write_points(paths: RunPaths, rows: Iterable[dict[str, Any]]) -> None:
         pieces.append(pa.Table.from_pylist(piece))
     if pieces:  # a column that is empty in one piece has the type of the others
         write_parquet(pa.concat_tables(pieces, promote_options="permissive"), paths.points)
+    else:  # of what is gone nothing is told any more
+        paths.points.unlink(missing_ok=True)

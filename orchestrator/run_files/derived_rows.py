@@ -23,7 +23,13 @@ from orchestrator.paths import whole_file
 # Name, key, value.
 Row = tuple[str, str, bytes]
 _FORMULAS = b"specsweep_formulas"
-_PACKED: dict[str, Any] = {"compression": "zstd", "use_dictionary": False, "write_statistics": False}
+# With checksums, or a bit that a disk lost would be a number of the ranking.
+_PACKED: dict[str, Any] = {
+    "compression": "zstd",
+    "use_dictionary": False,
+    "write_statistics": False,
+    "write_page_checksum": True,
+}
 # Rows that are in memory at once: of ten thousand points all would be tens of MiB, twice over.
 _PIECE = 200
 _SCHEMA = pa.schema([("name", pa.string()), ("key", pa.string()), ("value", pa.large_binary())])
@@ -32,10 +38,21 @@ _SCHEMA = pa.schema([("name", pa.string()), ("key", pa.string()), ("value", pa.l
 @cache
 def formulas() -> str:
     """A hash of all that metrics and rankings are computed by: whatever of it changes, everything is computed anew."""
+    import psutil
+
+    return formulas_of(Path(__file__).parent.parent, psutil.Process().create_time())
+
+
+def formulas_of(package: Path, began: float) -> str:
+    """Of a process that `began` then (seconds since 1970) with what was in the package. Of one whose text has changed
+    since, e.g. by an upgrade during a run of hours, nobody knows what it computes by: that is like nothing else.
+    """
     digest = hashlib.sha256(f"numpy {np.__version__}".encode())
-    for file in sorted(Path(__file__).parent.parent.rglob("*")):
+    for file in sorted(package.rglob("*")):
         if file.suffix in {".py", ".tsv"}:
             digest.update(file.name.encode() + file.read_bytes())
+            if file.stat().st_ctime >= began:
+                return f"of process {os.getpid()} {os.urandom(16).hex()}"
     return digest.hexdigest()
 
 
@@ -128,12 +145,12 @@ def _read(packed: bytes, *, values: bool = True) -> Iterator[Row]:
     """
     names = _SCHEMA.names if values else _SCHEMA.names[:2]
     try:
-        with pq.ParquetFile(pa.BufferReader(packed)) as kept:
+        with pq.ParquetFile(pa.BufferReader(packed), page_checksum_verification=True) as kept:
             metadata = kept.schema_arrow.metadata or {}
             if metadata.get(_FORMULAS) != formulas().encode() or kept.schema_arrow.names != _SCHEMA.names:
                 return
             for batch in kept.iter_batches(_PIECE, columns=names, use_threads=False):
                 columns = [column.to_pylist() for column in batch.columns]
                 yield from zip(*columns, strict=True) if values else ((*row, b"") for row in zip(*columns, strict=True))
-    except (OSError, pa.ArrowInvalid):
+    except (OSError, ValueError, pa.ArrowException):
         return

@@ -129,7 +129,7 @@ class Decision:
                 continue
             behind, sd = now.gap(config_id)
             ahead = math.expm1(2 * sd - behind)
-            told.append(f"{name}: {_behind(behind)} {self.labels[now.leader]}, at most {ahead:+.1%}")
+            told.append(f"{name}: {_behind(behind)} {self.labels[now.leader]}, at most {ahead:+z.1%}")
         return f"not started, predicted by its neighbours: {'; '.join(told)}"
 
     # --- rungs ---

@@ -23,7 +23,7 @@ from orchestrator.exchange import compared_row
 from orchestrator.exchange.compare_command import of_one_class
 from orchestrator.exchange.compared_row import Doubt, judged
 from orchestrator.exchange.compared_side import ComparedConfig, Side, match_configs, side_of_points
-from orchestrator.exchange.comparison_report import common_start, comparison_document
+from orchestrator.exchange.comparison_report import change, common_start, comparison_document
 from orchestrator.exchange.run_comparison import RunComparison, compare_sides
 from orchestrator.exchange.run_environment import fact_differences, run_facts, scenario_differences, workload_pairs
 from orchestrator.objectives.aim import Observation, PointValue
@@ -395,3 +395,24 @@ def test_false_discoveries_are_controlled_as_benjamini_and_hochberg_do(p: list[f
         assert sum(1 for x in q if x <= level + 1e-12) >= k
         assert all(x <= y * (1 + 1e-12) + 1e-12 for x, y in zip(p, q, strict=True))
     assert [q[i] for i in np.argsort(p)] == sorted(q)
+
+
+def test_a_config_that_moved_to_another_host_takes_nothing_from_those_that_stayed() -> None:
+    def both(x: Sequence[float], y: Sequence[float], host: str) -> list[PointValue]:
+        return [*values("x", x[:2], "h1"), *values("x", x[2:], "h2"), *values("y", y, host)]
+
+    # h2 is 20 % slower than h1
+    first = side("a", both([100.0, 101.0, 120.0, 121.0], [50.0, 51.0], "h3"))
+    second = side("b", both([105.0, 106.0, 126.0, 127.0], [50.0, 51.0], "h4"))
+    told = compared(first, second)
+    stayed, moved = told.rows
+
+    assert (stayed.hosts_differ, stayed.standing) == (False, "worse")
+    assert (moved.hosts_differ, moved.standing) == (True, "open")
+    assert [note.split(":")[0] for note in told.notes if "share no host" in note] == ["some configs share no host"]
+
+
+def test_a_change_too_small_to_be_shown_has_no_sign() -> None:
+    one = compared(side("a", values("x", [100.0, 101.0, 102.0])), side("b", values("x", [100.0, 101.0, 102.0]))).rows[0]
+
+    assert [change(replace(one, ratio=ratio)) for ratio in (0.9999, 1.0001, 0.94)] == ["+0.0%", "+0.0%", "-6.0%"]

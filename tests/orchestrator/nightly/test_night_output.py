@@ -212,18 +212,18 @@ def test_a_night_that_was_kept_before_changes_over_the_nights_decided_is_read_wi
             "2 of 5 series got worse beyond doubt. 1 got better beyond doubt, 1 is as in the reference, 1 is too noisy "
             "to tell.",
             ("whether it starts: died (kv_budget)",
-             "output throughput at chat C=4: 100 → 92.07 tok/s, -8.0\u00a0% (-8.6\u00a0% to -6.8\u00a0%)"),
+             "output throughput at chat C=4: 100.0 → 92.06 tok/s, -8.0\u00a0% (-8.6\u00a0% to -6.8\u00a0%)"),
         ),
         ((of("accept_length", Verdict.SAME),), "1 of 1 series is as in the reference.", ()),
         (
             (of("accept_length", Verdict.SAME), of("tpot_p50_ms", Verdict.INCONCLUSIVE)),
             "1 of 2 series is open: more pairs would tell whether they got worse. 1 is as in the reference.",
-            ("TPOT p50 at chat C=4: 100 → 92.07 ms, -8.0\u00a0% (-8.6\u00a0% to -6.8\u00a0%)",),
+            ("TPOT p50 at chat C=4: 100.0 → 92.06 ms, -8.0\u00a0% (-8.6\u00a0% to -6.8\u00a0%)",),
         ),
         (
             (of("tpot_p50_ms", Verdict.INCONCLUSIVE, too_noisy=True),),
             "Nothing that was measured under load can be told from noise. 1 is too noisy to tell.",
-            ("TPOT p50 at chat C=4: 100 → 92.07 ms, -8.0\u00a0% (-8.6\u00a0% to -6.8\u00a0%)",),
+            ("TPOT p50 at chat C=4: 100.0 → 92.06 ms, -8.0\u00a0% (-8.6\u00a0% to -6.8\u00a0%)",),
         ),
     ],
 )  # fmt: skip
@@ -235,3 +235,17 @@ def test_the_headline_of_a_report_counts_the_series_and_names_those_that_decide(
     assert headline_.label == f"Is {HOSTILE} worse than v0.5.15?"
     assert headline_.text == text
     assert tuple(line for block in headline_.details if isinstance(block, Items) for line in block.items) == lines
+
+
+def test_the_means_of_a_night_have_the_ratio_that_stands_beside_them() -> None:
+    """The host with the larger values is slower by 2 %, the other one faster by 3 %: together faster."""
+    pairs = (Pair("h", False, 100.0, 103.0), Pair("i", True, 200.0, 196.0))
+    key = SeriesKey("output_throughput_tok_s", "c0ffee", "chat", "C=4", "8x GPU")
+    found = SeriesNight(Measured(key, "steps=2", pairs), Verdict.SAME, "because", 0.02, 0.00468, -0.02, 0.03)
+
+    (line,) = [
+        line
+        for line in markdown(nightly_report(NightTold(night(found), NightRules()))).splitlines()
+        if "+0.5 %" in line and "|" in line
+    ]
+    assert "| 141.4 (tok/s) | 142.1 (tok/s) |" in line

@@ -10,7 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.nights.night import Build, End, Gap, Measured, Night, Pair, SeriesKey, SeriesNight, StartPair, Verdict
+from orchestrator.nights.night import (
+    Build,
+    End,
+    Gap,
+    Measured,
+    Night,
+    Noise,
+    Pair,
+    SeriesKey,
+    SeriesNight,
+    StartPair,
+    Verdict,
+)
+from orchestrator.nights.night_evidence import share_text
 from orchestrator.nights.night_noise import NoiseBook, clipped_mean, squares
 from orchestrator.nights.night_rules import NightRules
 from orchestrator.nights.night_verdict import judge_night, undecided
@@ -282,3 +295,69 @@ def test_worse_and_better_are_mirror_images(mean: float) -> None:
     latency = judge(measured(TTFT, QUIET, mean=mean), twenty_quiet_nights(TTFT)).verdict
 
     assert latency is mirror.get(throughput, throughput)
+
+
+def with_zeros(key: SeriesKey, values: Sequence[tuple[float, float]]) -> Measured:
+    return Measured(key, "depth 3", tuple(Pair("a", i % 2 == 0, a, b) for i, (a, b) in enumerate(values)))
+
+
+GOODPUT = SeriesKey("goodput_rps", "c1", "chat", "C=16", "8x H100")
+RETRACTIONS = SeriesKey("retractions", "c1", "chat", "C=16", "8x H100")
+FINE = [(10.0, 10.0), (10.0, 10.01), (10.0, 9.99)]
+
+
+def test_half_of_the_pairs_without_any_goodput_are_never_the_same() -> None:
+    found = judge(with_zeros(GOODPUT, [(10.0, 0.0)] * 3 + FINE))
+
+    assert found.verdict is Verdict.INCONCLUSIVE
+    assert found.reason == "fell to nothing in 3 of 6 pairs; the others: 99% interval within 5.0%"
+    assert (found.difference, found.low, found.high) == (None, None, None)
+    assert judge(with_zeros(GOODPUT, [(10.0, 0.0), *FINE[:2]])).verdict is Verdict.INCONCLUSIVE
+
+
+def test_one_start_of_six_without_any_goodput_decides_nothing() -> None:
+    assert judge(with_zeros(GOODPUT, [(10.0, 0.0), *FINE, *FINE[:2]])).verdict is Verdict.SAME
+
+
+def test_what_is_nothing_in_both_builds_is_the_same() -> None:
+    found = judge(with_zeros(RETRACTIONS, [(0.0, 0.0)] * 3))
+
+    assert (found.verdict, found.reason) == (Verdict.SAME, "0 in both, in 3 of 3 pairs")
+
+
+def test_what_only_the_candidate_has_is_left_open_and_told() -> None:
+    found = judge(with_zeros(RETRACTIONS, [(0.0, 4.0), (0.0, 2.0), (0.0, 0.0)]))
+
+    assert found.verdict is Verdict.INCONCLUSIVE
+    assert found.reason == "0 in the reference only, in 2 of 3 pairs, which is no ratio"
+
+
+def test_a_count_that_is_often_nothing_leaves_the_night_to_other_series() -> None:
+    assert judge(with_zeros(RETRACTIONS, [(0.0, 1.0), (3.0, 1.0), (1.0, 2.0)])).too_noisy
+    assert not judge(with_zeros(GOODPUT, [(1.0, 0.0), (3.0, 1.0), (1.0, 2.0)])).too_noisy
+
+
+def test_a_floor_of_half_of_a_value_can_be_judged() -> None:
+    rules = NightRules(floors={SPEED.metric: 0.5})
+
+    assert judge(measured(SPEED, QUIET), rules=rules).verdict is Verdict.SAME
+
+
+def test_a_floor_is_told_with_the_digits_that_it_has() -> None:
+    rules = NightRules(floors={SPEED.metric: 0.015}, assumed_luck=0.0)
+
+    found = judge(measured(SPEED, [0.0, 1e-4, -1e-4], mean=math.log(0.983)), rules=rules)
+
+    assert found.reason == "worse beyond doubt, by more than 1.5%"
+
+
+def test_a_night_far_quieter_than_its_history_is_not_lost_for_want_of_degrees_of_freedom() -> None:
+    noise = Noise(sd=1e-4, df=46, source="history", night_sd=6.8e-4, night_df=0.05, night_source="history")
+
+    assert noise.error_df(3) == 4
+    # tau^4 / df is what is not known: 4 of it, of which the fourth root is the error
+    assert noise.error(3) == pytest.approx((4 * 6.8e-4**4 / 0.05) ** 0.25, rel=1e-3)
+
+
+def test_a_loss_too_small_to_be_shown_has_no_sign() -> None:
+    assert [share_text(d) for d in (-1e-5, 1e-5, -0.0834)] == ["+0.0 %", "+0.0 %", "-8.0 %"]

@@ -98,3 +98,8 @@ def test_a_number_without_an_interval_has_four_digits_and_no_exponent(value: flo
 def test_percents_have_a_decimal_unless_they_are_vague() -> None:
     assert percent(0.0123, 0.001, 0.02) == "1.2%"
     assert percent(0.0123, -0.05, 0.08) == "1%"
+
+
+def test_a_value_that_is_rounded_up_to_the_next_power_of_ten_has_four_digits_as_well() -> None:
+    assert [plain(value) for value in (99.997, 9999.7, 0.99996, 99.99)] == ["100.0", "10000", "1.000", "99.99"]
+    assert shown(99.997, 99.996, 99.998) == "100.0"

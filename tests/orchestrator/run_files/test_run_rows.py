@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from orchestrator.errors import BadInput
-from orchestrator.paths import RunPaths
+from orchestrator.paths import RunPaths, whole_file
 from orchestrator.rankings import run_ranking
 from orchestrator.rankings.run_ranking import rank_run
-from orchestrator.run_files import derived_rows, point_table
+from orchestrator.run_files import dataset, derived_rows, point_table
 from orchestrator.run_files.compute_pool import ComputePool
-from orchestrator.run_files.derived_rows import DerivedRows
+from orchestrator.run_files.derived_rows import DerivedRows, formulas_of
 from orchestrator.run_files.point_table import metrics_json, metrics_of_json
 from orchestrator.run_files.run_rows import RunRows
 from tests.fakes.slot import FakeSlot
@@ -215,6 +216,19 @@ def test_values_that_are_damaged_are_computed_and_stored_again(tmp_path: Path) -
     assert DerivedRows(file).kept({"a": "1"}) == {"a": b"again"}
 
 
+def test_a_value_of_which_a_bit_was_lost_is_computed_again(tmp_path: Path) -> None:
+    value = b"".join(b'{"output_throughput_tok_s":%d.25}' % n for n in range(300))
+    stored(tmp_path, {"a": "1"}, {"a": value})
+    file = tmp_path / "d.parquet"
+    whole = file.read_bytes()
+
+    for place in range(8, len(whole) - 8, 7):
+        lost = bytearray(whole)
+        lost[place] ^= 16
+        file.write_bytes(lost)
+        assert DerivedRows(file).kept({"a": "1"}) in ({}, {"a": value})
+
+
 def test_metrics_survive_as_json_exactly_also_numbers_that_are_none(root: Path) -> None:
     paths = RunPaths(root)
     with RunRows(paths) as read:
@@ -228,3 +242,32 @@ def test_metrics_survive_as_json_exactly_also_numbers_that_are_none(root: Path) 
     unknown = metrics_of_json(metrics_json(replace(metrics, window_s=math.nan)))
     assert unknown.window_s is not None
     assert math.isnan(unknown.window_s)
+
+
+def test_what_a_program_computed_whose_text_was_changed_while_it_ran_counts_for_no_other(tmp_path: Path) -> None:
+    (tmp_path / "metrics.py").write_text("x = 1")
+    later, before = time.time() + 60, time.time() - 60
+
+    assert formulas_of(tmp_path, later) == formulas_of(tmp_path, later)
+    assert formulas_of(tmp_path, before) != formulas_of(tmp_path, before)
+    assert formulas_of(tmp_path, before) != formulas_of(tmp_path, later)
+
+
+def test_points_that_are_all_gone_are_not_in_the_table_of_points(root: Path) -> None:
+    rank_run(root)
+    paths = RunPaths(root)
+    assert paths.points.exists()
+
+    dataset.write_points(paths, [])
+
+    assert not paths.points.exists()
+
+
+def test_two_rankings_with_one_process_id_do_not_write_into_one_another(tmp_path: Path) -> None:
+    file = tmp_path / "ranking.json"
+    with whole_file(file) as one, whole_file(file) as other:
+        one.write(b"one")
+        other.write(b"other")
+
+    assert file.read_bytes() == b"one"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["ranking.json"]
