@@ -101,12 +101,12 @@ def row_text(row: ComparedRow) -> str:
 
 def change(row: ComparedRow) -> str:
     """+8.1%"""
-    return f"{row.ratio - 1:+.1%}"
+    return f"{row.ratio - 1:+z.1%}"
 
 
 def interval(row: ComparedRow, form: str = "{}") -> str:
     """From ... to, empty where nothing is known of the spread."""
-    return "" if row.low is None or row.high is None else form.format(f"{row.low - 1:+.1%} to {row.high - 1:+.1%}")
+    return "" if row.low is None or row.high is None else form.format(f"{row.low - 1:+z.1%} to {row.high - 1:+z.1%}")
 
 
 def word(row: ComparedRow) -> str:
