@@ -83,7 +83,7 @@ def history_report(history: History, lines: Sequence[SeriesLine], *, place: str,
     span = f"{night_text(history.nights[0].at)} to {night_text(history.nights[-1].at)}" if nights else "no night yet"
     return ReportDocument(
         title="Nightly history",
-        subtitle=f"{', '.join(history.scenarios)}: {nights} nights, {span}; {place}",
+        subtitle=f"{', '.join(history.scenarios)}: {plural(nights, 'night')}, {span}; {place}",
         headlines=(decision,),
         sections=tuple(sections),
         made_at=made_at,

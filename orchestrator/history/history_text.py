@@ -34,7 +34,7 @@ def value_text(line: SeriesLine) -> str:
 
 def _interval(low: float, high: float) -> str:
     """`-9.5 to -6.4`, in percent, of log ratios."""
-    return f"{math.expm1(low) * 100:+.1f} to {math.expm1(high) * 100:+.1f}"
+    return f"{math.expm1(low) * 100:+z.1f} to {math.expm1(high) * 100:+z.1f}"
 
 
 def change_text(line: SeriesLine, change: PlacedChange) -> str:

@@ -20,7 +20,7 @@ from orchestrator.documents.report_document import (
     Table,
     Tone,
 )
-from orchestrator.documents.report_numbers import NOTHING, count
+from orchestrator.documents.report_numbers import NOTHING, count, rounded
 from orchestrator.nightly.night_pairs import PairCount
 from orchestrator.nights.night import FEASIBLE, START_S, Kind, Measured, Night, SeriesKey, SeriesNight, Verdict, unit_of
 from orchestrator.nights.night_evidence import share_text
@@ -190,7 +190,9 @@ def _pair_plot(one: SeriesNight, *, several: bool) -> Plot:
     pairs, title = one.measured.pairs, plain_title(one.key)
     names = tuple(f"{i + 1}" for i in range(len(pairs)))
     unit = unit_of(one.key.metric)
-    ratios = tuple(None if pair.reference <= 0 else 100 * (pair.candidate / pair.reference - 1) for pair in pairs)
+    ratios = tuple(
+        None if pair.reference <= 0 else rounded(100 * (pair.candidate / pair.reference - 1)) for pair in pairs
+    )
     labels = tuple(
         f"{pair.host}: {plain(pair.candidate)} {unit} against {plain(pair.reference)} {unit}"
         f" ({'candidate' if pair.candidate_first else 'reference'} first)"
@@ -306,7 +308,7 @@ def _so_far(measured: Sequence[Measured]) -> Table:
         mean = 100 * math.expm1(math.fsum(ratios) / len(ratios)) if ratios else None
         rows.append(
             (_named(one.key, known), *((Cell(one.label),) if several else ()), _value(before, one.key.metric),
-             _value(now, one.key.metric), NOTHING if mean is None else Cell(f"{mean:+.1f}", sort=mean),
+             _value(now, one.key.metric), NOTHING if mean is None else Cell(f"{mean:+z.1f}", sort=mean),
              count(len(one.pairs)))
         )  # fmt: skip
     note = "Nothing of this is judged: whoever looks after every pair sees alarms that are none."

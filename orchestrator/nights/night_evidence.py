@@ -29,7 +29,7 @@ def with_evidence(series: Sequence[SeriesNight], earlier: Sequence[Night]) -> tu
 
 def share_text(difference: float) -> str:
     """`-8.0 %` of a log ratio."""
-    return f"{math.expm1(difference):+.1%}".replace("%", " %")
+    return f"{math.expm1(difference):+z.1%}".replace("%", " %")
 
 
 def series_name(one: SeriesNight) -> str:

@@ -111,15 +111,20 @@ def sizes_text(night: Night, rules: NightRules) -> str:
 def luck_text(night: Night) -> str:
     """What of the noise is of whole nights, the most by metric; empty if that is nothing."""
     found: dict[str, float] = {}
-    assumed: set[str] = set()
+    assumed: dict[str, None] = {}
     for one in night.series:
         if one.noise is not None and one.noise.night_sd >= _LEAST_TOLD:
             found[one.key.metric] = max(one.noise.night_sd, found.get(one.key.metric, 0.0))
             if one.noise.night_source == "assumed":
-                assumed.add(one.key.metric)
+                assumed[one.key.metric] = None
     if not found:
         return ""
-    told = ", ".join(f"{m} {sd:.1%}{' (assumed, no history yet)' if m in assumed else ''}" for m, sd in found.items())
+    learnt = ", ".join(f"{metric} {sd:.1%}" for metric, sd in found.items() if metric not in assumed)
+    alike: dict[str, list[str]] = {}
+    for metric in assumed:
+        alike.setdefault(f"{found[metric]:.1%}", []).append(metric)
+    guessed = "; ".join(f"{sd} of {', '.join(metrics)}" for sd, metrics in alike.items())
+    told = "; ".join(filter(None, (learnt, f"assumed, no history yet: {guessed}" if guessed else "")))
     return f"Whole nights differ by luck, which more pairs do not take away (sd): {told}"
 
 

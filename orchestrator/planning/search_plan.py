@@ -8,6 +8,7 @@ from typing import Any
 
 from orchestrator.objectives.aim import TrialPoints
 from orchestrator.planning.planner import is_probed, point_specs
+from orchestrator.plural import plural
 from orchestrator.scenarios.scenario import Scenario
 from orchestrator.searches.ceiling_lines import ceiling_lines
 from orchestrator.searches.halving_decision import first_count
@@ -36,7 +37,7 @@ class SearchPlan:
     def lines(self, server_hours_each: float) -> list[str]:
         """For people; `server_hours_each` is what a start with all its points takes."""
         least, most = (n * server_hours_each for n in (self.least_starts, self.most_starts))
-        asked = f"{self.configs} configs in question" if self.configs else "draws from the axes and the space"
+        asked = f"{plural(self.configs, 'config')} in question" if self.configs else "draws from the axes and the space"
         told = [
             f"Search {self.method}: {asked}, from {self.least_starts} to {self.most_starts} starts "
             f"({least:.2f} to {most:.2f} server-hours with all points); results decide which"

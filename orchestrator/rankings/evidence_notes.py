@@ -63,7 +63,7 @@ def _outlier_note(outlier: Outlier, found: Estimates, aim: Aim, labels: Mapping[
 def _drift_note(drift: Drift, labels: Mapping[str, str]) -> str:
     told = (
         f"drift on {drift.host}: the reference {_name(drift.config_id, labels)} went from {plain(drift.begin)} to "
-        f"{plain(drift.end)} ({drift.share:+.1%}, noise {drift.floor:.1%}) while its trials ran; "
+        f"{plain(drift.end)} ({drift.share:+z.1%}, noise {drift.floor:.1%}) while its trials ran; "
     )
     if drift.left_out:
         return told + "they do not count, other hosts measured the same configs"

@@ -86,7 +86,7 @@ def _depths(e: Explanation, curve: DepthCurve) -> str:
     """`Depth at C=1: 1: 123 tok/s; 3: 234 tok/s (+37.9% a step); ...`, and where it ends to pay."""
     told = []
     for point in curve.points:
-        notes = [] if point.gain_per_step is None else [f"{point.gain_per_step:+.1%} a step"]
+        notes = [] if point.gain_per_step is None else [f"{point.gain_per_step:+z.1%} a step"]
         notes += [] if point.accept_length is None else [f"accepts {point.accept_length:.2f}"]
         told.append(f"{point.depth}: {_amount(e, point.value)}" + (f" ({', '.join(notes)})" if notes else ""))
     deepest = curve.points[-1].depth

@@ -118,7 +118,9 @@ def _summary(
             )
             told.append(f"at {level} {', '.join(named)}")
         elif values:
-            best = best_of(values, key=lambda c: values[c].value)
+            # Of equals the one that stands first in the report.
+            in_order = [*(c for c in part.highlighted if c in values), *values]
+            best = best_of(in_order, key=lambda c: values[c].value)
             told.append(f"at {level} {part.name(best)} with {f'{plain(values[best].value)} {unit}'.rstrip()}")
     untold = len(told) - MOST_TOLD
     told = [*told[:MOST_TOLD], *([f"and so on for {untold} more levels"] if untold > 0 else [])]
@@ -210,7 +212,7 @@ def _accept_by_depth(why: Explanation, block_id: str) -> Plot | None:
 
 
 def _step(gain: float | None) -> str:
-    return "" if gain is None else f"{gain:+.1%} a step"
+    return "" if gain is None else f"{gain:+z.1%} a step"
 
 
 def _depth_table(part: PartMaterial, why: Explanation, block_id: str) -> Table:
@@ -224,7 +226,7 @@ def _depth_table(part: PartMaterial, why: Explanation, block_id: str) -> Table:
             Cell(str(curve.level), sort=curve.level.value),
             count(p.depth),
             cell(p.value),
-            Cell("-") if p.gain_per_step is None else Cell(f"{p.gain_per_step:+.1%}", sort=round(p.gain_per_step, 4)),
+            Cell("-") if p.gain_per_step is None else Cell(f"{p.gain_per_step:+z.1%}", sort=round(p.gain_per_step, 4)),
             cell(p.accept_length),
             Cell(part.name(p.config_id)),
         )

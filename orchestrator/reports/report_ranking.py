@@ -105,7 +105,8 @@ def not_measured_blocks(part: PartMaterial) -> list[Block]:
     ranking, mark = part.ranking, part.mark
     blocks: list[Block] = []
     if ranking.repaired:
-        blocks.append(_table(f"repaired{mark}", "Died as asked, served after a repair", ranking.repaired, part))
+        title = "Died as asked, served after a repair"
+        blocks.append(_table(f"repaired{mark}", title, ranking.repaired, part, "served as"))
     if ranking.infeasible:
         blocks.append(_table(f"infeasible{mark}", "Infeasible: cannot run like this", ranking.infeasible, part))
     if ranking.failed:
@@ -114,10 +115,10 @@ def not_measured_blocks(part: PartMaterial) -> list[Block]:
     return blocks
 
 
-def _table(block_id: str, caption: str, configs: Sequence[NotMeasured], part: PartMaterial) -> Table:
-    columns = tuple(
-        Column(name, numeric=False) for name in ("config", "diagnosis", "phase", "evidence", "what may help")
-    )
+def _table(
+    block_id: str, caption: str, configs: Sequence[NotMeasured], part: PartMaterial, last: str = "what may help"
+) -> Table:
+    columns = tuple(Column(name, numeric=False) for name in ("config", "diagnosis", "phase", "evidence", last))
     rows = tuple(
         (
             Cell(part.name(c.config_id), note=c.config_id),
