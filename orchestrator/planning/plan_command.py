@@ -209,7 +209,8 @@ def _print(scenario: Scenario, plan: Plan, console: Console) -> None:
         f"{plural(len(plan.slots), 'slot')} of {scenario.slots.size}; seed {scenario.seed}"
     )
     each = plan.server_hours / max(1, len(plan.trials))
-    lines = search.lines(each) if search else plan_precision(scenario, len(plan.configs), len(plan.slots)).lines()
+    count = len(plan.slots)
+    lines = search.lines(each, count) if search else plan_precision(scenario, len(plan.configs), count).lines()
     for line in lines:
         console.print(escape(line))
     if not isinstance(scenario.measure.reference, str):

@@ -197,11 +197,11 @@ def test_a_setting_that_is_another_one_in_all_configs_is_told_and_the_configs_ar
     assert [(m.first, m.second, m.how) for m in match_configs(first, second)] == [("16-2", "8-2", "the same otherwise")]
     told = compared(first, second).environment
     assert [(d.name, d.first, d.second, d.deciding) for d in told] == [("setting limit", "16", "8", True)]
-    called = [
-        replace(s, configs={c: replace(own, label="steps=2", kv_tokens=(9.0,)) for c, own in s.configs.items()})
-        for s in (of(16, 2), of(8, 2))
-    ]
-    (row,) = compare_sides(*called, ["kv_tokens"], Doubt()).rows
+
+    def called(s: Side) -> Side:
+        return replace(s, configs={c: replace(own, label="steps=2", kv_tokens=(9.0,)) for c, own in s.configs.items()})
+
+    (row,) = compare_sides(called(of(16, 2)), called(of(8, 2)), ["kv_tokens"], Doubt()).rows
     assert row.config == "steps=2"
     apart = compared(of(16, 0), of(8, 1, 2))  # nothing is matched, and what differs is told all the same
     assert (apart.matches, [d.name for d in apart.environment]) == (0, ["setting limit"])
