@@ -155,7 +155,7 @@ def _evidence(one: SeriesNight, *, several: bool) -> list[Block]:
 
 
 def short_line(one: SeriesNight, *, several: bool) -> str:
-    """`output throughput at chat C=8: -4.7 % (-7.2 % to -2.2 %)`: a series for somebody who reads it first."""
+    """`output throughput at chat C=8: -4.7% (-7.2% to -2.2%)`: a series for somebody who reads it first."""
     name = plain_title(one.key) + (f" ({one.measured.label})" if several else "")
     if one.kind is Kind.FEASIBLE or one.difference is None:
         return f"{name}: {one.reason}"
@@ -164,7 +164,7 @@ def short_line(one: SeriesNight, *, several: bool) -> str:
     if before is not None and now is not None:
         values = f"{number(before)} → {number(now)} {unit_of(one.key.metric)}".rstrip() + ", "
     interval = f" ({told.note})" if told.note else ""
-    return f"{name}: {values}{told.text}{interval}".replace(" %", "\u00a0%")  # a line must not end between the two
+    return f"{name}: {values}{told.text}{interval}"
 
 
 def pairs_section(night: Night) -> Section:

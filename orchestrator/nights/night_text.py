@@ -24,7 +24,7 @@ def exit_code(night: Night) -> int:
 
 
 def headline(night: Night) -> str:
-    """`regressed: output_throughput_tok_s at chat C=8 of steps=3: -7.9 % (-9.0 to -6.8 %, 3 pairs); and 2 more`."""
+    """`regressed: output_throughput_tok_s at chat C=8 of steps=3: -7.9% (-9.0 to -6.8%, 3 pairs); and 2 more`."""
     if night.gap is not None:
         return f"gap: {night.gap.reason}"
     assert night.verdict is not None
@@ -79,7 +79,7 @@ def series_title(one: SeriesNight) -> str:
 
 
 def difference_text(one: SeriesNight) -> str:
-    """`-7.9 % (-9.0 % to -6.8 %)`; empty without a difference."""
+    """`-7.9% (-9.0% to -6.8%)`; empty without a difference."""
     if one.difference is None:
         return ""
     if one.low is None or one.high is None:
@@ -129,8 +129,8 @@ def luck_text(night: Night) -> str:
 
 
 def noise_text(one: SeriesNight) -> str:
-    """`2.1 % a pair, 0.5 % a night`; empty where none is known."""
+    """`2.1% a pair, 0.5% a night`; empty where none is known."""
     if one.noise is None:
         return ""
     luck = f", {one.noise.night_sd:.1%} a night" if one.noise.night_sd >= _LEAST_TOLD else ""
-    return f"{one.noise.sd:.1%} a pair{luck}".replace("%", " %")
+    return f"{one.noise.sd:.1%} a pair{luck}"

@@ -57,7 +57,7 @@ def test_a_kv_cache_that_lost_fifteen_percent_is_a_regression_of_kv_tokens_only(
     night = night_on(tmp_path / "run", [build_slot(kv_tokens=(100_000, 85_000))])
 
     assert [one.key.metric for one in night.of(Verdict.REGRESSED)] == ["kv_tokens"]
-    assert headline(night).startswith("regressed: kv_tokens of speculative_num_steps=2: -15.0 %")
+    assert headline(night).startswith("regressed: kv_tokens of speculative_num_steps=2: -15.0%")
 
 
 def test_a_candidate_that_dies_is_a_regression_with_its_diagnosis_and_is_not_started_again(tmp_path: Path) -> None:

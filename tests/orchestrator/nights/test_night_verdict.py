@@ -191,8 +191,8 @@ def test_evidence_names_the_night_before_and_series_that_agree() -> None:
     )
 
     assert found[0].evidence == (
-        "regressed in the night before too (-6.8 %)",
-        "1 of 1 other series of this config lean that way: ttft_p50_ms at chat C=16 +4.1 %",
+        "regressed in the night before too (-6.8%)",
+        "1 of 1 other series of this config lean that way: ttft_p50_ms at chat C=16 +4.1%",
     )
 
 

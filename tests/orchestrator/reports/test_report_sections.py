@@ -278,7 +278,7 @@ def test_latencies_without_values_have_no_plot() -> None:
     (plot,) = plots(latency_blocks(part(), "chat", ONE, found, 0))
 
     assert (plot.block_id, plot.title) == ("ttft_ms-0", "Time to first token (chat at C=1)")
-    assert "with 10 values, the fewest here, at 74.1 %" in plot.summary
+    assert "with 10 values, the fewest here, at 74.1%" in plot.summary
 
 
 def test_the_lowest_median_is_that_of_the_values_not_the_middle_of_a_curve() -> None:
