@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 
-def plural(number: int, one: str) -> str:
-    """`1 trial`, `2 trials`, `1,000 trials`."""
-    return f"{number:,} {one}{'' if number == 1 else 's'}"
+def plural(number: int, one: str, more: str | None = None) -> str:
+    """`1 trial`, `2 trials`, `1,000 trials`; `more` where it is not formed by an s."""
+    return f"{number:,} {one if number == 1 else more or one + 's'}"

@@ -15,6 +15,7 @@ from typing import Any
 
 from orchestrator.estimation.student import quantile_t
 from orchestrator.objectives.aim import Observation
+from orchestrator.plural import plural
 
 LEVEL = 0.95
 # Fewer pairs have no spread to speak of.
@@ -139,5 +140,5 @@ def comparison_line(comparison: Comparison, labels: Mapping[str, str], near_tie:
         Standing.OPEN: "not told apart; more --repeats narrow it",
         Standing.BEHIND: f"worse by more than near_tie ({near_tie:.1%}), beyond doubt",
     }[comparison.standing]
-    interval = f"95%: {comparison.low:+z.1%} to {comparison.high:+z.1%}, {comparison.pairs} pairs"
+    interval = f"95%: {comparison.low:+z.1%} to {comparison.high:+z.1%}, {plural(comparison.pairs, 'pair')}"
     return f"{how} {labels.get(comparison.rival_id, comparison.rival_id)} ({comparison.role}; {interval}): {said}"

@@ -30,7 +30,7 @@ from orchestrator.shown_text import cut, harmless
 MOST_ROWS = 40
 # A plot with more values is told in words alone.
 PLOT_ROWS = 24
-CELL_CHARACTERS = 200
+CELL_CHARACTERS = 400
 _MARKS: dict[Tone, str] = {"plain": "", "good": "✅ ", "bad": "❌ ", "warn": "⚠️ ", "muted": ""}
 # An underscore within a word is one: names stay readable.
 _ACTS = re.compile(r"([\\`*\[\]<>#|~&$]|(?<![^\W_])_|_(?![^\W_]))")

@@ -189,7 +189,7 @@ def _kv_row(first: Side, second: Side, match: Match) -> ComparedRow | None:
 
 def _label(first: Side, second: Side, match: Match) -> str:
     a, b = first.configs[match.first].label, second.configs[match.second].label
-    return a if match.how in {"same settings", "by name"} else f"{a} / {b}"
+    return a if a == b or match.how in {"same settings", "by name"} else f"{a} / {b}"
 
 
 def _rows(group: _Group, first: Side, second: Side, matches: Sequence[Match], doubt: Doubt) -> list[ComparedRow]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -11,6 +12,7 @@ from orchestrator.objectives.aim import PointValue
 from orchestrator.points.peer_point import ImportedPoint
 
 State = Literal["served", "died", "failed", "not run"]
+How = Literal["same settings", "same server", "the only configs", "the same otherwise", "by name", "all pairs"]
 # Prompts and answers this much longer or shorter are another workload.
 SHAPE_MARGIN = 0.10
 
@@ -61,7 +63,7 @@ class Match:
 
     first: str
     second: str
-    how: Literal["same settings", "same server", "the only configs", "by name", "all pairs"]
+    how: How
 
 
 def side_of_points(name: str, points: Sequence[ImportedPoint]) -> Side:
@@ -127,8 +129,9 @@ def _by_name(side: Side) -> dict[str, str]:
 def match_configs(first: Side, second: Side) -> list[Match]:
     """Which config of the first is which of the second.
 
-    Runs: by their settings and environment; else by the server that they came to; else the only config of each. Results
-    of other clients tell no settings: by name (label or id) where both sides have one, else each with each.
+    Runs: by their settings and environment; else by the server that they came to; else, where not one is matched, by
+    what is left without the settings that all configs of one run have and all of the other have otherwise. Results of
+    other clients tell no settings: by name (label or id) where both sides have one, else each with each.
     """
     if first.is_peer or second.is_peer:
         names = [_by_name(side) for side in (first, second)]
@@ -146,6 +149,34 @@ def match_configs(first: Side, second: Side) -> list[Match]:
         if same is not None:
             found.append(Match(config_id, same, "same server"))
             free.remove(same)
-    if not found and len(first.configs) == len(second.configs) == 1:
-        found.append(Match(next(iter(first.configs)), next(iter(second.configs)), "the only configs"))
+    return found or _matched_otherwise(first, second)
+
+
+def _matched_otherwise(first: Side, second: Side) -> list[Match]:
+    apart = settings_apart(first, second)
+    ours = {_without(apart, config): config_id for config_id, config in first.configs.items()}
+    theirs = {_without(apart, config): config_id for config_id, config in second.configs.items()}
+    alone = len(first.configs) == len(second.configs) == 1
+    if len(ours) < len(first.configs) or len(theirs) < len(second.configs):  # told apart by their environment alone
+        return []
+    how: How = "the only configs" if alone else "the same otherwise"
+    return [Match(ours[left], theirs[left], how) for left in ours if left in theirs]
+
+
+def settings_apart(first: Side, second: Side) -> dict[str, tuple[str, str]]:
+    """Settings that have one value in all configs of the first, and another one in all of the second; "-" is none."""
+    names = dict.fromkeys(n for side in (first, second) for config in side.configs.values() for n in config.settings)
+    found = {}
+    for name in names:
+        one, other = ({_told(c.settings.get(name)) for c in side.configs.values()} for side in (first, second))
+        if len(one) == len(other) == 1 and one != other:
+            found[name] = (one.pop(), other.pop())
     return found
+
+
+def _without(names: Collection[str], config: ComparedConfig) -> frozenset[tuple[str, str]]:
+    return frozenset((n, _told(value)) for n, value in config.settings.items() if n not in names)
+
+
+def _told(value: object) -> str:
+    return "-" if value is None else value if isinstance(value, str) else json.dumps(value, sort_keys=True)

@@ -163,7 +163,7 @@ def _ratios(found: RunComparison) -> list[Block]:
         return [Paragraph(summary(found), "warn")]
     columns = (
         Column("metric", numeric=False), Column("config", numeric=False), Column("at", numeric=False),
-        Column("verdict", numeric=False), Column("change"), Column("95 % interval", numeric=False),
+        Column("verdict", numeric=False), Column("change"), Column("95% interval", numeric=False),
         Column(found.first), Column(found.second),
         Column("q", help="The share of false alarms among all that have so small a q."),
         Column("starts", numeric=False, help="Of the first and of the second."),
@@ -185,7 +185,7 @@ def _ratios(found: RunComparison) -> list[Block]:
     )
     note = (
         f"Change is {found.second} / {found.first} - 1. Worse and better: q at most 0.05 over the whole table, and "
-        f"beyond the floor ({found.doubt.floor:.1%}; kv_tokens 1 %, start_s 10 %)."
+        f"beyond the floor ({found.doubt.floor:.1%}; kv_tokens 1%, start_s 10%)."
     )
     more = len(found.rows) - _MOST_ROWS
     if more > 0:
@@ -238,7 +238,7 @@ def _forest(metric: str, rows: Sequence[ComparedRow], of: int) -> Plot:
         x=Axis(f"{start or 'config'} ... at load", categories=tuple(dict.fromkeys(names[id(row)] for row in kept))),
         y=Axis("change", "%"),
         series=tuple(series),
-        summary=f"Change of {metric} with 95 % intervals: {counts}.{cut}",
+        summary=f"Change of {metric} with 95% intervals: {counts}.{cut}",
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from orchestrator.errors import BadInput
 from orchestrator.exchange.compared_row import ComparedRow, Doubt, Standing, compared_rows, judged, start_rows
-from orchestrator.exchange.compared_side import Match, Side, match_configs, other_shapes, shape_pairs
+from orchestrator.exchange.compared_side import Match, Side, match_configs, other_shapes, settings_apart, shape_pairs
 from orchestrator.exchange.run_environment import Difference, fact_differences, scenario_differences, workload_pairs
 from orchestrator.objectives.aim import PointValue
 from orchestrator.plural import plural
@@ -154,11 +154,9 @@ def _environment(first: Side, second: Side, matches: Sequence[Match]) -> list[Di
             if a.telling and b.telling and a.telling.get(name) != b.telling.get(name):
                 values = (a.telling.get(name, "-"), b.telling.get(name, "-"))
                 resolved.setdefault((name, *values), []).append(a.label)
-        if match.how == "the only configs":
-            names = dict.fromkeys([*a.settings, *b.settings])
-            for name in (n for n in names if a.settings.get(n) != b.settings.get(n)):
-                one, other = a.settings.get(name, "-"), b.settings.get(name, "-")
-                found.append(Difference(f"setting {name}", str(one), str(other)))
+    if all(match.how in {"the only configs", "the same otherwise"} for match in matches):  # or nothing is matched
+        apart = settings_apart(first, second).items()
+        found += [Difference(f"setting {name}", one, other) for name, (one, other) in apart]
     for (name, one, other), labels in resolved.items():
         of = "" if len(labels) == len(matches) else f" of {_named(labels)}"
         found.append(Difference(f"{name} as resolved{of}", one, other))

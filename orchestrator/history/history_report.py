@@ -80,10 +80,10 @@ def history_report(history: History, lines: Sequence[SeriesLine], *, place: str,
         sections.append(Section("steady", "Without a change", tuple(_together(steady))))
     sections.append(Section("nights", "Nights", tuple(_nights(history))))
     nights = len(history.nights)
-    span = f"{night_text(history.nights[0].at)} to {night_text(history.nights[-1].at)}" if nights else "no night yet"
+    span = " to ".join(dict.fromkeys(night_text(night.at) for night in (*history.nights[:1], *history.nights[-1:])))
     return ReportDocument(
         title="Nightly history",
-        subtitle=f"{', '.join(history.scenarios)}: {nights} nights, {span}; {place}",
+        subtitle=f"{', '.join(history.scenarios)}: {plural(nights, 'night')}, {span or 'none yet'}; {place}",
         headlines=(decision,),
         sections=tuple(sections),
         made_at=made_at,

@@ -23,7 +23,7 @@ def night_text(at: str) -> str:
 
 
 def value_text(line: SeriesLine) -> str:
-    """`-8.0 % (-9.5 to -6.4)` of the newest night; what it says where there is no value."""
+    """`-8.0% (-9.5 to -6.4)` of the newest night; what it says where there is no value."""
     last = line.last
     if last.difference is None:
         return last.reason if last.verdict is not Verdict.SAME else "served"
@@ -38,7 +38,7 @@ def _interval(low: float, high: float) -> str:
 
 
 def change_text(line: SeriesLine, change: PlacedChange) -> str:
-    """`2026-11-21 worse: -7.7 % (99%: -8.4 to -7.0), p 0.002, q 0.01; between: candidate: commit a -> b`."""
+    """`2026-11-21 worse: -7.7% (99%: -8.4 to -7.0), p 0.002, q 0.01; between: candidate: commit a -> b`."""
     text = f"{night_text(line.nights[change.at].at)} {size_text(line, change)}"
     return f"{text}; between: {', '.join(change.between)}" if change.between else text
 

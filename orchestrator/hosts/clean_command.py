@@ -16,6 +16,7 @@ from orchestrator.errors import BadInput
 from orchestrator.hosts.eviction_command import evict_strangers, sentence
 from orchestrator.hosts.host_match import GpuPlace
 from orchestrator.paths import RunPaths
+from orchestrator.plural import plural
 from orchestrator.run_files.run_manifest import read_manifest
 from orchestrator.slots.ray_connection import Connection, connect, resolve_address
 from orchestrator.terminal import print_json
@@ -86,7 +87,9 @@ def _print(host: str, report: dict[str, Any], console: Console) -> None:
         console.print(escape(f"{host}: {text}"), soft_wrap=True)
 
     for run in report["runs"]:
-        counts = f"{len(run['processes'])} processes, {len(run['containers'])} containers"
+        counts = (
+            f"{plural(len(run['processes']), 'process', 'processes')}, {plural(len(run['containers']), 'container')}"
+        )
         kept = f", {run['scratch']}" if run["scratch"] else ""
         say(f"run {run['run_id']} is {run['life']}: {counts}{kept}")
     for gpu in report["gpus"] or ():

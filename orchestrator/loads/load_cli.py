@@ -35,7 +35,10 @@ from orchestrator.terminal import console
 @click.option("--requests", type=click.IntRange(min=1), metavar="N", help="Measured requests.")
 @click.option("--duration-s", type=float, metavar="S", help="Measured seconds; default: 30, without --requests.")
 @click.option(
-    "--warmup-requests", type=click.IntRange(min=0), metavar="N", help="Not counted; default: one a slot and 2 s."
+    "--warmup-requests",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Not counted; default: one for each in flight, and 2 s.",
 )
 @click.option("--warmup-s", type=float, metavar="S", help="Or: seconds of load that are not counted.")
 @click.option("--dataset", default="random_text", show_default=True, metavar="FILE|KIND", help="As in a scenario.")

@@ -109,7 +109,7 @@ def print_table(names: Sequence[str], rows: Iterable[tuple[Sequence[str], Predic
         if prediction.verdict != "fits":
             spare = prediction.limit.spare
             error = f" ± {spare.error_gib:.1f}" if spare.error_gib >= 0.05 else ""
-            verdict += f": {prediction.limit.label} {spare.gib:+.1f}{error}"
+            verdict += f": {prediction.limit.label} {spare.gib:+z.1f}{error}"
         table.add_row(
             *map(escape, own), *cells, free, tokens, str(prediction.pools.running), f"[{style}]{verdict}[/{style}]"
         )

@@ -20,7 +20,7 @@ from orchestrator.documents.report_document import (
     Table,
     Tone,
 )
-from orchestrator.documents.report_numbers import NOTHING, count
+from orchestrator.documents.report_numbers import NOTHING, count, rounded
 from orchestrator.nightly.night_pairs import PairCount
 from orchestrator.nights.night import FEASIBLE, START_S, Kind, Measured, Night, SeriesKey, SeriesNight, Verdict, unit_of
 from orchestrator.nights.night_evidence import share_text
@@ -161,7 +161,7 @@ def _evidence(one: SeriesNight, *, several: bool) -> list[Block]:
 
 
 def short_line(one: SeriesNight, *, several: bool) -> str:
-    """`output throughput at chat C=8: -4.7 % (-7.2 % to -2.2 %)`: a series for somebody who reads it first."""
+    """`output throughput at chat C=8: -4.7% (-7.2% to -2.2%)`: a series for somebody who reads it first."""
     name = plain_title(one.key) + (f" ({one.measured.label})" if several else "")
     if one.kind is Kind.FEASIBLE or one.difference is None:
         return f"{name}: {one.reason}"
@@ -170,7 +170,7 @@ def short_line(one: SeriesNight, *, several: bool) -> str:
     if before is not None and now is not None:
         values = f"{number(before)} → {number(now)} {unit_of(one.key.metric)}".rstrip() + ", "
     interval = f" ({told.note})" if told.note else ""
-    return f"{name}: {values}{told.text}{interval}".replace(" %", "\u00a0%")  # a line must not end between the two
+    return f"{name}: {values}{told.text}{interval}"
 
 
 def pairs_section(night: Night) -> Section:
@@ -196,7 +196,9 @@ def _pair_plot(one: SeriesNight, *, several: bool) -> Plot:
     pairs, title = one.measured.pairs, plain_title(one.key)
     names = tuple(f"{i + 1}" for i in range(len(pairs)))
     unit = unit_of(one.key.metric)
-    ratios = tuple(None if pair.reference <= 0 else 100 * (pair.candidate / pair.reference - 1) for pair in pairs)
+    ratios = tuple(
+        None if pair.reference <= 0 else rounded(100 * (pair.candidate / pair.reference - 1)) for pair in pairs
+    )
     labels = tuple(
         f"{pair.host}: {plain(pair.candidate)} {unit} against {plain(pair.reference)} {unit}"
         f" ({'candidate' if pair.candidate_first else 'reference'} first)"

@@ -28,8 +28,8 @@ def with_evidence(series: Sequence[SeriesNight], earlier: Sequence[Night]) -> tu
 
 
 def share_text(difference: float) -> str:
-    """`-8.0 %` of a log ratio; never `-0.0 %`."""
-    return f"{math.expm1(difference):+z.1%}".replace("%", " %")
+    """`-8.0%` of a log ratio; never `-0.0%`."""
+    return f"{math.expm1(difference):+z.1%}"
 
 
 def series_name(one: SeriesNight) -> str:

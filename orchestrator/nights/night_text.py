@@ -24,7 +24,7 @@ def exit_code(night: Night) -> int:
 
 
 def headline(night: Night) -> str:
-    """`regressed: output_throughput_tok_s at chat C=8 of steps=3: -7.9 % (-9.0 to -6.8 %, 3 pairs); and 2 more`."""
+    """`regressed: output_throughput_tok_s at chat C=8 of steps=3: -7.9% (-9.0 to -6.8%, 3 pairs); and 2 more`."""
     if night.gap is not None:
         return f"gap: {night.gap.reason}"
     assert night.verdict is not None
@@ -79,7 +79,7 @@ def series_title(one: SeriesNight) -> str:
 
 
 def difference_text(one: SeriesNight) -> str:
-    """`-7.9 % (-9.0 % to -6.8 %)`; empty without a difference."""
+    """`-7.9% (-9.0% to -6.8%)`; empty without a difference."""
     if one.difference is None:
         return ""
     if one.low is None or one.high is None:
@@ -111,21 +111,26 @@ def sizes_text(night: Night, rules: NightRules) -> str:
 def luck_text(night: Night) -> str:
     """What of the noise is of whole nights, the most by metric; empty if that is nothing."""
     found: dict[str, float] = {}
-    assumed: set[str] = set()
+    assumed: dict[str, None] = {}
     for one in night.series:
         if one.noise is not None and one.noise.night_sd >= _LEAST_TOLD:
             found[one.key.metric] = max(one.noise.night_sd, found.get(one.key.metric, 0.0))
             if one.noise.night_source == "assumed":
-                assumed.add(one.key.metric)
+                assumed[one.key.metric] = None
     if not found:
         return ""
-    told = ", ".join(f"{m} {sd:.1%}{' (assumed, no history yet)' if m in assumed else ''}" for m, sd in found.items())
+    learnt = ", ".join(f"{metric} {sd:.1%}" for metric, sd in found.items() if metric not in assumed)
+    alike: dict[str, list[str]] = {}
+    for metric in assumed:
+        alike.setdefault(f"{found[metric]:.1%}", []).append(metric)
+    guessed = "; ".join(f"{sd} of {', '.join(metrics)}" for sd, metrics in alike.items())
+    told = "; ".join(filter(None, (learnt, f"assumed, no history yet: {guessed}" if guessed else "")))
     return f"Whole nights differ by luck, which more pairs do not take away (sd): {told}"
 
 
 def noise_text(one: SeriesNight) -> str:
-    """`2.1 % a pair, 0.5 % a night`; empty where none is known."""
+    """`2.1% a pair, 0.5% a night`; empty where none is known."""
     if one.noise is None:
         return ""
     luck = f", {one.noise.night_sd:.1%} a night" if one.noise.night_sd >= _LEAST_TOLD else ""
-    return f"{one.noise.sd:.1%} a pair{luck}".replace("%", " %")
+    return f"{one.noise.sd:.1%} a pair{luck}"

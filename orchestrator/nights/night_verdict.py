@@ -161,13 +161,14 @@ def _agreement(open_: SeriesNight, ratios: Sequence[float]) -> SeriesNight:
     seen = replace(open_, difference=mean, low=min(ratios), high=max(ratios), finds=open_.floor)
     better = [sign * d for d in ratios]
     needed = max(len(better) - len(better) // _ONE_OF, _FEWEST_PAIRS)
-    pairs = "every pair" if needed >= len(better) else f"{needed} of {len(better)} pairs or more"
-    if sum(d < -limit for d in better) >= needed:
-        return replace(seen, verdict=Verdict.REGRESSED, reason=f"smaller in {pairs}, by more than the floor", p=0.0)
-    if sum(d > limit for d in better) >= needed:
-        return replace(seen, verdict=Verdict.IMPROVED, reason=f"larger in {pairs}, by more than the floor", p=1.0)
-    if sum(abs(d) <= limit for d in better) >= needed:
-        return replace(seen, verdict=Verdict.SAME, reason=f"within the floor in {pairs}", p=1.0)
+    for verdict, where, p, agreeing in (
+        (Verdict.REGRESSED, "smaller in {}, by more than the floor", 0.0, sum(d < -limit for d in better)),
+        (Verdict.IMPROVED, "larger in {}, by more than the floor", 1.0, sum(d > limit for d in better)),
+        (Verdict.SAME, "within the floor in {}", 1.0, sum(abs(d) <= limit for d in better)),
+    ):
+        if agreeing >= needed:
+            pairs = "every pair" if agreeing == len(better) else f"{agreeing} of {len(better)} pairs"
+            return replace(seen, verdict=verdict, reason=where.format(pairs), p=p)
     return replace(seen, reason="one pair only" if len(better) < _FEWEST_PAIRS else "the pairs do not agree", p=1.0)
 
 

@@ -119,7 +119,7 @@ def _print_memory(scenario: Scenario, plan: Plan, console: Console) -> None:
     shown = found[:SHOWN_CONFIGS]
     print_table(names, ((values[c], prediction) for c, prediction in shown), console)
     if len(plan.configs) > len(shown):
-        console.print(f"... and {len(plan.configs) - len(shown)} more configs (--json lists all)")
+        console.print(f"... and {plural(len(plan.configs) - len(shown), 'more config')} (--json lists all)")
 
 
 def left_on_auto(scenario: Scenario, plan: Plan) -> Counter[AutoChoice]:
@@ -202,14 +202,15 @@ def _print(scenario: Scenario, plan: Plan, console: Console) -> None:
     else:
         console.print(_trials_table(scenario, plan, in_order=search is None))
         if len(plan.trials) > SHOWN_TRIALS:
-            console.print(f"... and {len(plan.trials) - SHOWN_TRIALS} more trials (--json lists all)")
+            console.print(f"... and {plural(len(plan.trials) - SHOWN_TRIALS, 'more trial')} (--json lists all)")
     counts = f"{plural(len(plan.trials), 'trial')} (server starts), {plural(plan.points, 'point')} on "
     console.print(
         f"{plural(len(plan.configs), 'config')}, {counts if search is None else ''}"
         f"{plural(len(plan.slots), 'slot')} of {scenario.slots.size}; seed {scenario.seed}"
     )
     each = plan.server_hours / max(1, len(plan.trials))
-    lines = search.lines(each) if search else plan_precision(scenario, len(plan.configs), len(plan.slots)).lines()
+    count = len(plan.slots)
+    lines = search.lines(each, count) if search else plan_precision(scenario, len(plan.configs), count).lines()
     for line in lines:
         console.print(escape(line))
     if not isinstance(scenario.measure.reference, str):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.objectives.aim import TrialPoints
 from orchestrator.planning.planner import is_probed, point_specs
+from orchestrator.plural import plural
 from orchestrator.scenarios.scenario import Scenario
 from orchestrator.searches.ceiling_lines import ceiling_lines
 from orchestrator.searches.halving_decision import first_count
@@ -33,13 +35,15 @@ class SearchPlan:
         names = ("method", "configs", "least_starts", "most_starts", "may_spare")
         return {**{name: getattr(self, name) for name in names}, "points": list(self.points)}
 
-    def lines(self, server_hours_each: float) -> list[str]:
-        """For people; `server_hours_each` is what a start with all its points takes."""
+    def lines(self, server_hours_each: float, slots: int) -> list[str]:
+        """For people; `server_hours_each` is what a start with all its points takes, on so many slots at once."""
         least, most = (n * server_hours_each for n in (self.least_starts, self.most_starts))
-        asked = f"{self.configs} configs in question" if self.configs else "draws from the axes and the space"
+        rounds = (math.ceil(n / max(1, slots)) for n in (self.least_starts, self.most_starts))
+        whole = " to ".join(dict.fromkeys(f"{60 * n * server_hours_each:.1f}" for n in rounds))
+        asked = f"{plural(self.configs, 'config')} in question" if self.configs else "draws from the axes and the space"
         told = [
             f"Search {self.method}: {asked}, from {self.least_starts} to {self.most_starts} starts "
-            f"({least:.2f} to {most:.2f} server-hours with all points); results decide which"
+            f"({least:.2f} to {most:.2f} server-hours with all points, done in {whole} min); results decide which"
         ]
         if len(self.points) > 1:
             spared = "; what cannot matter any more is not measured" if self.may_spare else ""

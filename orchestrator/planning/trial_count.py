@@ -59,7 +59,8 @@ class Precision:
         trials = f"{plural(self.repeats, 'trial')} of each config"
         hosts = plural(self.hosts, "host")
         if self.half_width is None:
-            now = f"{trials} on {hosts} give no interval: nothing is known of how starts differ"
+            give = "gives" if self.repeats == 1 else "give"
+            now = f"{trials} on {hosts} {give} no interval: nothing is known of how starts differ"
         else:
             now = f"{trials} on {hosts} bound a difference of two to ±{self.half_width:.1%} (95%)"
         needed = ", ".join(f"±{target:.0%} {count or f'>{MOST_REPEATS}'}" for target, count in self.needed)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from orchestrator.plural import plural
 from orchestrator.points.acceptance import share
 from orchestrator.points.audit import NO_LENGTHS, VOID_SHORTFALL, Lengths, missing_records, rate_shortfall
 from orchestrator.points.point_state import UNKNOWN, PointState
@@ -185,17 +186,17 @@ def warnings(facts: Facts) -> tuple[str, ...]:
     retractions = float(np.nansum(columns.retractions[ok]))
     told = [facts.state.reason] if facts.state.reason and not facts.state.void else []
     if 0 < (unsent := facts.counted.get(RequestStatus.CLIENT_LIMIT, 0)) <= MOST_FAILED_SHARE * len(columns):
-        told.append(f"{unsent} requests {_NO_ROOM}")
+        told.append(f"{plural(unsent, 'request')} {_NO_ROOM}")
     if empty := facts.counted.get(RequestStatus.EMPTY, 0):
-        told.append(f"{empty} requests ended well without a token; they count in no latency")
+        told.append(f"{plural(empty, 'request')} ended well without a token: counted in no latency")
     if cut := facts.counted.get(RequestStatus.CANCELLED, 0):
-        told.append(f"{cut} requests were cut at the end of the point; they count in no latency")
+        told.append(f"{plural(cut, 'request')} cut at the end of the point: counted in no latency")
     if unknown := int(np.isnan(columns.output_tokens[facts.ok]).sum()):
-        told.append(f"the server gave no token count for {unknown} requests; no token throughput")
+        told.append(f"the server gave no token count for {plural(unknown, 'request')}; no token throughput")
     if held := int((ok & np.isnan(columns.decoded_tokens) & (columns.output_tokens >= 2)).sum()):
-        told.append(f"{held} answers of several tokens came all at once; they count in no time per token")
+        told.append(f"{plural(held, 'answer')} of several tokens came all at once: counted in no time per token")
     if not facts.level.open_loop and len(columns) < facts.level.value:
-        told.append(f"only {len(columns)} requests for {facts.level}: the level was never reached")
+        told.append(f"only {plural(len(columns), 'request')} for {facts.level}: the level was never reached")
     if cached_share is not None and cached_share > _WARM_CACHE_SHARE:
         told.append(f"{cached_share:.0%} of the prompt tokens came from the prefix cache")
     if retractions:
@@ -240,7 +241,7 @@ def _client_notes(facts: Facts, client: ClientReport) -> list[str]:
     if client.cache_flushed is False:
         notes.append("the prefix cache could not be flushed before the point")
     if client.reconnects:
-        notes.append(f"{client.reconnects} requests went out on a new connection, their kept-alive one was closed")
+        notes.append(f"{plural(client.reconnects, 'request')} sent on a new connection: the kept-alive one was closed")
     if (queued := _queued_at_server(facts.level, client)) is not None:
         notes.append(queued)
     if client.profile is not None and client.profile.startswith(("no profile", "profile cut")):
@@ -258,4 +259,4 @@ def _queued_at_server(level: LoadLevel, client: ClientReport) -> str | None:
     running, queued = client.server_running_max, client.server_queued_max
     if level.open_loop or running is None or not queued or running >= level.value:
         return None
-    return f"the server ran at most {running} requests at once at {level}, up to {queued} waited"
+    return f"the server ran at most {plural(running, 'request')} at once at {level}, up to {queued} waited"

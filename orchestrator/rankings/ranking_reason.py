@@ -121,7 +121,7 @@ def _what_decided(winner: Row, rival: Row, breakers: Sequence[Aim], near_tie: fl
     place = _tie_breaker(winner, rival, breakers, near_tie)
     if place is not None:
         breaker, own, other = breakers[place], winner.tie_values[place], rival.tie_values[place]
-        seen = "not measured" if other is None else _with_unit(other, breaker)
+        seen = "no value" if other is None else _with_unit(other, breaker)
         return f"decided by the tie-breaker {breaker}: {_with_unit(own or 0.0, breaker)} against {seen}"
     if rival.out and not winner.out:
         return f"left behind by the search ({rival.out})"

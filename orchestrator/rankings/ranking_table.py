@@ -7,6 +7,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from orchestrator.plural import plural
 from orchestrator.rankings.explanation_text import explanation_lines
 from orchestrator.rankings.not_measured import NotMeasured
 from orchestrator.rankings.pareto_table import front_table
@@ -73,7 +74,7 @@ def _objective(ranking: Ranking, result: RunRanking, labels: dict[str, str]) -> 
 
 
 def _more(rows: int) -> str:
-    return f"... and {rows - SHOWN_ROWS} more configs (specsweep rank --json lists all)"
+    return f"... and {plural(rows - SHOWN_ROWS, 'more config')} (specsweep rank --json lists all)"
 
 
 def _in_lines(label: str) -> str:

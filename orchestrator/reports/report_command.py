@@ -46,7 +46,7 @@ def leave_reports(root: Path, ranking: RunRanking, console: Console | None) -> N
     """
     try:
         file = _leave(root, run_report(root, ranking))
-        told = f"Report: {file}"
+        told = f"Report: {file.absolute()}"
     except Exception as error:  # noqa: BLE001
         told = (
             f"The report was not written: {type(error).__name__}: {error}\n"

@@ -118,7 +118,9 @@ def _summary(
             )
             told.append(f"at {level} {', '.join(named)}")
         elif values:
-            best = best_of(values, key=lambda c: values[c].value)
+            # Of equals the one that stands first in the report.
+            in_order = [*(c for c in part.highlighted if c in values), *values]
+            best = best_of(in_order, key=lambda c: values[c].value)
             told.append(f"at {level} {part.name(best)} with {f'{plain(values[best].value)} {unit}'.rstrip()}")
     untold = len(told) - MOST_TOLD
     told = [*told[:MOST_TOLD], *([f"and so on for {untold} more levels"] if untold > 0 else [])]

@@ -59,7 +59,7 @@ def _facts(ranking: Ranking, winner: Row, part: PartMaterial) -> tuple[tuple[str
     value = value_text(winner)
     if winner.low is not None and winner.high is not None:
         low, high = (shown(bound, winner.low, winner.high) for bound in (winner.low, winner.high))
-        value += f" (95 %: {low} to {high}{', noise within one run only' if _within(ranking) else ''})"
+        value += f" (95%: {low} to {high}{', noise within one run only' if _within(ranking) else ''})"
     second = runner_up(ranking, winner)
     trials = plural(winner.trials, "start") + (f" on {winner.hosts} hosts" if winner.hosts > 1 else "")
     rows = [("value", value), ("measured by", trials)]
@@ -88,7 +88,7 @@ def _behind(second: Row, winner: Row, ranking: Ranking) -> str:
     told = "as good" if abs(share) < 0.0005 else f"{abs(share):.1%} {'worse' if share > 0 else 'better'}"
     if winner.gap_to_best == 0 and second.gap_to_best is not None and second.gap_low is not None:
         low, high = (percent(b or 0.0, second.gap_low, second.gap_high) for b in (second.gap_low, second.gap_high))
-        told = f"{percent(second.gap_to_best, second.gap_low, second.gap_high)} worse (95 %: {low} to {high})"
+        told = f"{percent(second.gap_to_best, second.gap_low, second.gap_high)} worse (95%: {low} to {high})"
     return f"{value_text(second)}, {told}"
 
 

@@ -77,7 +77,7 @@ def _plot(part: PartMaterial, block_id: str, title: str, known: Mapping[str, Flo
     fewest = min(len(values) for values in known.values())
     told = (
         f"{_medians(part, known)} Curves end where the number of values says no more: with "
-        f"{plural(fewest, 'value')}, the fewest here, at {100 * furthest_share(fewest):.3g} %."
+        f"{plural(fewest, 'value')}, the fewest here, at {100 * furthest_share(fewest):.3g}%."
     )
     wide = min(float(s.x[0]) for s in series) > 0
     return Plot(block_id, title, "line", Axis("latency", "ms", log=wide), Axis("requests that are no slower", "%"),

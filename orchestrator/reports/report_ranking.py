@@ -40,8 +40,8 @@ def ranking_table(ranking: Ranking, part: PartMaterial) -> Table:
         Column("#", help="Place, or the places that the data leave open."),
         Column("config", numeric=False),
         Column("value", unit, help=f"{ranking.aim} ({ranking.workload}), estimated over trials and hosts."),
-        Column(f"± 95%{within}", "%", help="Half of the interval that holds the value at 95 %."),
-        Column("gap", "%", help="How much worse than the best value, with its 95 % interval."),
+        Column(f"± 95%{within}", "%", help="Half of the interval that holds the value at 95%."),
+        Column("gap", "%", help="How much worse than the best value, with its 95% interval."),
         Column(f"P(best){within}", help="Probability that no other config that passes is better."),
         Column("trials"),
         *(_BESIDE.get(name, Column(metric_title(name))) for name in beside),
@@ -105,7 +105,8 @@ def not_measured_blocks(part: PartMaterial) -> list[Block]:
     ranking, mark = part.ranking, part.mark
     blocks: list[Block] = []
     if ranking.repaired:
-        blocks.append(_table(f"repaired{mark}", "Died as asked, served after a repair", ranking.repaired, part))
+        title = "Died as asked, served after a repair"
+        blocks.append(_table(f"repaired{mark}", title, ranking.repaired, part, "served as"))
     if ranking.infeasible:
         blocks.append(_table(f"infeasible{mark}", "Infeasible: cannot run like this", ranking.infeasible, part))
     if ranking.failed:
@@ -114,10 +115,10 @@ def not_measured_blocks(part: PartMaterial) -> list[Block]:
     return blocks
 
 
-def _table(block_id: str, caption: str, configs: Sequence[NotMeasured], part: PartMaterial) -> Table:
-    columns = tuple(
-        Column(name, numeric=False) for name in ("config", "diagnosis", "phase", "evidence", "what may help")
-    )
+def _table(
+    block_id: str, caption: str, configs: Sequence[NotMeasured], part: PartMaterial, last: str = "what may help"
+) -> Table:
+    columns = tuple(Column(name, numeric=False) for name in ("config", "diagnosis", "phase", "evidence", last))
     rows = tuple(
         (
             Cell(part.name(c.config_id), note=c.config_id),

@@ -100,7 +100,8 @@ def _title(name: str, run: RunMaterial) -> str:
 
 
 def _subtitle(run: RunMaterial) -> str:
-    return f"{_model(run)}. {plural(len(run.ranking.configs), 'config')}, {_work(run)}"
+    repaired = {c for part in (run.ranking, *run.ranking.parts) for c in part.repairs}  # none of the sweep
+    return f"{_model(run)}. {plural(len(set(run.ranking.configs) - repaired), 'config')}, {_work(run)}"
 
 
 def _model(run: RunMaterial) -> str:

@@ -98,7 +98,8 @@ class Decision:
             return Plan({}, (), self._verdicts(heats, {}))
         dropped = {c: self._why_unstarted(c, heats) for c in unstarted}
         if dropped:
-            self._steps.append(Step("screen", f"{len(dropped)} configs not started: none is better by much", dropped))
+            told = f"{plural(len(dropped), 'config')} not started: none is better by much"
+            self._steps.append(Step("screen", told, dropped))
         return self._rungs(heats)
 
     def _results(self, starts: int) -> dict[str, list[Scored]]:

@@ -12,6 +12,7 @@ import random
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
+from orchestrator.scenarios.config_label import config_labels
 from orchestrator.scenarios.sweep_space import BuildPair
 from orchestrator.searches.search import Ask, Broken, Dead, Scored, Step, Told
 from orchestrator.searches.search_table import in_turns
@@ -109,6 +110,8 @@ class PairSearch:
         self._doubts, self._is_late = doubts, is_late
         self._courses = {pair.config_id: _Course(pair, rules.pairs) for pair in pairs}
         self._build_of = {c.config_id: (p.config_id, c.build) for p in pairs for c in p.members}
+        labels = config_labels({pair.config_id: pair.base.as_dict() for pair in pairs})
+        self._which = {c: f" of {label}" if len(labels) > 1 else "" for c, label in labels.items()}
         self._steps: list[Step] = []
         self._is_done = False
 
@@ -136,7 +139,8 @@ class PairSearch:
             if not course.is_over and course.good < self._rules.most_pairs:
                 course.target = self._rules.most_pairs  # at once: every look at the series may be a false alarm
                 more = course.target - course.good
-                text = f"{course.good} pairs leave a series open: {more} more of config {config_id}"
+                left = "pair leaves" if course.good == 1 else "pairs leave"
+                text = f"{course.good} {left} a series open: {more} more{self._which[config_id]}"
                 self._steps.append(Step("pair", text))
         self._is_done = not any(course.wanted for course in courses)
 
@@ -161,12 +165,12 @@ class PairSearch:
         if course.broken > broken:
             reasons = [t.reason for t in course.told[repeat].values() if isinstance(t, Broken)]
             why = "; ".join(reasons) or "its members came to different hosts"
-            self._steps.append(Step("void", f"pair {repeat + 1} of config {found[0]} says nothing: {why}"))
+            self._steps.append(Step("void", f"pair {repeat + 1}{self._which[found[0]]} says nothing: {why}"))
         if course.is_over and not was_over:
             why = (
                 "members of half of its pairs died" if course.has_died else f"{MOST_BROKEN_PAIRS} pairs in a row broke"
             )
-            self._steps.append(Step("out", f"no more pairs of config {found[0]}: {why}"))
+            self._steps.append(Step("out", f"no more pairs{self._which[found[0]]}: {why}"))
 
     def recall(self, config: EngineConfig, repeat: int, *, broke: bool = False) -> None:
         """A pair that an earlier start of the run did not end is made anew: its members were apart."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from orchestrator.objectives.aim import PointValue
+from orchestrator.plural import plural
 from orchestrator.searches.search import RACE_OVER
 from orchestrator.trial import LoadLevel
 
@@ -74,7 +75,7 @@ def search_notes(
     for (host_class, name), count in seen.items():
         if name in _ALIKE and count > _MOST_ALIKE:
             on = f", {host_class}" if host_class else ""
-            told.append(f"search{on}: {count - _MOST_ALIKE} more configs {_ALIKE[name]}")
+            told.append(f"search{on}: {plural(count - _MOST_ALIKE, 'more config')} {_ALIKE[name]}")
     known = {c for step in steps for c in step["dropped"] if not step.get("objective")}
     why = "; ranking.json has why (`search`)" if known else ""
     if not done and method != "pairs":  # of a night that is told with its verdict

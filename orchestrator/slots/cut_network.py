@@ -6,6 +6,7 @@ import errno
 import os
 from typing import Any
 
+from orchestrator.plural import plural
 from orchestrator.slots.slot_port import TrialBroken
 
 # The client probes silent connections, and a host that is there answers whatever its server does.
@@ -37,6 +38,6 @@ class CutNetwork:
         """TrialBroken if there was such a request: the trial is tried once more."""
         if self._requests:
             raise TrialBroken(
-                f"{self._name}: the network between load and server was cut under {self._requests} requests "
+                f"{self._name}: the network between load and server was cut under {plural(self._requests, 'request')} "
                 f"(the first: {self._first[:200]}); the point is not measured"
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.documents.report_document import Block, Cell, Code, Column, Fold, Paragraph, Section, Table, Tone
+from orchestrator.plural import plural
 from orchestrator.watching.live_view import LiveView, SlotView, counts_text, slot_cells
 from orchestrator.watching.watch_state import WatchedRun
 
@@ -47,7 +48,7 @@ def _slots(view: LiveView) -> Table:
     rest = len(view.slots) - len(shown)
     return Table(
         "now-slots", "Slots", _COLUMNS, tuple(map(_row, shown)),
-        note=f"{rest} more slots are not shown" if rest else "",
+        note=f"{plural(rest, 'more slot')} not shown" if rest else "",
     )  # fmt: skip
 
 

@@ -22,15 +22,16 @@ _LEAST_CONFIG, _GAP = 8, 2
 
 def live_table(view: LiveView, width: int, height: int) -> Group:
     """Never wider or higher than the terminal; what is left out is told."""
-    best = [f"best so far for {b.objective}: {b.text}, {b.config}" for b in view.best]
+    which = "pick" if view.ended else "best so far"
+    best = [f"{which} for {b.objective}: {b.text}, {b.config}" for b in view.best]
     most = max(1, height // 4)
     best = [line for one in best[:most] for line in _in_lines(one, width, max(1, most // len(best)))]
     told = [*wrap(counts_text(view), width)[: max(1, height // 3)], *best]
     room = max(_LEAST_ROWS, height - len(told) - 4)
     shown, rest = _fitting(view.slots, room)
     lines = [*([rest] if rest else []), *told]
-    table = _table(shown, width, max(1, room // max(1, len(shown))))
-    return Group(table, *(Text(line, no_wrap=True, overflow="ellipsis") for line in lines))
+    tables = [_table(shown, width, max(1, room // len(shown)))] if shown else []  # none after the end
+    return Group(*tables, *(Text(line, no_wrap=True, overflow="ellipsis") for line in lines))
 
 
 def _in_lines(text: str, width: int, most: int) -> list[str]:

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from orchestrator.happening import BatchArrived, BestSoFar, Happening
 from orchestrator.planning.planner import Plan
+from orchestrator.plural import plural
 from orchestrator.watching.line_allowance import LineAllowance
 from orchestrator.watching.live_state import LiveState
 from orchestrator.watching.live_table import live_table
@@ -86,13 +87,13 @@ class Progress:
     def say_summary(self) -> None:
         """One line on how far the run is; `specsweep status` reads it."""
         held, self._allowance.held_back = self._allowance.held_back, 0
-        view = self.view()
+        view = replace(self.view(), ended=self._ended.is_set())
         if not view.counts.trials and not view.is_search:  # the plan said it
             view = replace(view, left=None)
-        told = [counts_text(view), *([f"{held} lines not shown"] if held else [])]
+        told = [counts_text(view), *([f"{plural(held, 'line')} not shown"] if held else [])]
         at_work = [slot for slot in view.slots if slot.config]
         told += [f"{slot.name} {slot.config}: {slot.doing}" for slot in at_work[:MOST_SLOTS]]
-        told += [f"and {len(at_work) - MOST_SLOTS} more slots"] if len(at_work) > MOST_SLOTS else []
+        told += [f"and {plural(len(at_work) - MOST_SLOTS, 'more slot')}"] if len(at_work) > MOST_SLOTS else []
         self._print(self._stamped("progress", "; ".join(told)))
 
     def _say_summaries(self) -> None:

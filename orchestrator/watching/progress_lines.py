@@ -21,6 +21,7 @@ from orchestrator.happening import (
 )
 from orchestrator.hosts.host_event import HostEvent
 from orchestrator.outcome import Failed, Infeasible
+from orchestrator.plural import plural
 from orchestrator.recoveries.lineages import Recovery
 from orchestrator.recoveries.recovery import Again, NoMove, Repair, repair_text
 from orchestrator.searches.course import PointSpared
@@ -92,7 +93,7 @@ class ProgressLines:
                 for change in setting_changes(self._asked.get(slot, {}), happening.resolved):
                     yield Line(slot, f"{label}: {change}")
             case PointEnded(point, _, report, _):
-                yield Line(slot, f"{label}: {point.text}: {report.requests} requests", is_routine=True)
+                yield Line(slot, f"{label}: {point.text}: {plural(report.requests, 'request')}", is_routine=True)
             case PointSpared(point, reason):
                 yield Line(slot, f"{label}: not measured at {point.text}: {reason}", is_routine=True)
             case PointRepeated():

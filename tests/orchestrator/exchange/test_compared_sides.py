@@ -187,6 +187,26 @@ def test_configs_are_matched_by_settings_then_by_server_then_as_the_only_ones() 
     assert match_configs(of(a=none), of(b=none, c=none)) == []
 
 
+def test_a_setting_that_is_another_one_in_all_configs_is_told_and_the_configs_are_matched_without_it() -> None:
+    def of(limit: int, *steps: int) -> Side:
+        settings = {f"{limit}-{n}": {"steps": n, "limit": limit} for n in steps}
+        return side("s", [], configs={c: ComparedConfig(c, c, own) for c, own in settings.items()})
+
+    first, second = of(16, 0, 2), of(8, 2, 3)
+
+    assert [(m.first, m.second, m.how) for m in match_configs(first, second)] == [("16-2", "8-2", "the same otherwise")]
+    told = compared(first, second).environment
+    assert [(d.name, d.first, d.second, d.deciding) for d in told] == [("setting limit", "16", "8", True)]
+
+    def called(s: Side) -> Side:
+        return replace(s, configs={c: replace(own, label="steps=2", kv_tokens=(9.0,)) for c, own in s.configs.items()})
+
+    (row,) = compare_sides(called(of(16, 2)), called(of(8, 2)), ["kv_tokens"], Doubt()).rows
+    assert row.config == "steps=2"
+    apart = compared(of(16, 0), of(8, 1, 2))  # nothing is matched, and what differs is told all the same
+    assert (apart.matches, [d.name for d in apart.environment]) == (0, ["setting limit"])
+
+
 def test_a_result_that_is_called_like_a_config_is_compared_with_that_one_only() -> None:
     run = side("run", [*values("id1", [90.0]), *values("id2", [200.0])])
     named = {c: replace(config, label=f"steps={c[-1]}") for c, config in run.configs.items()}

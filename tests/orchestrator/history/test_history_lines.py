@@ -225,7 +225,7 @@ def test_an_expected_change_begins_a_segment_and_says_how_large_it_came() -> Non
     line = line_of(nights, FILE)
 
     assert [(s.begin, s.why) for s in line.segments] == [(0, ""), (20, "expected: sampling on the CPU")]
-    assert line.shifts == ("2026-09-21: expected -20.0 %, came -7.7 %",)
+    assert line.shifts == ("2026-09-21: expected -20.0%, came -7.7%",)
     assert line.changes == ()
 
 
@@ -243,7 +243,7 @@ def test_an_expected_loss_is_no_regression_but_a_larger_one_is() -> None:
     found = verdict(shift, shift)
     assert found.verdict is Verdict.SAME
     assert found.difference == pytest.approx(shift)
-    assert found.reason == "99% interval within 5.0%, besides the expected -20.0 %"
+    assert found.reason == "99% interval within 5.0%, besides the expected -20.0%"
     assert verdict(shift - 0.08, shift).verdict is Verdict.REGRESSED
 
 

@@ -40,7 +40,7 @@ LIVES = SeriesKey("feasible", "203c91c8d033", "", "", "8x H100")
 MEASURED = SeriesNight(
     Measured(SPEED, "depth 3", (Pair("a", True, 100.0, 92.0), Pair("b", False, 101.5, 93.0))),
     Verdict.REGRESSED, "worse beyond doubt", 0.02, -0.083, -0.1, -0.07, 1e-6, 5e-5, Noise(0.01, 42, "history"), 0.04,
-    False, ("regressed in the night before too (-6.8 %)",),
+    False, ("regressed in the night before too (-6.8%)",),
 )  # fmt: skip
 DEAD = SeriesNight(
     Measured(LIVES, "depth 10", starts=(StartPair("a", True, End.SERVED, End.DIED, "kv_budget", "RuntimeError"),)),

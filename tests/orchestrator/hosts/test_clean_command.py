@@ -58,7 +58,7 @@ def test_a_dead_run_is_listed_first_ended_then_and_gone_afterwards(start: Start)
     left = start({0: 60.0}, env={RUN_MARK: RUN}, words=("--api-key", "sk-left"))
     dry = clean("--run", RUN, "--dry-run")
     assert dry.exit_code == 1
-    assert f"run {RUN} is dead: 1 processes, 0 containers, {scratch_dir(RUN)}" in dry.output
+    assert f"run {RUN} is dead: 1 process, 0 containers, {scratch_dir(RUN)}" in dry.output
     assert f"process {left.pid}: " in dry.output
     assert "sk-left" not in dry.output
     assert left.poll() is None

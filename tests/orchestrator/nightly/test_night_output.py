@@ -187,7 +187,7 @@ def test_the_summary_is_markdown_in_which_log_lines_do_nothing() -> None:
 
 
 def test_a_night_comes_back_from_its_file_as_it_was() -> None:
-    gate = ChangeGate(True, (ChangeAlarm("s1", "n1", "kv_tokens", "-3.0 % since 2026-11-01"),))
+    gate = ChangeGate(True, (ChangeAlarm("s1", "n1", "kv_tokens", "-3.0% since 2026-11-01"),))
     for one in (replace(MIXED, cut="it was stopped"), night(gap="busy"), night()):
         told = NightTold(one, NightRules(), 12.34, ("a note",), gate)
         kept = night_of_json(json.loads(json.dumps(night_json(told))), NightRules())
@@ -212,18 +212,18 @@ def test_a_night_that_was_kept_before_changes_over_the_nights_decided_is_read_wi
             "2 of 5 series got worse beyond doubt. 1 got better beyond doubt, 1 is as in the reference, 1 is too noisy "
             "to tell.",
             ("whether it starts: died (kv_budget)",
-             "output throughput at chat C=4: 100.0 → 92.06 tok/s, -8.0\u00a0% (-8.6\u00a0% to -6.8\u00a0%)"),
+             "output throughput at chat C=4: 100.0 → 92.06 tok/s, -8.0% (-8.6% to -6.8%)"),
         ),
         ((of("accept_length", Verdict.SAME),), "1 of 1 series is as in the reference.", ()),
         (
             (of("accept_length", Verdict.SAME), of("tpot_p50_ms", Verdict.INCONCLUSIVE)),
             "1 of 2 series is open: more pairs would tell whether they got worse. 1 is as in the reference.",
-            ("TPOT p50 at chat C=4: 100.0 → 92.06 ms, -8.0\u00a0% (-8.6\u00a0% to -6.8\u00a0%)",),
+            ("TPOT p50 at chat C=4: 100.0 → 92.06 ms, -8.0% (-8.6% to -6.8%)",),
         ),
         (
             (of("tpot_p50_ms", Verdict.INCONCLUSIVE, too_noisy=True),),
             "Nothing that was measured under load can be told from noise. 1 is too noisy to tell.",
-            ("TPOT p50 at chat C=4: 100.0 → 92.06 ms, -8.0\u00a0% (-8.6\u00a0% to -6.8\u00a0%)",),
+            ("TPOT p50 at chat C=4: 100.0 → 92.06 ms, -8.0% (-8.6% to -6.8%)",),
         ),
     ],
 )  # fmt: skip

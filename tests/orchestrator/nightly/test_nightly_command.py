@@ -104,7 +104,7 @@ def test_a_night_is_kept_told_in_one_line_and_ends_with_its_exit_code(bench: Ben
 
     assert code == 1
     line = next(line for line in told.splitlines() if line.startswith("regressed: "))
-    assert line.startswith("regressed: kv_tokens of speculative_num_steps=2: -15.0 % (-15.0 % to -15.0 %), 3 pairs")
+    assert line.startswith("regressed: kv_tokens of speculative_num_steps=2: -15.0% (-15.0% to -15.0%), 3 pairs")
     (night,) = bench.kept
     assert (night.verdict, night.scenario, night.run) == (Verdict.REGRESSED, "small", "run1")
     told_json = json.loads((bench.folder / "run1" / "night.json").read_text())
@@ -131,7 +131,7 @@ def test_what_only_the_nights_together_show_is_told_and_kept_with_the_night(
     assert told_json["notes"] == ["over the nights: slower since Tuesday"]
 
 
-SLOW = ChangeAlarm("5e21e5", "20261021T020000Z-abcdef", "tpot_p50_ms at chat C=4", "2026-10-21 worse: +6.1 %")
+SLOW = ChangeAlarm("5e21e5", "20261021T020000Z-abcdef", "tpot_p50_ms at chat C=4", "2026-10-21 worse: +6.1%")
 
 
 @pytest.fixture
@@ -146,7 +146,7 @@ def test_a_change_over_the_nights_ends_a_night_with_1_where_that_is_asked_for(be
 
     assert code == 1
     assert "\nsame: " in told
-    assert "changed: tpot_p50_ms at chat C=4: 2026-10-21 worse: +6.1 %" in told
+    assert "changed: tpot_p50_ms at chat C=4: 2026-10-21 worse: +6.1%" in told
     assert "--mark 20261021T020000Z-abcdef true|false|fixed --series 5e21e5" in told
     kept = json.loads((bench.folder / "run1" / "night.json").read_text())
     assert (kept["verdict"], kept["exit_code"], kept["fail_on_change"]) == ("same", 1, True)
@@ -526,7 +526,7 @@ def test_an_expected_loss_is_taken_off_and_told_with_the_difference(bench: Bench
     found = next(one for one in night.series if one.key.metric == "e2e_p50_ms")
     assert found.verdict is Verdict.SAME
     assert found.worse == pytest.approx(0.04, abs=0.005)
-    assert "besides the expected +4.0 %" in found.reason
+    assert "besides the expected +4.0%" in found.reason
 
 
 def test_a_night_in_a_directory_of_the_same_name_as_last_nights_knows_last_night(bench: Bench) -> None:

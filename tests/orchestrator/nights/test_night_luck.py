@@ -252,11 +252,11 @@ def test_the_part_of_luck_is_told_in_words() -> None:
 
     assert luck_text(first) == (
         "Whole nights differ by luck, which more pairs do not take away (sd): "
-        "output_throughput_tok_s 0.8% (assumed, no history yet)"
+        "assumed, no history yet: 0.8% of output_throughput_tok_s"
     )
     assert sizes_text(first, RULES).endswith(luck_text(first))
-    assert noise_text(later.series[0]) == "1.5 % a pair, 1.8 % a night"
-    assert (luck_text(alike), noise_text(alike.series[0])) == ("", "1.5 % a pair")
+    assert noise_text(later.series[0]) == "1.5% a pair, 1.8% a night"
+    assert (luck_text(alike), noise_text(alike.series[0])) == ("", "1.5% a pair")
 
 
 @settings(max_examples=30, deadline=None)

@@ -7,6 +7,7 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from orchestrator.cli import main
+from orchestrator.planning.search_plan import SearchPlan
 from tests.orchestrator.scenario_samples import MINIMAL
 
 
@@ -25,6 +26,15 @@ def test_a_plan_of_a_search_claims_neither_an_order_nor_slots_nor_a_number_of_tr
     assert "trials (server starts)" in grid
     assert "order" not in search.partition("Search halving")[0]
     assert "trials (server starts)" not in search
+
+
+def test_a_plan_of_a_search_says_how_long_the_fewest_and_the_most_starts_take() -> None:
+    told = SearchPlan("halving", 6, 6, 8, ("C=1",), True)
+
+    assert told.lines(0.01, slots=2) == [
+        "Search halving: 6 configs in question, from 6 to 8 starts (0.06 to 0.08 server-hours with all points, "
+        "done in 1.8 to 2.4 min); results decide which"
+    ]
 
 
 def test_many_combinations_of_a_search_are_told_as_the_values_in_question_and_doubtful_memory_comes_first(

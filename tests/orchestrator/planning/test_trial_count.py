@@ -67,7 +67,7 @@ def test_the_line_of_a_plan_says_what_is_bought_and_what_more_would_cost() -> No
         precision(12, 1, 1, 0.02)
         .lines()[0]
         .startswith(
-            "Precision: 1 trial of each config on 1 host give no interval: nothing is known of how starts differ; "
+            "Precision: 1 trial of each config on 1 host gives no interval: nothing is known of how starts differ; "
         )
     )
     assert precision(1, 1, 1, 0.02).lines() == []

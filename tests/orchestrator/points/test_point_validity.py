@@ -63,7 +63,7 @@ def test_what_limits_the_numbers_is_warned_of() -> None:
         "the server ran out of KV cache: 3 retractions",
         "the point was stopped before its end",
         "the prefix cache could not be flushed before the point",
-        "2 requests went out on a new connection, their kept-alive one was closed",
+        "2 requests sent on a new connection: the kept-alive one was closed",
         "the rate of C=4 was not offered: 1 of 2 requests waited in the client for max_concurrency; "
         "TTFT includes that wait",
     )
@@ -89,7 +89,7 @@ def test_answers_held_back_are_warned_of() -> None:
     records = [request(i * 100, [i * 100 + 100.0], [8]) for i in range(3)]
     records += [request(i * 100, [i * 100 + 50, i * 100 + 100.0]) for i in (3, 4)]
     assert summarise(records, level=C1).warnings == (
-        "3 answers of several tokens came all at once; they count in no time per token",
+        "3 answers of several tokens came all at once: counted in no time per token",
     )
 
 

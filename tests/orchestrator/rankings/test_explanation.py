@@ -190,6 +190,15 @@ def test_a_curve_is_told_by_where_it_ends_to_pay(speeds: tuple[int, ...], end: s
     assert next(line for line in lines if line.startswith("Depth")).endswith(end)
 
 
+def test_a_gain_that_rounds_to_nothing_has_no_minus() -> None:
+    values = [value(f"d{n}", C1, output_throughput_tok_s=v) for n, v in ((1, 150.0), (3, 149.99))]
+    _, lines = told(objective("o", C1), A_SETTINGS, values)
+
+    assert next(line for line in lines if line.startswith("Depth")).startswith(
+        "Depth at C=1: 1: 150 tok/s; 3: 150.0 tok/s (+0.0% a step)"
+    )
+
+
 def test_long_names_are_cut_to_what_tells_the_named_configs_apart() -> None:
     settings = {
         f"c{steps}-{running}-{graphs}": depth(

@@ -17,7 +17,9 @@ from orchestrator.objectives.aim import PointValue
 from orchestrator.plural import plural
 from orchestrator.points.batch_means import WithinRun
 from orchestrator.points.distribution import fewest_values
+from orchestrator.rankings.not_measured import NotMeasured
 from orchestrator.rankings.run_ranking import RunRanking, rank_objectives
+from orchestrator.recoveries.run_repairs import Story
 from orchestrator.reports.report_curves import curve_blocks
 from orchestrator.reports.report_failures import failure_blocks, log_name
 from orchestrator.reports.report_headlines import headlines
@@ -25,6 +27,7 @@ from orchestrator.reports.report_latency import furthest_share, latency_blocks, 
 from orchestrator.reports.report_memory import FREE, memory_bar
 from orchestrator.reports.report_pareto import speed_blocks
 from orchestrator.reports.report_part import PartMaterial
+from orchestrator.reports.report_ranking import not_measured_blocks
 from orchestrator.reports.report_telemetry import telemetry_blocks, trial_plots
 from orchestrator.reports.report_timeline import slot_blocks, start_blocks
 from orchestrator.reports.telemetry_series import Bucket, TrialTelemetry, Window
@@ -165,6 +168,16 @@ def test_curves_go_over_levels_with_their_intervals() -> None:
     assert "speculative_num_steps=0 with 10 ms" in ttft.summary
 
 
+def test_of_configs_that_are_equal_in_four_digits_the_first_of_the_report_is_called_the_best() -> None:
+    values = [value(c, at, v, v) for c, v in (("a", 274.51), ("b", 274.52)) for at in (1, 4)]
+    configs: dict[str, dict[str, Any]] = {"a": {"depth": 10}, "b": {"depth": 5}}
+    ranking = RunRanking("r", "emulator", configs, rank_objectives(small_scenario(), configs, values), (), (),
+                         values=tuple(values))  # fmt: skip
+    equal = PartMaterial(small_scenario(), ranking, (), (), ())
+
+    assert plots(curve_blocks(equal, equal.workloads))[0].summary.startswith("Best: at C=1 depth=5 with 274.5 tok/s")
+
+
 def test_a_percentile_that_no_point_supports_is_missing_and_said_to_be() -> None:
     told = [b.text for b in curve_blocks(part(), part().workloads) if isinstance(b, Paragraph)]
 
@@ -265,7 +278,7 @@ def test_latencies_without_values_have_no_plot() -> None:
     (plot,) = plots(latency_blocks(part(), "chat", ONE, found, 0))
 
     assert (plot.block_id, plot.title) == ("ttft_ms-0", "Time to first token (chat at C=1)")
-    assert "with 10 values, the fewest here, at 74.1 %" in plot.summary
+    assert "with 10 values, the fewest here, at 74.1%" in plot.summary
 
 
 def test_the_lowest_median_is_that_of_the_values_not_the_middle_of_a_curve() -> None:
@@ -356,6 +369,14 @@ def test_a_run_without_telemetry_says_so() -> None:
 
     assert isinstance(told, Paragraph)
     assert told.text == "This run has no telemetry: nothing was sampled while its servers ran."
+
+
+def test_what_served_after_a_repair_is_no_advice() -> None:
+    died = NotMeasured("a", {}, "kv_budget", "kv_pool", "no memory", Story("a", "b"))
+    (table,) = not_measured_blocks(replace(part(), ranking=replace(part().ranking, repaired=(died,))))
+
+    assert isinstance(table, Table)
+    assert (table.columns[-1].name, table.rows[0][-1].text) == ("served as", "served as speculative_num_steps=1")
 
 
 def test_a_note_of_hundreds_of_configs_does_not_fill_the_card() -> None:

@@ -331,6 +331,12 @@ def test_declared_fronts_are_drawn_and_listed(tmp_path: Path) -> None:
     assert table.rows[table.marked[0]][0].text == "speculative_num_steps=1"
 
 
+def test_a_repaired_config_is_no_further_config_of_the_sweep(tmp_path: Path) -> None:
+    found = reported(finished_run(tmp_path / "run", small_scenario(), slot()))
+
+    assert found.subtitle.startswith("org/model. 3 configs, 6 starts, 4 points. ")
+
+
 def test_names_of_hosts_and_models_are_text_too(tmp_path: Path) -> None:
     name = "<img src=x onerror=alert(1)>"
     scenario = small_scenario(model={"path": f"org/{name}", "bundled_draft": True}, **NO_REPAIRS)

@@ -248,6 +248,15 @@ def drawn(view: LiveView, width: int, height: int) -> list[str]:
     return console.file.getvalue().splitlines()
 
 
+def test_after_the_end_there_are_picks_and_no_empty_table() -> None:
+    best = (BestView("fast", "depth=3", "512.4 tok/s at C=4", 512.4),)
+
+    assert [line.rstrip() for line in drawn(LiveView(Counts(2, 2, 4, 4), best=best, ended=True), 80, 24)] == [
+        "2 of 2 trials, 4 of 4 points, 0 infeasible, 0 failed, 0 s",
+        "pick for fast: 512.4 tok/s at C=4, depth=3",
+    ]
+
+
 @pytest.mark.parametrize("width", [20, 40, 60, 80, 120, 300])
 @pytest.mark.parametrize("height", [8, 24, 60])
 def test_the_table_fits_whatever_the_terminal_is(width: int, height: int) -> None:

@@ -129,3 +129,13 @@ def test_a_trial_that_is_tried_again_counts_once_by_how_it_ends_at_last() -> Non
         "00:00 progress  1 of 3 trials, 0 of 6 points, 0 infeasible, 0 failed, 1 tried again, 0 s, about 0 s left"
     )
     assert told_by(summary).progress == JobProgress(1, 3, 0, 6)
+
+
+def test_a_search_that_is_over_does_not_go_on_in_the_last_line() -> None:
+    said = quiet()
+    with Progress(PLAN, ["host/0"], said, clock=lambda: 0.0) as shown:
+        shown.saw("", TrialAsked(PLAN.trials[0], "first start"))
+        shown.saw("host/0", TrialBegan(PLAN.trials[0], 1, ""))
+        shown.saw("host/0", TrialEnded(PLAN.trials[0], 1, Measured(2), None, "", b""))
+
+    assert lines(said)[-1] == "00:00 progress  1 of 4 trials, 0 of 8 points, 0 infeasible, 0 failed, 0 s"

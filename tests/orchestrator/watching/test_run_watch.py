@@ -297,7 +297,7 @@ def test_a_run_of_a_thousand_slots_shows_some_of_them_and_says_so() -> None:
     view = replace(VIEW, slots=tuple(replace(VIEW.slots[0], name=f"h/{i}") for i in range(1000)))
     (slots, _) = (block for block in live_section(replace(running(), view=view)).blocks if isinstance(block, Table))
 
-    assert (len(slots.rows), slots.note) == (256, "744 more slots are not shown")
+    assert (len(slots.rows), slots.note) == (256, "744 more slots not shown")
 
 
 def test_prometheus_reads_base_units_and_nothing_that_nobody_knows() -> None:
