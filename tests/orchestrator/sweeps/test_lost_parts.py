@@ -46,7 +46,7 @@ def test_a_point_under_which_the_network_was_cut_is_not_measured(
     cut.count("a report")
 
     if is_cut:
-        with pytest.raises(TrialBroken, match="h2/0: the network between load and server was cut under 1 requests"):
+        with pytest.raises(TrialBroken, match="h2/0: the network between load and server was cut under 1 request"):
             cut.check()
     else:
         cut.check()
