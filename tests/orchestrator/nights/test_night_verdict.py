@@ -361,4 +361,4 @@ def test_a_night_far_quieter_than_its_history_is_not_lost_for_want_of_degrees_of
 
 
 def test_a_loss_too_small_to_be_shown_has_no_sign() -> None:
-    assert [share_text(d) for d in (-1e-5, 1e-5, -0.0834)] == ["+0.0 %", "+0.0 %", "-8.0 %"]
+    assert [share_text(d) for d in (-1e-5, 1e-5, -0.0834)] == ["+0.0%", "+0.0%", "-8.0%"]
