@@ -185,5 +185,6 @@ def _print(history: History, lines: Sequence[SeriesLine], console: Console) -> N
         said += ["Nights that could not be measured; none of them is a pass:", *(f"  {text}" for text in gaps)]
     said.append(record_text(history.alarm_record()))
     said += [f"Not read: {text}" for text in history.skipped]
+    said += [history.emulated] if history.emulated else []
     for text in said:
         console.print(text, markup=False, soft_wrap=True)

@@ -87,7 +87,10 @@ def history_report(history: History, lines: Sequence[SeriesLine], *, place: str,
         headlines=(decision,),
         sections=tuple(sections),
         made_at=made_at,
-        warnings=tuple(f"Not read: {line}" for line in history.skipped),
+        warnings=(
+            *([history.emulated] if history.emulated else []),
+            *(f"Not read: {line}" for line in history.skipped),
+        ),
     )
 
 

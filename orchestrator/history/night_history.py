@@ -61,6 +61,15 @@ class History:
     marks: tuple[Mark, ...] = ()
     skipped: tuple[str, ...] = ()
 
+    @property
+    def emulated(self) -> str:
+        """What to know of nights of modelled servers, which are no evidence; empty if there are none."""
+        modelled = sum(night.reference.is_emulated for night in self.nights)
+        if not modelled:
+            return ""
+        all_of = "all" if modelled == len(self.nights) else f"{modelled} of {len(self.nights)}"
+        return f"engine=emulator: {all_of} nights are of modelled servers; no GPU was measured in them"
+
     @classmethod
     def of(cls, nights: Iterable[Night], marks: Iterable[Mark], skipped: Iterable[str] = ()) -> History:
         """A night that was kept twice (stopped, then resumed) counts once, as it was measured most."""

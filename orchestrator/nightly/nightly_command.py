@@ -31,6 +31,7 @@ from orchestrator.nights.night_text import GAP_EXIT_CODE, headline
 from orchestrator.planning.scenario_files import check_named_files
 from orchestrator.provenance import utc_now
 from orchestrator.reports.report_command import leave_report
+from orchestrator.run_files.run_notes import engine_notes
 from orchestrator.run_files.run_result import Ending, ending_of
 from orchestrator.scenarios.night_scenario import (
     is_night,
@@ -165,7 +166,8 @@ class _Night:
         told_above = gate.fails and night.gap is None
         news = history_news(whole, made.judge.changes) if whole and not told_above else ()
         unknown = unknown_software(made.root, made.scenario) if night.gap is None else ()
-        notes = (*(whole.skipped if whole else ()), *news, *unknown)
+        engine = engine_notes(made.scenario, emulated=False)
+        notes = (*(whole.skipped if whole else ()), *news, *unknown, *engine)
         return NightTold(night, made.judge.rules, time.monotonic() - self._began_s, notes, gate)
 
     def _gate(self, history: History | None) -> ChangeGate:

@@ -213,13 +213,18 @@ class SeriesNight:
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """A server build: what it was called (image, release, commit), and facts that change speeds: `sglang`, `torch`,
-    `cuda`, `kernels` and the like of its servers, `image`, `command`, `arguments`, `settings`, `environment`. A fact
-    that is not known is left out.
+    """A server build: what it was called (image, release, commit), and facts that change speeds: `engine` (the kind:
+    sglang, emulator, ...), `sglang`, `torch`, `cuda`, `kernels` and the like of its servers, `image`, `command`,
+    `arguments`, `settings`, `environment`. A fact that is not known is left out.
     """
 
     name: str
     facts: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def is_emulated(self) -> bool:
+        """Whether its servers were models of servers."""
+        return dict(self.facts).get("engine") == "emulator"
 
 
 @dataclass(frozen=True, slots=True)

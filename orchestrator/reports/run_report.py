@@ -84,7 +84,7 @@ def _night_report(run: RunMaterial, told: NightMaterial, *, is_live: bool) -> Re
         headlines=top,
         sections=(*first, builds_section(night), rules_section(told.rules), *_sections(run, _OF_NIGHTS)),
         made_at=utc_now(),
-        warnings=(*told.notes, *notes_above(run)),
+        warnings=tuple(dict.fromkeys((*told.notes, *notes_above(run)))),
         is_live=is_live,
     )
 

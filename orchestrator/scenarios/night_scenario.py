@@ -101,6 +101,7 @@ def night_build(scenario: Scenario, build: str, software: Mapping[str, str]) -> 
     # What is not there is told as well: a flag that is added tomorrow is another build.
     facts = {
         **software,
+        "engine": shown.engine.kind,
         "sglang": software.get("sglang") or engine.version or "",
         "image": image,
         "command": " ".join("IMAGE" if word == image else word for word in engine.command) or _NONE,

@@ -295,3 +295,18 @@ def test_scenarios_never_share_a_line() -> None:
     nights = [night(0), replace(night(1), scenario="other")]
 
     assert [line.scenario for line in history_lines(History.of(nights, ()))] == ["other", "pinned"]
+
+
+def of_engine(number: int, kind: str) -> Night:
+    one = night(number)
+    return replace(one, reference=replace(one.reference, facts=(*one.reference.facts, ("engine", kind))))
+
+
+def test_nights_of_modelled_servers_are_told_and_are_never_in_a_segment_with_real_ones() -> None:
+    real, modelled = [of_engine(i, "sglang") for i in range(5)], [of_engine(i, "emulator") for i in range(5, 8)]
+
+    told = "engine=emulator: {} nights are of modelled servers; no GPU was measured in them"
+    assert History.of(real, ()).emulated == ""
+    assert History.of([*real, *modelled], ()).emulated == told.format("3 of 8")
+    assert History.of(modelled, ()).emulated == told.format("all")
+    assert [segment.start for segment in line_of([*real, *modelled]).segments] == [0, 5]

@@ -128,7 +128,9 @@ def test_what_only_the_nights_together_show_is_told_and_kept_with_the_night(
     assert (code, seen) == (0, [1])  # tonight's is among them
     assert "over the nights: slower since Tuesday" in told
     told_json = json.loads((bench.folder / "run1" / "night.json").read_text())
-    assert told_json["notes"] == ["over the nights: slower since Tuesday"]
+    emulated = "engine=emulator: modelled servers, no GPU was measured; never compare these numbers with real ones"
+    assert told_json["notes"] == ["over the nights: slower since Tuesday", emulated]
+    assert emulated in told
 
 
 SLOW = ChangeAlarm("5e21e5", "20261021T020000Z-abcdef", "tpot_p50_ms at chat C=4", "2026-10-21 worse: +6.1%")
