@@ -73,8 +73,8 @@ def leave_report(root: Path, console: Console) -> None:
 
 def _why(error: Exception) -> str:
     """What the system has against a file needs no name of a Python class."""
-    if isinstance(error, OSError) and error.strerror and error.filename:
-        return f"{error.filename}: {error.strerror}"
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return f"{type(error).__name__}: {error}"
 
 
