@@ -28,6 +28,7 @@ from orchestrator.nightly.nightly_cli import nightly
 from orchestrator.reports.report_cli import report
 from orchestrator.shown_text import harmless
 from orchestrator.terminal import console as _console
+from orchestrator.terminal import lasting_output
 from orchestrator.watching.watch_cli import watch
 
 
@@ -69,7 +70,8 @@ def run(scenario: Path | None, **options: Any) -> None:
     from orchestrator.sweeps.run_command import RunRequest
     from orchestrator.sweeps.run_command import run as run_scenario
 
-    run_scenario(RunRequest(scenario, **options), _console())
+    with lasting_output():
+        run_scenario(RunRequest(scenario, **options), _console())
 
 
 @main.command()

@@ -114,7 +114,8 @@ def whole_file(path: Path, *, durable: bool = True) -> Iterator[IO[bytes]]:
                 os.fsync(file.fileno())
         temporary.replace(path)
     except BaseException:  # a full disk is not filled further, nor a folder with what was given up
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # nor does a read-only one speak of a file that nobody named
+            temporary.unlink(missing_ok=True)
         raise
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import sys
+from collections.abc import Iterator
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from orchestrator.shown_text import harmless
 
@@ -30,6 +33,51 @@ def console(*, stderr: bool = False) -> Console:
     if not console.is_terminal:
         console.width = max(console.width, 160)
     return console
+
+
+class _LastingStream:
+    """A standard stream that goes silent when it takes no more: its reader has left, or its disk is full."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        try:
+            return self._stream.write(text)
+        except OSError:
+            self._go_silent()
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except OSError:
+            self._go_silent()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def _go_silent(self) -> None:
+        """Also for Python's own last flush, which would end us with a code of its own."""
+        with contextlib.suppress(OSError, ValueError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self._stream.fileno())
+            os.close(nowhere)
+
+
+@contextlib.contextmanager
+def lasting_output() -> Iterator[None]:
+    """For what takes hours and has its results in files: that nobody reads its lines any more ends nothing, and is no
+    exit code (rich would end with 1, which is a night's word for a regression).
+    """
+    streams = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = map(_LastingStream, streams)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        sys.stdout, sys.stderr = streams
 
 
 def print_json(value: Any, console: Console) -> None:

@@ -43,7 +43,7 @@ EDGES = {
     "pages": "reference_pages",
     "planning": "plan_command scenario_files trial_launch",
     "points": "point_answers point_view",
-    "rankings": "pareto_table ranking_table run_ranking",
+    "rankings": "pareto_table ranking_table run_ranking shown_ranking",
     "reports": "report_cli report_command report_material run_report telemetry_series",
     "run_files":
         "compute_pool compute_worker dataset derived_rows earlier_runs journal point_table result_file "

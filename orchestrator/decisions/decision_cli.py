@@ -19,7 +19,7 @@ from orchestrator.cli_options import (
     run_argument,
     set_option,
 )
-from orchestrator.terminal import console
+from orchestrator.terminal import console, lasting_output
 
 _objective = click.option("--objective", metavar="NAME", help="Which ranking; needed where their winners differ.")
 
@@ -129,7 +129,9 @@ def verify(**options: Any) -> None:
     from orchestrator.decisions.verify_command import VerifyRequest
     from orchestrator.decisions.verify_command import verify as verify_run
 
-    sys.exit(EXIT_CODES[verify_run(VerifyRequest(**options), console())])
+    with lasting_output():
+        verdict = verify_run(VerifyRequest(**options), console())
+    sys.exit(EXIT_CODES[verdict])
 
 
 @click.command()

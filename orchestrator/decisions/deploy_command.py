@@ -22,9 +22,10 @@ from orchestrator.rankings.decided import decided_ranking, decided_row
 from orchestrator.rankings.ranking_cells import value_text
 from orchestrator.rankings.ranking_reason import probability
 from orchestrator.rankings.ranking_row import Ranking, Row
-from orchestrator.rankings.run_ranking import RunRanking, rank_run
+from orchestrator.rankings.run_ranking import RunRanking
+from orchestrator.rankings.shown_ranking import shown_ranking
 from orchestrator.run_files import dataset
-from orchestrator.run_files.run_manifest import read_manifest
+from orchestrator.run_files.run_manifest import read_manifest, stored_scenario
 from orchestrator.scenarios.engine_build import of_build
 from orchestrator.scenarios.night_scenario import is_night
 from orchestrator.scenarios.scenario import Scenario
@@ -81,8 +82,8 @@ def chosen_deployment(request: DeployRequest) -> Deployment:
     """The deployment of the winner, or of the config that was asked for."""
     _check_words(request)
     manifest = read_manifest(request.run_dir)
-    scenario = Scenario.model_validate(manifest["scenario"])
-    result = rank_run(request.run_dir)
+    scenario = stored_scenario(request.run_dir, manifest)
+    result = shown_ranking(request.run_dir)
     run = Decided(manifest, scenario, result)
     rows = dataset.read_rows(RunPaths(request.run_dir), "trials")
     wish = Wish(request.host, request.port, request.image, request.program, request.name)

@@ -16,10 +16,10 @@ from orchestrator.decisions.kernel_share import TraceShares, share_lines, shares
 from orchestrator.errors import BadInput
 from orchestrator.paths import user_file
 from orchestrator.rankings.explanation_text import explanation_lines
-from orchestrator.rankings.run_ranking import RunRanking, only_objective, rank_run
-from orchestrator.run_files.run_manifest import read_manifest
+from orchestrator.rankings.run_ranking import RunRanking, only_objective
+from orchestrator.rankings.shown_ranking import shown_ranking
+from orchestrator.run_files.run_manifest import read_manifest, stored_scenario
 from orchestrator.scenarios.night_scenario import is_night
-from orchestrator.scenarios.scenario import Scenario
 from orchestrator.terminal import print_json
 
 
@@ -27,9 +27,9 @@ def show_explanation(
     run_dir: Path, objective: str | None, traces: Sequence[Path], *, as_json: bool, console: Console
 ) -> None:
     """Print it; BadInput for what is no run, or no trace."""
-    if is_night(Scenario.model_validate(read_manifest(run_dir)["scenario"])):
+    if is_night(stored_scenario(run_dir, read_manifest(run_dir))):
         raise BadInput(f"{run_dir}: is a night, which picks nothing; its verdict and why: specsweep rank {run_dir}")
-    result = only_objective(rank_run(run_dir), objective)
+    result = only_objective(shown_ranking(run_dir), objective)
     shares = read_shares(traces) if traces else None
     if as_json:
         told: dict[str, Any] = result.as_json()["explain"]

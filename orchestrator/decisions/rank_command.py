@@ -16,9 +16,10 @@ from orchestrator.nightly.night_run import kept_night
 from orchestrator.nightly.nightly_output import show_night
 from orchestrator.paths import RunPaths
 from orchestrator.rankings.ranking_table import print_rankings
-from orchestrator.rankings.run_ranking import RunRanking, only_objective, rank_run
+from orchestrator.rankings.run_ranking import RunRanking, only_objective
+from orchestrator.rankings.shown_ranking import shown_ranking
 from orchestrator.reports.report_command import leave_reports
-from orchestrator.run_files.run_manifest import read_manifest
+from orchestrator.run_files.run_manifest import read_manifest, stored_scenario
 from orchestrator.run_files.run_rows import RunRows
 from orchestrator.scenarios.night_scenario import is_night, resume_command, rules_of
 from orchestrator.scenarios.scenario import Scenario
@@ -38,17 +39,18 @@ class RankRequest:
 def rank(request: RankRequest, console: Console) -> None:
     """Print it; BadInput for what is no run. Of a night, which ranks nothing, the verdict as it was kept."""
     manifest = read_manifest(request.run_dir)
-    scenario = Scenario.model_validate(manifest["scenario"])
+    scenario = stored_scenario(request.run_dir, manifest)
     if is_night(scenario) and request.objective is not None:
         raise BadInput(f"--objective: {request.run_dir} is a night, which ranks nothing")
-    ranked = rank_run(request.run_dir, anew=request.anew)
+    ranked = shown_ranking(request.run_dir, anew=request.anew)
     if is_night(scenario):
         _show_night(request, manifest, scenario, ranked, console)
     elif request.as_json:
         print_json(only_objective(ranked, request.objective).as_json(), console)
     else:
         print_rankings(only_objective(ranked, request.objective), console)
-    leave_reports(request.run_dir, ranked, None if request.as_json else console)
+    if ranked.unkept is None:  # which is told by now
+        leave_reports(request.run_dir, ranked, None if request.as_json else console)
 
 
 def _show_night(

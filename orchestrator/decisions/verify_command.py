@@ -25,9 +25,10 @@ from orchestrator.paths import user_file, write_whole
 from orchestrator.rankings.decided import decided_ranking, decided_row
 from orchestrator.rankings.explanation import runner_up
 from orchestrator.rankings.ranking_row import Ranking
-from orchestrator.rankings.run_ranking import RunRanking, rank_run
+from orchestrator.rankings.run_ranking import RunRanking
+from orchestrator.rankings.shown_ranking import shown_ranking
 from orchestrator.redaction import holds_secrets, storable
-from orchestrator.run_files.run_manifest import new_run_root, read_manifest
+from orchestrator.run_files.run_manifest import new_run_root, read_manifest, stored_scenario
 from orchestrator.scenarios.night_scenario import is_night
 from orchestrator.scenarios.scenario import Scenario
 from orchestrator.scenarios.scenario_file import load_scenario, scenario_from_tree
@@ -72,15 +73,15 @@ def verify(request: VerifyRequest, console: Console) -> Verdict:
     contest = contest_of(request)
     root = request.judge or _measure(request, contest, console)
     told = judge(root, contest, request.run_dir.resolve().name)
-    file = root / "verify.json"
-    with user_file(str(file), "written"):
-        write_whole(file, json.dumps(told, indent=1).encode() + b"\n")
     if request.as_json:
         print_json(told, console)
     else:
         console.print()
         for line in told["text"]:
             console.print(line, markup=False, soft_wrap=True)
+    file = root / "verify.json"
+    with user_file(str(file), "written"):
+        write_whole(file, json.dumps(told, indent=1).encode() + b"\n")
     return Verdict(told["verdict"])
 
 
@@ -92,7 +93,7 @@ def contest_of(request: VerifyRequest) -> Contest:
             f"{request.run_dir}: is a night, whose two builds were measured side by side already (its night.json has "
             "the verdict); give a run of `specsweep run`"
         )
-    result = rank_run(request.run_dir)
+    result = shown_ranking(request.run_dir)
     ranking = decided_ranking(result, request.objective, request.host_class)
     row = decided_row(result, ranking, request.config)
     second = runner_up(ranking, row)
@@ -123,14 +124,14 @@ def contest_of(request: VerifyRequest) -> Contest:
 
 def _scenario_of(request: VerifyRequest) -> Scenario:
     """The stored scenario; the one that is given where secrets are not stored."""
-    told = read_manifest(request.run_dir)["scenario"]
-    stored = Scenario.model_validate(told)
+    manifest = read_manifest(request.run_dir)
+    stored = stored_scenario(request.run_dir, manifest)
     if request.scenario is not None:
         given = load_scenario(request.scenario)
         if Scenario.model_validate(storable(given)) != stored:
             raise BadInput(f"--scenario {request.scenario}: is not the scenario of {request.run_dir}")
         return given
-    if holds_secrets(told):
+    if holds_secrets(manifest["scenario"]):
         raise BadInput(f"{request.run_dir}: its scenario has secrets, which no run keeps: give the file as --scenario")
     return stored
 
@@ -179,7 +180,7 @@ def _measure(request: VerifyRequest, contest: Contest, console: Console) -> Path
 
 def judge(root: Path, contest: Contest, of_run: str) -> dict[str, Any]:
     """The verdict over the points of a verification, as `verify.json` has it."""
-    result = rank_run(root)
+    result = shown_ranking(root)
     objective, labels = contest.objective, result.labels
     rankings = [r for r in result.rankings if r.objective == objective.name]
     ranking = next((r for r in rankings if r.host_class == contest.host_class), rankings[0] if rankings else None)

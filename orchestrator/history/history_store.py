@@ -80,9 +80,11 @@ class HistoryStore:
     def read(self) -> History:
         """All that is there. SpecsweepError if the place cannot be read at all."""
         nights, torn = self._parts(
-            _NIGHTS, lambda table: nights_of(_named(table, ("night_id", "night_at", "scenario")))
+            _NIGHTS, lambda table: nights_of(_named(table, night_schema(), ("night_id", "night_at", "scenario")))
         )
-        marks, torn_marks = self._parts(_MARKS, lambda table: [Mark(**row) for row in _named(table, Mark.__slots__)])
+        marks, torn_marks = self._parts(
+            _MARKS, lambda table: [Mark(**row) for row in _named(table, mark_schema(), Mark.__slots__)]
+        )
         return History.of(nights, marks, (*torn, *torn_marks))
 
     def _write(self, folder: str, stem: str, rows: Sequence[Mapping[str, Any]], schema: Any) -> str:
@@ -140,12 +142,15 @@ class HistoryStore:
             return [], f"cannot be read ({self._where.told(error)}); not counted"
 
 
-def _named(table: Any, names: Iterable[str]) -> list[dict[str, Any]]:
-    """Rows as a writer of ours makes them, of which none lacks these."""
+def _named(table: Any, schema: Any, names: Iterable[str]) -> list[dict[str, Any]]:
+    """Rows as a writer of ours makes them, of which none lacks these. ValueError or ArrowInvalid for columns of other
+    kinds, which are told now and not met by whoever computes with them; columns of a later release are left out.
+    """
     for name in names:
         if table[name].null_count:
             raise ValueError(f"{name} is missing")
-    return list(table.to_pylist())
+    known = [field for field in schema if field.name in table.schema.names]
+    return list(table.select([field.name for field in known]).cast(pa.schema(known)).to_pylist())
 
 
 def _for_arrow(row: Mapping[str, Any]) -> dict[str, Any]:

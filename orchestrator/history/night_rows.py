@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
+from datetime import datetime
 from typing import Any
 
 from orchestrator.nights.night import (
@@ -98,6 +99,7 @@ def nights_of(rows: Iterable[Mapping[str, Any]]) -> list[Night]:
 
 def _night(rows: list[Mapping[str, Any]]) -> Night:
     first = rows[0]
+    datetime.fromisoformat(first["night_at"])  # ValueError: nights are sorted by it
     return Night(
         at=first["night_at"],
         scenario=first["scenario"],
@@ -117,21 +119,32 @@ def _series(row: Mapping[str, Any]) -> SeriesNight:
         StartPair(**{**s, "reference": End(s["reference"]), "candidate": End(s["candidate"])}) for s in row["starts"]
     )
     return SeriesNight(
-        measured=Measured(key, row["label"], tuple(Pair(**p) for p in row["pairs"]), tuple(starts), row["missing"]),
+        measured=Measured(
+            key, _text(row["label"]), tuple(map(_pair, row["pairs"])), tuple(starts), _text(row["missing"])
+        ),
         verdict=Verdict(row["verdict"]),
-        reason=row["reason"],
-        floor=row["floor"],
-        difference=row["difference"],
-        low=row["low"],
-        high=row["high"],
-        p=row["p"],
-        q=row["q"],
+        reason=_text(row["reason"]),
+        floor=float(row["floor"]),
+        **{name: _number(row[name]) for name in ("difference", "low", "high", "p", "q", "finds")},
         noise=None if row["noise_sd"] is None else _noise(row),
-        finds=row["finds"],
-        too_noisy=row["too_noisy"],
-        evidence=tuple(row["evidence"]),
-        expected=row["expected"],
+        too_noisy=bool(row["too_noisy"]),
+        evidence=tuple(map(_text, row["evidence"])),
+        expected=float(row["expected"]),
     )
+
+
+def _pair(told: Mapping[str, Any]) -> Pair:
+    return Pair(told["host"], told["candidate_first"], float(told["reference"]), float(told["candidate"]))
+
+
+def _number(told: Any) -> float | None:
+    return None if told is None else float(told)
+
+
+def _text(told: Any) -> str:
+    if not isinstance(told, str):
+        raise TypeError(f"{told!r} is no text")
+    return told
 
 
 def _noise(row: Mapping[str, Any]) -> Noise:

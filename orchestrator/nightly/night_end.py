@@ -56,6 +56,8 @@ def _found(made: NightMade, swept: Swept, console: Console) -> Night:
         return _gap(found.night, swept.fault)
     if swept.cut:
         return _cut_short(made, found, swept.cut, console)
+    if not RunPaths(made.root).manifest.exists():
+        return _gap(found.night, f"{made.root}: was removed while it was measured")
     if not _is_measured(found.night):
         why = "max_hours were over before any pair was measured" if swept.is_late else _why_nothing(found.night)
         return _gap(found.night, why)

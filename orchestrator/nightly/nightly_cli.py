@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from orchestrator.terminal import console
+from orchestrator.terminal import console, lasting_output
 
 _PATH = click.Path(path_type=Path)
 
@@ -43,4 +43,6 @@ def nightly(junit: Path | None, summary: Path | None, html: Path | None, as_json
     from orchestrator.nightly.nightly_output import NightFiles
 
     files = NightFiles(junit, summary, as_json, html)
-    sys.exit(run_night(NightRequest(files=files, **options), console(stderr=files.own_output)))
+    with lasting_output():
+        code = run_night(NightRequest(files=files, **options), console(stderr=files.own_output))
+    sys.exit(code)

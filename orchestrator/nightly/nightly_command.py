@@ -144,12 +144,13 @@ class _Night:
             except SpecsweepError as error:
                 how = resume_command(made.scenario, made.root)
                 faults.append(f"{error}\nKeep it when that is repaired: {how}")
+                kept = ""
         told = self._told(night)
         faults += write_night(told, made.root, self.request.files)
         show_night(told, self.console)
         for fault in faults:
             sys.stderr.write(f"specsweep: {fault}\n")
-        if not faults:
+        if kept:
             self.console.print(kept, soft_wrap=True, markup=False, highlight=False)
         code = told.gate.exit_code(night)
         code = code if code or not faults else GAP_EXIT_CODE

@@ -26,7 +26,7 @@ from orchestrator.recoveries.run_repairs import RunRepairs, changes_json
 from orchestrator.run_files.journal import read_events, replay
 from orchestrator.run_files.point_table import MeasuredPoint, missing_points
 from orchestrator.run_files.run_configs import RunConfig, run_configs, same_servers
-from orchestrator.run_files.run_manifest import read_manifest
+from orchestrator.run_files.run_manifest import read_manifest, stored_scenario
 from orchestrator.run_files.run_notes import damage, open_notes, refused_slots, run_notes
 from orchestrator.run_files.run_rows import RunRows
 from orchestrator.scenarios.config_label import run_labels
@@ -38,6 +38,14 @@ from orchestrator.trial import Repaired
 
 
 @dataclass(frozen=True, slots=True)
+class Unkept:
+    """Why the directory of a run took nothing of its ranking, and the points that are in no table there."""
+
+    why: OSError
+    points: tuple[MeasuredPoint, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class RunRanking:
     """What `rank` prints, as a table or as JSON.
 
@@ -45,7 +53,7 @@ class RunRanking:
     for it in the rankings, since both came to the same server. `repaired`: configs that died as asked and were served
     after a repair; `repairs`: where each repaired config comes from. A run on hosts of several classes has a ranking
     for each in `parts`, with its `host_class`; `changes`, `merged`, `repairs` and `values` (what was ranked) are there.
-    `search`: what a search decided, as the journal has it.
+    `search`: what a search decided, as the journal has it. `unkept`: why its directory took nothing of all this.
     """
 
     run: str
@@ -65,6 +73,7 @@ class RunRanking:
     values: tuple[PointValue, ...] = field(default=(), repr=False)
     fronts: tuple[ParetoFront, ...] = ()
     search: tuple[Mapping[str, Any], ...] = ()
+    unkept: Unkept | None = field(default=None, repr=False, compare=False)
 
     @property
     def labels(self) -> dict[str, str]:
@@ -131,13 +140,13 @@ class RunRanking:
 
 
 def rank_run(root: Path, *, anew: bool = False) -> RunRanking:
-    """Compute everything from the raw tables of a run, and store `points` and `ranking.json`.
+    """Compute everything from the raw tables of a run, and store `points` and `ranking.json` where that can be.
 
     What an earlier ranking computed from the same files is used, unless it is to be done `anew`. A run on hosts of
     several classes is ranked once for each.
     """
     manifest = read_manifest(root)
-    scenario = Scenario.model_validate(manifest["scenario"])
+    scenario = stored_scenario(root, manifest)
     paths = RunPaths(root)
     state = replay(read_events(paths.journal, without="server_ready"))  # each is 36 kB, and in `trials`
     classes = manifest.get("host_classes", ())
@@ -161,9 +170,12 @@ def rank_run(root: Path, *, anew: bool = False) -> RunRanking:
     started = in_question & {trial["config_id"] for trial in trials}
     notes = (*notes, *search_notes(scenario.search.method, steps, len(in_question), len(started), done=state.ended))
     result = replace(first, notes=(*notes, *first.notes)) if len(parts) == 1 else _together(parts, notes)
-    result = replace(result, search=steps)
-    write_whole(paths.ranking, ranking_bytes(result.as_json()))
-    return result
+    result, why = replace(result, search=steps), read.unkept
+    try:
+        write_whole(paths.ranking, ranking_bytes(result.as_json()))
+    except OSError as fault:
+        why = fault
+    return result if why is None else replace(result, unkept=Unkept(why, tuple(points)))
 
 
 def _together(parts: list[RunRanking], notes: tuple[str, ...]) -> RunRanking:

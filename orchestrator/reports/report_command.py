@@ -14,6 +14,7 @@ from orchestrator.documents.report_markdown import markdown
 from orchestrator.documents.report_page import page_html
 from orchestrator.paths import RunPaths, user_file, write_whole
 from orchestrator.rankings.run_ranking import RunRanking, rank_run
+from orchestrator.rankings.shown_ranking import shown_ranking
 from orchestrator.reports.run_report import run_report
 
 
@@ -28,13 +29,14 @@ class ReportRequest:
 
 def report(request: ReportRequest, console: Console) -> None:
     """Write or print it; BadInput for what is no run, or a file that cannot be written."""
-    document = run_report(request.run_dir, rank_run(request.run_dir))
+    document = run_report(request.run_dir, shown_ranking(request.run_dir))
     if request.out == "-":
         sys.stdout.write(markdown(document) if request.as_markdown else page_html(document))
         return
     paths = RunPaths(request.run_dir)
     file = Path(request.out) if request.out else paths.report_markdown if request.as_markdown else paths.report
-    with user_file(f"--out {file}", "written"):
+    named = f"--out {file}" if request.out else f"{file} (give another as --out FILE)"
+    with user_file(named, "written"):
         write_whole(file, markdown_bytes(document) if request.as_markdown else page_bytes(document))
     console.print(f"Written: {file}", soft_wrap=True, markup=False, highlight=False)
 
@@ -49,7 +51,7 @@ def leave_reports(root: Path, ranking: RunRanking, console: Console | None) -> N
         told = f"Report: {file.absolute()}"
     except Exception as error:  # noqa: BLE001
         told = (
-            f"The report was not written: {type(error).__name__}: {error}\n"
+            f"The report was not written: {_why(error)}\n"
             f"The run has all that it needs; try again: specsweep report {root}"
         )
     if console is not None:
@@ -63,10 +65,17 @@ def leave_report(root: Path, console: Console) -> None:
     try:
         ranking = rank_run(root)
     except Exception as error:  # noqa: BLE001 - as above
-        text = f"The report was not written: {type(error).__name__}: {error}"
+        text = f"The report was not written: {_why(error)}"
         console.print(text, soft_wrap=True, markup=False, highlight=False)
         return
     leave_reports(root, ranking, console)
+
+
+def _why(error: Exception) -> str:
+    """What the system has against a file needs no name of a Python class."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return f"{type(error).__name__}: {error}"
 
 
 def _leave(root: Path, document: ReportDocument) -> Path:

@@ -27,10 +27,9 @@ from orchestrator.reports.report_part import PartMaterial, Row, RunMaterial
 from orchestrator.run_files import dataset
 from orchestrator.run_files.journal import read_events
 from orchestrator.run_files.point_table import columns_of
-from orchestrator.run_files.run_manifest import read_manifest
+from orchestrator.run_files.run_manifest import read_manifest, stored_scenario
 from orchestrator.run_files.run_rows import RunRows
 from orchestrator.scenarios.night_scenario import is_night
-from orchestrator.scenarios.scenario import Scenario
 from orchestrator.sglang.options import SettingsFault
 from orchestrator.starts.start_history import past_start
 from orchestrator.trial import LoadLevel
@@ -45,10 +44,11 @@ def read_material(root: Path, ranking: RunRanking, place: Path | None = None) ->
     """Read a run that `rank_run` has just ranked: what that kept of trials and loads is taken as it is."""
     paths = RunPaths(root)
     manifest = read_manifest(root)
-    scenario = Scenario.model_validate(manifest["scenario"])
+    scenario = stored_scenario(root, manifest)
     rows = RunRows(paths)  # not entered: nothing is to be stored
     trials, loads = rows.trials(), rows.loads()
-    points = dataset.read_rows(paths, "points")
+    unkept = ranking.unkept
+    points = dataset.read_rows(paths, "points") if unkept is None else [point.row() for point in unkept.points]
     events = tuple(read_events(paths.journal, without="server_ready"))
     night = read_night(root, manifest, scenario, ranking, trials, loads) if is_night(scenario) else None
     drawn = night_parts(scenario, night) if night else None

@@ -27,8 +27,12 @@ def read_hosts(root: Path) -> dict[str, dict[str, str]]:
     with suppress(OSError, ValueError):
         told: Any = json.loads((root / _FILE).read_bytes())
         if isinstance(told, dict):
-            return told
+            return {name: _texts(facts) for name, facts in told.items() if isinstance(facts, dict)}
     return {}
+
+
+def _texts(facts: Mapping[str, Any]) -> dict[str, str]:
+    return {name: fact for name, fact in facts.items() if isinstance(fact, str)}
 
 
 def _facts(report: HostReport) -> dict[str, str]:

@@ -6,12 +6,13 @@ import fcntl
 from typing import IO
 
 from orchestrator.errors import BadInput
-from orchestrator.paths import RunPaths
+from orchestrator.paths import RunPaths, user_file
 
 
 def take_lock(paths: RunPaths) -> IO[bytes]:
-    """Held as long as the file is open; BadInput if another process holds it."""
-    lock = paths.lock.open("ab")
+    """Held as long as the file is open; BadInput if another process holds it, or the directory is not to be written."""
+    with user_file(str(paths.root), "written"):
+        lock = paths.lock.open("ab")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from pydantic import ValidationError
 
 from orchestrator import SCHEMA_VERSION
 from orchestrator.errors import BadInput
 from orchestrator.paths import RunPaths, write_whole
 from orchestrator.redaction import storable
 from orchestrator.scenarios.scenario import Scenario
+
+_KINDS: dict[str, type] = {"run_id": str, "scenario": dict, "starts": list}
 
 
 def write_manifest(
@@ -47,13 +51,31 @@ def read_manifest(root: Path) -> dict[str, Any]:
         raise BadInput(f"{root}: is not a run directory (no {file.name}); runs are in runs/<name>-<time>/") from None
     except (ValueError, OSError) as error:
         raise BadInput(f"{root}: its {file.name} cannot be read: {error}") from None
+    if not isinstance(manifest, dict):
+        raise BadInput(f"{root}: its {file.name} cannot be read: is no manifest of a run")
     if manifest.get("schema") != SCHEMA_VERSION:
         raise BadInput(
             f"{root}: has schema {manifest.get('schema')}, this specsweep reads {SCHEMA_VERSION}; read it with the "
             "release that wrote it"
         )
+    for name, kind in _KINDS.items():
+        if not isinstance(manifest.get(name), kind):
+            raise BadInput(f"{root}: its {file.name} cannot be read: `{name}` is missing, or of another kind")
     loaded: dict[str, Any] = manifest
     return loaded
+
+
+def stored_scenario(root: Path, manifest: Mapping[str, Any]) -> Scenario:
+    """What the run was asked; BadInput where this release does not know that."""
+    try:
+        return Scenario.model_validate(manifest["scenario"])
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        key = ".".join(map(str, fault["loc"]))
+        raise BadInput(
+            f"{root}: its scenario is not one of this release ({key}: {fault['msg']}); read it with the release that "
+            "wrote it"
+        ) from None
 
 
 def new_run_root(name: str, stamp: str, parent: Path = Path("runs")) -> Path:

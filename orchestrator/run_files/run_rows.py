@@ -24,6 +24,7 @@ from orchestrator.trial import content_hash
 
 class RunRows:
     """Reads one run. What it computed is kept when it is left without an error; `anew` forgets what was kept before.
+    `unkept`: why it could not be, which takes nothing from what was read.
 
     Rows whose files are damaged or gone are left out: who needs them says so.
     """
@@ -35,6 +36,7 @@ class RunRows:
         self._derived = {name: DerivedRows(paths.derived(name), anew=anew) for name in names}
         self._seen: dict[str, dict[str, str]] = {}
         self._points: list[MeasuredPoint] = []
+        self.unkept: OSError | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -42,10 +44,16 @@ class RunRows:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._pool.__exit__(kind, error, at)
         if kind is None:
-            if self._derived["points"].differs or not self._paths.points.exists():
-                store_points(self._paths, self._points)
-            for derived in self._derived.values():
-                derived.store()
+            try:
+                self._store()
+            except OSError as fault:
+                self.unkept = fault
+
+    def _store(self) -> None:
+        if self._derived["points"].differs or not self._paths.points.exists():
+            store_points(self._paths, self._points)
+        for derived in self._derived.values():
+            derived.store()
 
     def asked_configs(self, scenario: Scenario) -> Asked:
         """`run_configs.asked_configs`: of ten thousand configs it takes seconds to check each again."""

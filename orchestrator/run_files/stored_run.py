@@ -16,7 +16,7 @@ from orchestrator.run_files.journal import read_events, replay
 from orchestrator.run_files.point_table import MeasuredPoint, missing_points
 from orchestrator.run_files.run_configs import RunConfig, run_configs
 from orchestrator.run_files.run_hosts import read_hosts
-from orchestrator.run_files.run_manifest import read_manifest
+from orchestrator.run_files.run_manifest import read_manifest, stored_scenario
 from orchestrator.run_files.run_rows import RunRows
 from orchestrator.scenarios.config_label import run_labels
 from orchestrator.scenarios.scenario import Scenario
@@ -64,7 +64,7 @@ class StoredRun:
 def read_run(root: Path) -> StoredRun:
     """All of a run but its requests. What `rank` has computed of it is used. BadInput if `root` is no run directory."""
     manifest = read_manifest(root)
-    paths, scenario = RunPaths(root), Scenario.model_validate(manifest["scenario"])
+    paths, scenario = RunPaths(root), stored_scenario(root, manifest)
     state = replay(read_events(paths.journal, without="server_ready"))
     with ComputePool() as pool:
         rows = RunRows(paths, pool=pool)  # not entered: what it computes is not kept

@@ -25,7 +25,7 @@ from orchestrator.reports.report_command import leave_reports
 from orchestrator.run_files.journal import finished_work
 from orchestrator.run_files.reuse_command import offer_reuse, runs_to_reuse, take_over_all
 from orchestrator.run_files.run_directory import RunDirectory
-from orchestrator.run_files.run_manifest import new_run_root, read_manifest
+from orchestrator.run_files.run_manifest import new_run_root, read_manifest, stored_scenario
 from orchestrator.scenarios.night_scenario import is_night, resume_command
 from orchestrator.scenarios.scenario import Scenario
 from orchestrator.scenarios.scenario_file import load_scenario
@@ -110,6 +110,8 @@ def _run(
         if request.night is None:
             account.ranking = rank_run(directory.paths.root)
             print_rankings(account.ranking, console)
+            if account.ranking.unkept is not None:
+                raise account.ranking.unkept.why
         console.print(f"\nRun: {directory.paths.root}", soft_wrap=True)
         if account.ranking is not None:
             leave_reports(directory.paths.root, account.ranking, console)
@@ -193,11 +195,11 @@ def _scenario_of(request: RunRequest) -> Scenario:
 
 def scenario_to_resume(root: Path, given: Scenario | None) -> Scenario:
     """The stored scenario; the given one if it is the same but for secrets, which are not stored."""
-    told = read_manifest(root)["scenario"]
-    stored = Scenario.model_validate(told)
+    manifest = read_manifest(root)
+    stored = stored_scenario(root, manifest)
     if given is None:
         _refuse_what_rules_refuse_by_now(root, stored)
-        if holds_secrets(told):
+        if holds_secrets(manifest["scenario"]):
             raise BadInput(
                 f"--resume {root}: its scenario has secrets, which are not stored; give the scenario as well"
             )

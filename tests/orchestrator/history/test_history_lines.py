@@ -309,4 +309,4 @@ def test_nights_of_modelled_servers_are_told_and_are_never_in_a_segment_with_rea
     assert History.of(real, ()).emulated == ""
     assert History.of([*real, *modelled], ()).emulated == told.format("3 of 8")
     assert History.of(modelled, ()).emulated == told.format("all")
-    assert [segment.start for segment in line_of([*real, *modelled]).segments] == [0, 5]
+    assert [segment.begin for segment in line_of([*real, *modelled]).segments] == [0, 5]

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -245,6 +246,28 @@ def test_parts_that_lack_names_or_times_are_told_and_the_others_are_read(tmp_pat
         "nights/odd.parquet: cannot be read (night_at is missing); not counted",
         "marks/odd.parquet: cannot be read (marked_at is missing); not counted",
     )
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "told"),
+    [("night_at", 7, "Invalid isoformat string: '7'"), ("night_at", "yesterday", "Invalid isoformat string"),
+     ("difference", "x", "Failed to parse string: 'x'"), ("pairs", [{"host": "a"}], "float() argument must be"),
+     ("label", None, "None is no text"), ("hosts", None, "'NoneType' object is not iterable")],
+)  # fmt: skip
+def test_a_part_with_columns_of_other_kinds_costs_itself_alone(
+    tmp_path: Path, column: str, values: Any, told: str
+) -> None:
+    store = HistoryStore.at(str(tmp_path))
+    store.append(night())
+    table = pq.read_table(next((tmp_path / "nights").glob("*.parquet")))
+    odd = table.set_column(table.column_names.index(column), column, pa.array([values] * len(table)))
+    pq.write_table(odd.replace_schema_metadata(table.schema.metadata), tmp_path / "nights" / "odd.parquet")
+
+    found = store.read()
+
+    assert found.nights == (night(),)
+    assert len(found.skipped) == 1
+    assert told in found.skipped[0]
 
 
 def test_the_key_of_an_object_store_is_in_no_message() -> None:

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
+import shutil
 import signal
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import IO, Any
 
 import pytest
 import yaml
 from click.testing import CliRunner
 from rich.console import Console
 
+from orchestrator import paths
 from orchestrator.cli import main
 from orchestrator.decisions.verify_command import VerifyRequest, contest_of
 from orchestrator.errors import BadInput, ClusterRefusal, RunInterrupted, SpecsweepError
@@ -599,3 +602,54 @@ def test_a_night_that_could_not_be_kept_says_how_and_is_kept_by_a_resume_that_me
     code, _ = bench.night(scenario=None, run_dir=None, resume=bench.folder / "run1")
 
     assert (code, bench.slots[0].launched, [night.verdict for night in bench.kept]) == (0, [], [Verdict.SAME])
+
+
+def test_a_night_whose_disk_is_full_at_its_end_is_judged_and_kept_all_the_same(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    new_file = paths._new_file
+
+    def full(path: Path) -> IO[bytes]:
+        if path.is_relative_to(bench.folder / "run1"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return new_file(path)
+
+    def swept(*given: Any) -> SweepResult:
+        result = bench._sweep(*given)
+        monkeypatch.setattr(paths, "_new_file", full)
+        return result
+
+    monkeypatch.setattr(run_command, "sweep_on_cluster", swept)
+
+    code, told = bench.night()
+
+    assert (code, "\nsame: " in told, "\nHistory: " in told) == (3, True, True)
+    assert [night.verdict for night in bench.kept] == [Verdict.SAME]
+    assert "night.json cannot be written: No space left on device" in capsys.readouterr().err
+
+
+def test_a_night_whose_directory_was_removed_is_a_gap_that_says_so(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def swept(scenario: Any, directory: Any, *rest: Any) -> SweepResult:
+        result = bench._sweep(scenario, directory, *rest)
+        shutil.rmtree(directory.paths.root)
+        return result
+
+    monkeypatch.setattr(run_command, "sweep_on_cluster", swept)
+
+    code, told = bench.night()
+
+    assert (code, [night.verdict for night in bench.kept]) == (3, [None])
+    assert f"gap: {bench.folder / 'run1'}: was removed while it was measured" in told
+
+
+def test_a_night_in_a_directory_that_may_not_be_written_is_not_continued_and_no_gap(bench: Bench) -> None:
+    bench.night()
+    (bench.folder / "run1" / ".lock").unlink()
+    (bench.folder / "run1" / ".lock").mkdir()
+
+    with pytest.raises(BadInput, match="run1: cannot be written: Is a directory"):
+        bench.night(scenario=None, run_dir=None, resume=bench.folder / "run1")
+
+    assert [night.verdict for night in bench.kept] == [Verdict.SAME]

@@ -281,7 +281,7 @@ def test_a_report_that_cannot_be_written_is_told_and_ends_nothing(root: Path, mo
     monkeypatch.setattr(report_command, "write_whole", full)
 
     assert said_by(root) == (
-        "The report was not written: OSError: [Errno 28] No space left on device\n"
+        "The report was not written: No space left on device\n"
         f"The run has all that it needs; try again: specsweep report {root}\n"
     )
 
