@@ -70,7 +70,7 @@ def series_section(night: Night, rules: NightRules) -> Section:
         Column("reference", help="Mean over the pairs."),
         Column("candidate", help="Mean over the pairs."),
         *((_CONFIG,) if several else ()),
-        Column("pairs", help="Fresh starts of both builds, one after the other on the same GPUs."),
+        Column("pairs", help="Fresh starts of both builds, one after the other on the same hardware."),
         Column("why", numeric=False, help=_WHY),
     )
     rows = tuple(_row(one, i, measured, several=several) for i, one in enumerate(ordered))
@@ -247,8 +247,8 @@ def builds_section(night: Night) -> Section:
 def rules_section(rules: NightRules) -> Section:
     """What the verdicts mean."""
     text = (
-        f"Both builds were started in pairs, one after the other on the same GPUs; judged is the ratio within a pair. "
-        f"Regressed: worse by more than the floor, with p below {rules.alarm_p:.1e}, which is what "
+        "Both builds were started in pairs, one after the other on the same hardware; judged is the ratio within a "
+        f"pair. Regressed: worse by more than the floor, with p below {rules.alarm_p:.1e}, which is what "
         f"{rules.false_alarms:g} false alarms a series in {rules.nights} nights allow, and with a false discovery rate "
         f"below {rules.discoveries:g} over all series of the night. Improved: the same on the good side. Same: the "
         f"{rules.confidence:.0%} interval lies within {rules.same_within:g} floors. Else it is inconclusive. A death "

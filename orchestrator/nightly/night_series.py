@@ -15,7 +15,7 @@ from typing import Any
 from orchestrator.nights.night import FEASIBLE, START_S, End, Measured, Pair, SeriesKey, StartPair
 from orchestrator.nights.night_feasibility import OF_THE_PLACE
 from orchestrator.objectives.aim import PointValue, fact_name
-from orchestrator.points.metric_names import METRICS, WORKLOAD_METRICS
+from orchestrator.points.metric_names import METRICS
 from orchestrator.points.point_validity import MOST_FAILED_SHARE
 from orchestrator.rankings.trial_facts import rate_goal, start_facts
 from orchestrator.scenarios.config_label import config_labels
@@ -28,6 +28,7 @@ from orchestrator.trial import LoadLevel
 
 _ENDS = {"measured": End.SERVED, "infeasible": End.DIED, "failed": End.FAILED}
 _KV_TOKENS = "kv_tokens"
+_MAX_RATE = "max_rate_rps"
 _FAILED_REQUESTS = "requests_failed"
 _MOST_REASONS = 3
 # Configs of the sweep that labels are told apart from.
@@ -251,16 +252,13 @@ class _Series:
         """The highest rates that were found, where they were searched."""
         made = []
         for workload in self.scenario.workloads:
-            if rate_goal(workload) is None:
-                continue
-            for metric in WORKLOAD_METRICS:
-                if metric == "max_rate_rps":
-                    name = fact_name(metric, workload.name)
+            if rate_goal(workload) is not None:
+                name = fact_name(_MAX_RATE, workload.name)
 
-                    def value(member: Member, name: str = name) -> float | None:
-                        return next((v.facts[name] for v in member.points.values() if name in v.facts), None)
+                def value(member: Member, name: str = name) -> float | None:
+                    return next((v.facts[name] for v in member.points.values() if name in v.facts), None)
 
-                    made.append(self._made(metric, workload.name, "", value, {}))
+                made.append(self._made(_MAX_RATE, workload.name, "", value, {}))
         return [series for series in made if series is not None]
 
     def _made(self, metric: str, workload: str, level: str, value: Any, why: dict[str, None]) -> Measured | None:

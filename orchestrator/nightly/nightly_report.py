@@ -54,7 +54,9 @@ def night_title(night: Night) -> str:
 
 def builds_text(night: Night) -> str:
     """What a night is about, for somebody who sees one for the first time."""
-    return f"{night.candidate.name} (candidate) against {night.reference.name} (reference), in pairs on the same GPUs"
+    return (
+        f"{night.candidate.name} (candidate) against {night.reference.name} (reference), in pairs on the same hardware"
+    )
 
 
 def verdict_sections(night: Night, rules: NightRules) -> tuple[Section, ...]:

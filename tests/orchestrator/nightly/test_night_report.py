@@ -20,7 +20,7 @@ from orchestrator.documents.report_markdown import markdown
 from orchestrator.errors import BadInput
 from orchestrator.nightly.night_json import NightTold, night_json
 from orchestrator.nightly.night_pairs import PairCount, are_enough, counts_line, ended_pairs, pair_counts, shortfall
-from orchestrator.nightly.night_run import NightJudge, night_of, night_tables
+from orchestrator.nightly.night_run import NightJudge, measured_night, night_tables
 from orchestrator.nights.night import Gap
 from orchestrator.nights.night_rules import NightRules
 from orchestrator.outcome import Label
@@ -56,7 +56,7 @@ def candidate_dies(spec: LaunchSpec) -> Label | None:
 
 def keep_verdict(root: Path, gap: str = "") -> None:
     """As `nightly` does once all pairs are there."""
-    night = night_of(root, SCENARIO, AT, NightJudge(rules_of(SCENARIO)))
+    night = measured_night(root, SCENARIO, AT, NightJudge(rules_of(SCENARIO))).night
     if gap:
         night = replace(night, series=(), gap=Gap(gap))
     told = NightTold(night, NightRules(), 60.0, ("over the nights: slower since May",))
