@@ -136,7 +136,7 @@ def validity_blocks(part: PartMaterial) -> list[Block]:
     total = sum(point["requests_total"] or 0 for point in points)
     states = Counter(point["state"] for point in points)
     summary = f"{plural(len(points), 'point')} with {int(total):,} requests, of which {int(failed):,} failed. "
-    summary += f"{len(void)} do not count." if void else "All of them count."
+    summary += f"{len(void)} {'does' if len(void) == 1 else 'do'} not count." if void else "All of them count."
     summary += f" Whether they had settled: {', '.join(f'{n} {name}' for name, n in states.most_common())}."
     blocks: list[Block] = [Paragraph(summary, "warn" if void else "plain")]
     if void:

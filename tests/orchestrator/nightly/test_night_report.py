@@ -158,7 +158,11 @@ def test_a_night_that_ended_without_a_verdict_says_how_to_get_one(begun: Path) -
     (headline,) = run_report(begun, rank_run(begun)).headlines
 
     assert (headline.verdict, headline.tone) == ("no verdict", "warn")
-    assert f"with: specsweep nightly --resume {begun} --history DIR" in headline.text
+    assert headline.text == (
+        "This night was not judged; measured so far: 1 of 3 pairs of speculative_num_steps=2; 0 of 3 pairs of "
+        "speculative_num_steps=1. If its run has ended, it goes on, or is judged, with: "
+        f"specsweep nightly --resume {begun} --history DIR"
+    )
 
 
 def test_a_gap_is_not_measured_with_its_reason_and_what_there_is(begun: Path) -> None:
