@@ -247,7 +247,7 @@ def builds_section(night: Night) -> Section:
 def rules_section(rules: NightRules) -> Section:
     """What the verdicts mean."""
     text = (
-        "Both builds were started in pairs, one after the other on the same hardware; judged is the ratio within a "
+        "Both builds are started in pairs, one after the other on the same hardware; judged is the ratio within a "
         f"pair. Regressed: worse by more than the floor, with p below {rules.alarm_p:.1e}, which is what "
         f"{rules.false_alarms:g} false alarms a series in {rules.nights} nights allow, and with a false discovery rate "
         f"below {rules.discoveries:g} over all series of the night. Improved: the same on the good side. Same: the "
@@ -255,7 +255,7 @@ def rules_section(rules: NightRules) -> Section:
         "needs no statistics. The error of a mean is that of its pairs, and what whole nights differ by beyond them in "
         "the history (luck of an image, of a memory layout), which is the same in all pairs of a night."
     )
-    return Section("rules", "How it was judged", (Paragraph(text),))
+    return Section("rules", "How it is judged", (Paragraph(text),))
 
 
 def so_far_section(counts: Sequence[PairCount], measured: Sequence[Measured]) -> Section:
