@@ -9,7 +9,7 @@ started any more. One death of more pairs may be chance, so that further pairs d
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from orchestrator.scenarios.sweep_space import BuildPair
@@ -99,13 +99,15 @@ class _Course:
 
 
 class PairSearch:
-    """Asks for pairs. `doubts` is asked when all wanted pairs are there, `is_late` before any pair begins."""
+    """Asks for pairs. `doubts` is asked when all wanted pairs are there, `is_late` before any pair begins; `names`: of
+    configs, by id.
+    """
 
     def __init__(
         self, pairs: Sequence[BuildPair], rules: PairRules, doubts: Doubts = no_doubts,
-        is_late: Callable[[], bool] = never,
+        is_late: Callable[[], bool] = never, names: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
-        self._rules = rules
+        self._rules, self._names = rules, names or {}
         self._doubts, self._is_late = doubts, is_late
         self._courses = {pair.config_id: _Course(pair, rules.pairs) for pair in pairs}
         self._build_of = {c.config_id: (p.config_id, c.build) for p in pairs for c in p.members}
@@ -136,7 +138,7 @@ class PairSearch:
             if not course.is_over and course.good < self._rules.most_pairs:
                 course.target = self._rules.most_pairs  # at once: every look at the series may be a false alarm
                 more = course.target - course.good
-                text = f"{course.good} pairs leave a series open: {more} more of config {config_id}"
+                text = f"{course.good} pairs leave a series open: {more} more of {self._name(config_id)}"
                 self._steps.append(Step("pair", text))
         self._is_done = not any(course.wanted for course in courses)
 
@@ -161,12 +163,15 @@ class PairSearch:
         if course.broken > broken:
             reasons = [t.reason for t in course.told[repeat].values() if isinstance(t, Broken)]
             why = "; ".join(reasons) or "its members came to different hosts"
-            self._steps.append(Step("void", f"pair {repeat + 1} of config {found[0]} says nothing: {why}"))
+            self._steps.append(Step("void", f"pair {repeat + 1} of {self._name(found[0])} says nothing: {why}"))
         if course.is_over and not was_over:
             why = (
                 "members of half of its pairs died" if course.has_died else f"{MOST_BROKEN_PAIRS} pairs in a row broke"
             )
-            self._steps.append(Step("out", f"no more pairs of config {found[0]}: {why}"))
+            self._steps.append(Step("out", f"no more pairs of {self._name(found[0])}: {why}"))
+
+    def _name(self, config_id: str) -> str:
+        return self._names.get(config_id, f"config {config_id}")
 
     def recall(self, config: EngineConfig, repeat: int, *, broke: bool = False) -> None:
         """A pair that an earlier start of the run did not end is made anew: its members were apart."""

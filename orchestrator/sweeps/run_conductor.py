@@ -11,6 +11,7 @@ from orchestrator.memory.memory_forecast import NoForecast, scenario_forecast
 from orchestrator.planning.planner import Plan, is_probed
 from orchestrator.run_files.journal import finished_work
 from orchestrator.run_files.run_directory import RunDirectory
+from orchestrator.scenarios.pair_names import config_names
 from orchestrator.scenarios.scenario import Scenario
 from orchestrator.scenarios.sweep_space import build_pairs, expand
 from orchestrator.searches.ceiling_line import Guess, no_guess
@@ -53,9 +54,11 @@ def run_conductor(scenario: Scenario, run: RunDirectory, guide: PairGuide | None
 def _pair_search(scenario: Scenario, run: RunDirectory, guide: PairGuide | None) -> PairSearch:
     assert scenario.nightly is not None, "checked with the scenario"
     rules = PairRules(scenario.nightly.pairs, scenario.nightly.most_pairs, f"{scenario.seed} {run.run_id}")
+    pairs = build_pairs(scenario)
+    names = config_names(scenario, pairs)
     if guide is None:
-        return PairSearch(build_pairs(scenario), rules)
-    return PairSearch(build_pairs(scenario), rules, partial(guide.doubts, run.paths.root), guide.is_late)
+        return PairSearch(pairs, rules, names=names)
+    return PairSearch(pairs, rules, partial(guide.doubts, run.paths.root), guide.is_late, names)
 
 
 def ceiling_guess(scenario: Scenario) -> Guess:

@@ -157,6 +157,8 @@ def counts_text(view: LiveView) -> str:
         f"{counts.trials} of {counts.all_trials} trials, {counts.points} of {points} points, "
         f"{counts.infeasible} infeasible, {counts.failed} failed{again}, {view.elapsed_s:.0f} s"
     )
+    if view.ended:
+        return text
     left = left_text(view.left)
     if view.is_search:
         most = f" of at most {view.most_starts} starts" if view.most_starts else ""

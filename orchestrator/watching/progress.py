@@ -86,7 +86,7 @@ class Progress:
     def say_summary(self) -> None:
         """One line on how far the run is; `specsweep status` reads it."""
         held, self._allowance.held_back = self._allowance.held_back, 0
-        view = self.view()
+        view = replace(self.view(), ended=self._ended.is_set())
         if not view.counts.trials and not view.is_search:  # the plan said it
             view = replace(view, left=None)
         told = [counts_text(view), *([f"{held} lines not shown"] if held else [])]

@@ -119,7 +119,7 @@ def test_a_config_that_is_left_open_gets_more_pairs_so_that_each_host_has_its_sh
     assert len(pairs) == 6
     assert Counter(pair.host for pair in pairs) == {"x": 3, "y": 3}
     steps = [e["text"] for e in read_events(tmp_path / "run" / "journal.jsonl") if e["event"] == "search_step"]
-    assert steps == ["3 pairs leave a series open: 3 more of config f705b2cbab14"]
+    assert steps == ["3 pairs leave a series open: 3 more of speculative_num_steps=2"]
 
 
 def test_a_night_knows_torch_and_cuda_of_both_builds_also_of_one_that_never_served(tmp_path: Path) -> None:

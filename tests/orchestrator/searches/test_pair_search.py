@@ -137,6 +137,14 @@ def test_after_a_death_no_further_pair_of_the_config_begins_whatever_is_in_doubt
     assert search.steps[-1].text == f"no more pairs of config {ONE.config_id}: members of half of its pairs died"
 
 
+def test_steps_call_a_config_by_its_name() -> None:
+    search = PairSearch([ONE], RULES, names={ONE.config_id: "speculative_num_steps=2"})
+
+    told(search, search.ask(1), Dead("kv_budget", "no memory"))
+
+    assert search.steps[-1].text == "no more pairs of speculative_num_steps=2: members of half of its pairs died"
+
+
 def test_one_death_after_two_good_pairs_may_be_chance_and_further_pairs_decide() -> None:
     """A night would else stay open for want of pairs that nobody makes."""
     search = PairSearch([ONE], RULES, lambda: {ONE.config_id})

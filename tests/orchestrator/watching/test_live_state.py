@@ -217,6 +217,9 @@ def test_a_search_says_how_many_starts_it_may_still_make() -> None:
         "1 of 1 trials, 0 of 2 points, 0 infeasible, 0 failed, 100 s, a search of at most 9 starts goes on, "
         "3 min to 13 min left"
     )
+    assert counts_text(replace(told.view(100.0), ended=True)) == (
+        "1 of 1 trials, 0 of 2 points, 0 infeasible, 0 failed, 100 s"
+    )
 
 
 @pytest.mark.parametrize(
