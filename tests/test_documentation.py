@@ -26,8 +26,10 @@ from orchestrator.pages.lifecycle_page import lifecycle_page
 from orchestrator.pages.metrics_page import metrics_page
 from orchestrator.pages.recovery_page import recovery_page
 from orchestrator.pages.reference_pages import faults_page, rules_page, scenario_page
+from orchestrator.scenarios.night_scenario import night_scenario
 from orchestrator.scenarios.scenario import json_schema
 from orchestrator.scenarios.scenario_file import load_scenario, scenario_from_tree
+from orchestrator.scenarios.sweep_space import build_pairs
 from orchestrator.scenarios.yaml_tree import YamlTree
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -45,6 +47,14 @@ def test_the_scenario_reference_is_what_the_models_say() -> None:
 def test_every_shipped_scenario_is_valid_for_the_program_and_for_the_schema(path: Path) -> None:
     load_scenario(path)
     jsonschema.validate(yaml.safe_load(path.read_text(encoding="utf-8")), json_schema())
+
+
+def test_the_shipped_night_on_real_servers_compares_what_its_results_say() -> None:
+    (pair,) = build_pairs(night_scenario(load_scenario(ROOT / "scenarios/nightly-real-sglang-cpu.yaml")))
+
+    before, now = pair.reference.as_dict(), pair.candidate.as_dict()
+    assert (before["max_total_tokens"], before.get("disable_radix_cache")) == (4096, None)
+    assert (now["max_total_tokens"], now["disable_radix_cache"]) == (3481, True)
 
 
 def test_expected_changes_that_are_shipped_and_shown_are_valid() -> None:

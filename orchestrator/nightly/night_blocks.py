@@ -71,7 +71,7 @@ def series_section(night: Night, rules: NightRules) -> Section:
         Column("reference", help=_MEAN),
         Column("candidate", help=_MEAN),
         *((_CONFIG,) if several else ()),
-        Column("pairs", help="Fresh starts of both builds, one after the other on the same GPUs."),
+        Column("pairs", help="Fresh starts of both builds, one after the other on the same hardware."),
         Column("why", numeric=False, help=_WHY),
     )
     rows = tuple(_row(one, i, measured, several=several) for i, one in enumerate(ordered))
@@ -255,15 +255,15 @@ def builds_section(night: Night) -> Section:
 def rules_section(rules: NightRules) -> Section:
     """What the verdicts mean."""
     text = (
-        f"Both builds were started in pairs, one after the other on the same GPUs; judged is the ratio within a pair. "
-        f"Regressed: worse by more than the floor, with p below {rules.alarm_p:.1e}, which is what "
+        "Both builds are started in pairs, one after the other on the same hardware; judged is the ratio within a "
+        f"pair. Regressed: worse by more than the floor, with p below {rules.alarm_p:.1e}, which is what "
         f"{rules.false_alarms:g} false alarms a series in {rules.nights} nights allow, and with a false discovery rate "
         f"below {rules.discoveries:g} over all series of the night. Improved: the same on the good side. Same: the "
         f"{100 * rules.confidence:g}% interval lies within {rules.same_within:g} floors. Else it is inconclusive. A "
         "death needs no statistics. The error of a mean is that of its pairs, and what whole nights differ by beyond "
         "them in the history (luck of an image, of a memory layout), which is the same in all pairs of a night."
     )
-    return Section("rules", "How it was judged", (Paragraph(text),))
+    return Section("rules", "How it is judged", (Paragraph(text),))
 
 
 def so_far_section(counts: Sequence[PairCount], measured: Sequence[Measured]) -> Section:

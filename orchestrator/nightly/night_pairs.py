@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.nightly.night_series import NightTables, TablesByTrial, class_of, config_names, couples_of, members_of
+from orchestrator.nightly.night_series import NightTables, TablesByTrial, class_of, couples_of, members_of
 from orchestrator.nights.night import End
 from orchestrator.scenarios.engine_build import BUILDS
+from orchestrator.scenarios.pair_names import config_names
 from orchestrator.scenarios.scenario import Scenario
 from orchestrator.scenarios.sweep_space import build_pairs
 

@@ -87,11 +87,6 @@ def measured_night(root: Path, scenario: Scenario, at: str, judge: NightJudge) -
     return MeasuredNight(night, pair_counts(scenario, tables, read_manifest(root).get("host_classes", ())))
 
 
-def night_of(root: Path, scenario: Scenario, at: str, judge: NightJudge) -> Night:
-    """The night alone."""
-    return measured_night(root, scenario, at, judge).night
-
-
 def night_frame(root: Path, scenario: Scenario, at: str, tables: NightTables) -> Night:
     """The night without its series: which builds, on which hosts."""
     known = read_hosts(root)

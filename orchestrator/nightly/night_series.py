@@ -6,32 +6,31 @@ since the first of these broke, is not used: the other member was not beside it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 from orchestrator.nights.night import FEASIBLE, START_S, End, Measured, Pair, SeriesKey, StartPair
 from orchestrator.nights.night_feasibility import OF_THE_PLACE
 from orchestrator.objectives.aim import PointValue, fact_name
-from orchestrator.points.metric_names import METRICS, WORKLOAD_METRICS
+from orchestrator.plural import without_digits
+from orchestrator.points.metric_names import METRICS
 from orchestrator.points.point_validity import MOST_FAILED_SHARE
 from orchestrator.rankings.trial_facts import rate_goal, start_facts
-from orchestrator.scenarios.config_label import config_labels
+from orchestrator.scenarios.pair_names import config_names
 from orchestrator.scenarios.scenario import Scenario
-from orchestrator.scenarios.sweep_space import BuildPair, build_pairs, combinations, config_of
+from orchestrator.scenarios.sweep_space import BuildPair, build_pairs
 from orchestrator.scenarios.workload_traffic import load_levels
 from orchestrator.searches.point_need import goals_of
-from orchestrator.sglang.options import SettingsFault
 from orchestrator.trial import LoadLevel
 
 _ENDS = {"measured": End.SERVED, "infeasible": End.DIED, "failed": End.FAILED}
 _KV_TOKENS = "kv_tokens"
+_MAX_RATE = "max_rate_rps"
+# What every point has that measured anything.
+_MEASURED = "output_throughput_tok_s"
 _FAILED_REQUESTS = "requests_failed"
 _MOST_REASONS = 3
-# Configs of the sweep that labels are told apart from.
-_MOST_OTHERS = 100
 
 Row = Mapping[str, Any]
 
@@ -144,16 +143,6 @@ def night_metrics(scenario: Scenario) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*scenario.nightly.metrics, *judged)))
 
 
-def config_names(scenario: Scenario, pairs: Iterable[BuildPair]) -> dict[str, str]:
-    """By config id (without a build): by what it differs from others of the sweep, also from those left out."""
-    bases = {pair.config_id: pair.base.as_dict() for pair in pairs}
-    for tried in islice(combinations(scenario.sweep), _MOST_OTHERS):
-        with suppress(SettingsFault):
-            other = config_of(scenario, tried)
-            bases.setdefault(other.config_id, other.as_dict())
-    return config_labels(bases)
-
-
 def couples_of(pair: BuildPair, tables: TablesByTrial, host_class: str) -> list[Couple]:
     """The pairs of a config, in order, of which both members have ended."""
     references = members_of(pair.reference.config_id, host_class, tables)
@@ -239,7 +228,7 @@ class _Series:
             for level in load_levels(workload):
                 place = (workload.name, level)
                 for metric in metrics:
-                    why: dict[str, None] = {}
+                    why: dict[str, str] = {}
 
                     def value(member: Member, place: Any = place, metric: str = metric, why: Any = why) -> Any:
                         return _value(member.points.get(place), metric, why)
@@ -251,19 +240,16 @@ class _Series:
         """The highest rates that were found, where they were searched."""
         made = []
         for workload in self.scenario.workloads:
-            if rate_goal(workload) is None:
-                continue
-            for metric in WORKLOAD_METRICS:
-                if metric == "max_rate_rps":
-                    name = fact_name(metric, workload.name)
+            if rate_goal(workload) is not None:
+                name = fact_name(_MAX_RATE, workload.name)
 
-                    def value(member: Member, name: str = name) -> float | None:
-                        return next((v.facts[name] for v in member.points.values() if name in v.facts), None)
+                def value(member: Member, name: str = name) -> float | None:
+                    return next((v.facts[name] for v in member.points.values() if name in v.facts), None)
 
-                    made.append(self._made(metric, workload.name, "", value, {}))
+                made.append(self._made(_MAX_RATE, workload.name, "", value, {}))
         return [series for series in made if series is not None]
 
-    def _made(self, metric: str, workload: str, level: str, value: Any, why: dict[str, None]) -> Measured | None:
+    def _made(self, metric: str, workload: str, level: str, value: Any, why: Mapping[str, str]) -> Measured | None:
         """None where neither build ever has such a value, as servers without speculation have no accept length."""
         pairs, seen, missing = [], False, list(self.reasons)
         for couple in self.couples:
@@ -275,15 +261,20 @@ class _Series:
             return None
         lacking = len(self.couples) - len(pairs)
         if lacking:
-            missing += list(why) or [f"{metric} was not told by one of the builds"] * lacking
+            missing += list(why.values()) or [f"{metric} was not told by one of the builds"] * lacking
         key = SeriesKey(metric, self.key.config, workload, level, self.key.host_class)
         return Measured(key, self.label, tuple(pairs), missing="; ".join(dict.fromkeys(missing[:_MOST_REASONS])))
 
 
-def _value(point: PointValue | None, metric: str, why: dict[str, None]) -> float | None:
+def _value(point: PointValue | None, metric: str, why: dict[str, str]) -> float | None:
+    """`why`: what of a value that cannot be used stands in its way, once for each kind of reason."""
     if point is None:
-        why["not measured"] = None
+        why.setdefault("", "not measured")
         return None
-    for reason in point.void_reasons:
-        why[f"void: {reason}"] = None
-    return None if point.void_reasons else point.metrics.get(metric)
+    value = point.metrics.get(metric)
+    if not point.void_reasons:
+        return value
+    if value is not None or not point.metrics.get(_MEASURED):  # else it would not have it either if it counted
+        for reason in point.void_reasons:
+            why.setdefault(without_digits(reason), f"void: {reason}")
+    return None

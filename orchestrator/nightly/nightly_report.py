@@ -54,7 +54,9 @@ def night_title(night: Night) -> str:
 
 def builds_text(night: Night) -> str:
     """What a night is about, for somebody who sees one for the first time."""
-    return f"{night.candidate.name} (candidate) against {night.reference.name} (reference), in pairs on the same GPUs"
+    return (
+        f"{night.candidate.name} (candidate) against {night.reference.name} (reference), in pairs on the same hardware"
+    )
 
 
 def verdict_sections(night: Night, rules: NightRules) -> tuple[Section, ...]:
@@ -126,12 +128,12 @@ def _be(number: int) -> str:
 
 
 def open_headline(night: Night, counts: Sequence[PairCount], *, is_live: bool, resume: str) -> Headline:
-    """Of a night that was not judged: it goes on, or it ended without."""
+    """Of a night that was not judged: it goes on, or it ended without; a report that is asked for cannot tell."""
     done = f"measured so far: {counts_line(counts)}"
     if is_live:
         text = f"The night goes on; {done}. It is judged once all pairs are there, not before."
         return Headline(_question(night), "no verdict yet", text, "plain")
-    text = f"This night was not judged; {done}. It goes on, or is judged, with: {resume}"
+    text = f"This night was not judged; {done}. If its run has ended, it goes on, or is judged, with: {resume}"
     return Headline(_question(night), "no verdict", text, "warn")
 
 

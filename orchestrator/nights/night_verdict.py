@@ -34,6 +34,9 @@ _ONE_OF = 5
 _SUSPICIOUS_P = 0.01
 # As many pairs again must make the error smaller by a tenth, or they are not worth their hours.
 _WORTH_WHILE = 0.9
+# Two wild pairs reach further than a float.
+_MOST_REACH = 700.0
+_TENFOLD = 9.0
 
 
 def judge_night(
@@ -196,7 +199,7 @@ def _tested(open_: SeriesNight, ratios: Sequence[float], noise: Noise, rules: Ni
     widest = _reach(noise, most, 0.5 + rules.confidence / 2) + 3 * noise.error(most)
     seen = replace(
         open_, difference=sign * test.mean, low=ends[0], high=ends[1], p=test.tail(-1.0), noise=noise,
-        finds=-math.expm1(-finds), too_noisy=widest > margin,
+        finds=_worsening(finds, sign), too_noisy=widest > margin,
     )  # fmt: skip
     told, floor = f"{100 * rules.confidence:g}% interval", f"{100 * open_.floor:g}%"
     if pairs >= _FEWEST_PAIRS and test.mean < -limit and test.tail(-1.0) < rules.alarm_p:
@@ -206,7 +209,7 @@ def _tested(open_: SeriesNight, ratios: Sequence[float], noise: Noise, rules: Ni
     if abs(test.mean) + half < margin:
         return replace(seen, verdict=Verdict.SAME, reason=f"{told} within {-math.expm1(-margin):.1%}")
     if seen.too_noisy:
-        return replace(seen, reason=_noisy_text(noise, most, rules))
+        return replace(seen, reason=_noisy_text(noise, most, rules, sign))
     who = "more pairs decide" if _worth_while(noise, pairs) else f"more nights decide, not more pairs: {_luck(noise)}"
     return replace(seen, reason=f"{told} is not within {-math.expm1(-margin):.1%}; {who}")
 
@@ -216,10 +219,17 @@ def _reach(noise: Noise, pairs: int, share: float) -> float:
     return quantile_t(noise.error_df(pairs), share) * noise.error(pairs)
 
 
-def _noisy_text(noise: Noise, most: int, rules: NightRules) -> str:
+def _worsening(reach: float, sign: float) -> float:
+    """The share that a log ratio takes from what should be large, or adds to what should be small."""
+    return math.expm1(min(reach, _MOST_REACH)) if sign < 0 else -math.expm1(-reach)
+
+
+def _noisy_text(noise: Noise, most: int, rules: NightRules, sign: float) -> str:
     """From which worsening on the most pairs tell it, and whether that is the pairs' doing."""
-    finds = -math.expm1(-_reach(noise, most, 1 - rules.alarm_p))
-    text = f"so noisy that {most} pairs tell a worsening only from {finds:.0%}"
+    finds = _worsening(_reach(noise, most, 1 - rules.alarm_p), sign)
+    text = (
+        f"so noisy that {most} pairs tell a worsening only from {f'{finds:.0%}' if finds < _TENFOLD else 'tenfold on'}"
+    )
     return f"{text}; {_luck(noise)}" if noise.night_sd > noise.error(most) / math.sqrt(2) else text
 
 

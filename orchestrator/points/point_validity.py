@@ -51,6 +51,8 @@ CLIENT_LIMITS: dict[str, ClientLimit] = {
     ),
 }  # fmt: skip
 MORE_PROCESSES = "spread the load over more processes (`specsweep load`: --processes) or hosts"
+# One that is late and uses less of a CPU waits for it.
+_LOW_CPU = 50.0
 # A shorter point is all start-up; its CPU share says nothing.
 _SHORTEST_CPU_WINDOW_S = 1.0
 _WARM_CACHE_SHARE = 0.05
@@ -126,14 +128,36 @@ def _server_faults(client: ClientReport) -> list[str]:
 
 def client_faults(client: ClientReport) -> list[str]:
     """What of the client was more than CLIENT_LIMITS allow, with figure, limit and remedy."""
-    return [f"the client was the bottleneck: {told}: {MORE_PROCESSES}" for told in client_excess(client).values()]
+    late = _remedy(client)
+    return [
+        f"the client was the bottleneck: {told}{f': {MORE_PROCESSES}' if name == 'gc_pause' else late}"
+        for name, told in client_excess(client).items()
+    ]
+
+
+def _remedy(client: ClientReport) -> str:
+    """Of a client that is late: more of it, or a host where it gets the CPU that it asks for."""
+    share = _cpu_share(client)
+    if share is None or share >= _LOW_CPU:
+        return f": {MORE_PROCESSES}"
+    return (
+        f", with {share:.0f} % of a CPU used: other programs keep its host's CPUs busy; leave it some, or send the "
+        "load from another host"
+    )
+
+
+def _cpu_share(client: ClientReport) -> float | None:
+    """Of one CPU, of each of its processes, in percent; None of a point that is too short to tell."""
+    if client.duration_s < _SHORTEST_CPU_WINDOW_S:
+        return None
+    return 100 * client.cpu_s / client.duration_s / max(client.processes, 1)
 
 
 def client_excess(client: ClientReport) -> dict[str, str]:
     """The figures that are above CLIENT_LIMITS, by their names there."""
     seen = {"loop_lag": client.loop_lag_p99_ms, "gc_pause": client.gc_pause_max_ms}
-    if client.duration_s >= _SHORTEST_CPU_WINDOW_S:
-        seen["cpu"] = 100 * client.cpu_s / client.duration_s / max(client.processes, 1)
+    if (share := _cpu_share(client)) is not None:
+        seen["cpu"] = share
     if client.backlog_p99_kib is not None:
         seen["backlog"] = client.backlog_p99_kib / max(client.peak_concurrency, 1)
     return {
@@ -151,17 +175,18 @@ def delay_allowed_ms(median_ttft_ms: float | None) -> float:
 def _lateness(facts: Facts, median_ttft_ms: float | None) -> list[str]:
     """An open loop whose requests were sent later than they were due, by the client's own fault."""
     found = []
+    remedy = _remedy(facts.client) if facts.client is not None else f": {MORE_PROCESSES}"
     delay_ms = _own_delay_p99_ms(facts)
     if delay_ms is not None and delay_ms > delay_allowed_ms(median_ttft_ms):
         found.append(
             f"the client sent late: p99 {delay_ms:.1f} ms, at most {delay_allowed_ms(median_ttft_ms):.1f} allowed at a "
-            f"median TTFT of {median_ttft_ms:.1f} ms: {MORE_PROCESSES}"
+            f"median TTFT of {median_ttft_ms:.1f} ms{remedy}"
         )
     shortfall = rate_shortfall(facts.columns, facts.level)
     if shortfall is not None and shortfall > VOID_SHORTFALL and not _gated(facts):
         found.append(
             f"the client did not offer {facts.level}: its sends came {shortfall:.1%} short of the rate that was due, "
-            f"at most {VOID_SHORTFALL:.0%} allowed: {MORE_PROCESSES}"
+            f"at most {VOID_SHORTFALL:.0%} allowed{remedy}"
         )
     return found
 

@@ -10,7 +10,7 @@ import yaml
 from orchestrator import __version__
 from orchestrator.documents.report_document import Block, Cell, Code, Column, Facts, Fold, Items, Paragraph, Table
 from orchestrator.documents.report_numbers import cell, clipped, clock, count, more_in, natural
-from orchestrator.plural import plural
+from orchestrator.plural import plural, without_digits
 from orchestrator.reports.report_part import PartMaterial, Row, RunMaterial
 from orchestrator.run_files.engine_software import TITLES, software_facts, software_unknown
 from orchestrator.scenarios.sweep_space import build_pairs
@@ -136,12 +136,12 @@ def validity_blocks(part: PartMaterial) -> list[Block]:
     total = sum(point["requests_total"] or 0 for point in points)
     states = Counter(point["state"] for point in points)
     summary = f"{plural(len(points), 'point')} with {int(total):,} requests, of which {int(failed):,} failed. "
-    summary += f"{len(void)} do not count." if void else "All of them count."
+    summary += f"{len(void)} {'does' if len(void) == 1 else 'do'} not count." if void else "All of them count."
     summary += f" Whether they had settled: {', '.join(f'{n} {name}' for name, n in states.most_common())}."
     blocks: list[Block] = [Paragraph(summary, "warn" if void else "plain")]
     if void:
         blocks.append(_void_table(part, void))
-    told = [(_kind(text), text) for point in points for text in point["warnings"] or ()]
+    told = [(without_digits(text), text) for point in points for text in point["warnings"] or ()]
     warned, example = Counter(kind for kind, _ in told), dict(told)
     if warned:
         kinds = tuple(
@@ -149,11 +149,6 @@ def validity_blocks(part: PartMaterial) -> list[Block]:
         )
         blocks.append(Fold(f"Warnings ({sum(warned.values())})", (Items(kinds),)))
     return blocks
-
-
-def _kind(text: str) -> str:
-    """A warning without its numbers: the same warning of other points."""
-    return "".join(c for c in text if not c.isdigit())
 
 
 def _void_table(part: PartMaterial, void: Sequence[Row]) -> Table:

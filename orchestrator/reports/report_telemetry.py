@@ -44,7 +44,7 @@ def telemetry_trials(part: PartMaterial) -> tuple[str, ...]:
 
 
 def telemetry_blocks(part: PartMaterial, found: Mapping[str, TrialTelemetry]) -> list[Block]:
-    """All quantities of the first trial, the main ones of the others in folds; and the peaks of all."""
+    """All quantities of the first trial, the main ones of the others in folds; and the peaks of all that had GPUs."""
     if not found:
         return [Paragraph("This run has no telemetry: nothing was sampled while its servers ran.", "muted")]
     named = {trial["trial_id"]: f"{part.name(trial['config_id'])} #{trial['repeat'] + 1}" for trial in part.trials}
@@ -59,7 +59,8 @@ def telemetry_blocks(part: PartMaterial, found: Mapping[str, TrialTelemetry]) ->
             blocks += [*first, *([Fold("More of it", tuple(rest))] if rest else [])]
         elif first:
             blocks.append(Fold(named.get(trial_id, trial_id), tuple(first)))
-    blocks.append(_peaks(found, named, part.mark))
+    if any(told.gpu_memory_peak_gib is not None for told in found.values()):
+        blocks.append(_peaks(found, named, part.mark))
     return blocks
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from orchestrator.plural import plural
 from orchestrator.recoveries.run_repairs import RunRepairs
 from orchestrator.run_files.point_table import MeasuredPoint
 from orchestrator.run_files.run_configs import RunConfig, open_choices
@@ -71,7 +72,7 @@ def run_notes(scenario: Scenario, configs: dict[str, RunConfig], points: list[Me
     if warned:
         example = warned[-1].metrics.warnings[0]
         notes.append(
-            f"{len(warned)} of {len(points)} points carry warnings (dataset/points has them all), e.g. {example}"
+            f"Warnings at {len(warned)} of {plural(len(points), 'point')} (dataset/points has them all), e.g. {example}"
         )
     return tuple(notes)
 

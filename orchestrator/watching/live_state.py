@@ -196,8 +196,8 @@ class LiveState:
             mean_s = self._times.mean_s([*waiting, *(trial for trial, _ in running)])
             if self._bounds is None or mean_s is None:
                 return None
-            open_trials = len(waiting) + len(running)
-            return search_left(mean_s, self._counts.trials, open_trials, self._bounds, len(working))
+            running_s = [since_s for _, since_s in running]
+            return search_left(mean_s, self._counts.trials, len(waiting), running_s, self._bounds, len(working))
         if not waiting and not running:
             return None
         one_class = {trial.host_class for trial in waiting} | {trial.host_class for trial, _ in running}

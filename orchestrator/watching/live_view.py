@@ -157,8 +157,10 @@ def counts_text(view: LiveView) -> str:
         f"{counts.trials} of {counts.all_trials} trials, {counts.points} of {points} points, "
         f"{counts.infeasible} infeasible, {counts.failed} failed{again}, {view.elapsed_s:.0f} s"
     )
-    left = "" if view.ended else left_text(view.left)
-    if view.is_search and not view.ended:
+    if view.ended:
+        return text
+    left = left_text(view.left)
+    if view.is_search:
         most = f" of at most {view.most_starts} starts" if view.most_starts else ""
         return f"{text}, a search{most} goes on{f', {left}' if left else ''}"
     return f"{text}, {left}" if left else text

@@ -84,8 +84,13 @@ def _makespan_s(busy: Sequence[float], rest: list[float], slots: int) -> float:
     return max(free)
 
 
-def search_left(mean_s: float, ended: int, open_trials: int, bounds: SearchBounds, slots: int) -> TimeLeft:
-    """By the bounds of its starts; what it has asked for is started whatever comes."""
-    least = max(bounds.least - bounds.before - ended, open_trials)
+def search_left(
+    mean_s: float, ended: int, waiting: int, running_s: Sequence[float], bounds: SearchBounds, slots: int
+) -> TimeLeft:
+    """By the bounds of its starts; what it has asked for is started whatever comes. `running_s`: since when each trial
+    runs that does.
+    """
+    least = max(bounds.least - bounds.before - ended, waiting + len(running_s))
     most = max(bounds.most - bounds.before - ended, least)
-    return TimeLeft(*(count * mean_s / max(1, slots) for count in (least, most)))
+    done_s = sum(min(since_s, mean_s) for since_s in running_s)
+    return TimeLeft(*((count * mean_s - done_s) / max(1, slots) for count in (least, most)))

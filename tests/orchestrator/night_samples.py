@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.nightly.night_run import NightJudge, in_doubt, night_of
+from orchestrator.nightly.night_run import NightJudge, in_doubt, measured_night
 from orchestrator.nights.night import Night, SeriesNight
 from orchestrator.outcome import Label
 from orchestrator.planning.trial_launch import launch_spec
@@ -104,7 +104,7 @@ def night_on(root: Path, slots: list[FakeSlot], given: Scenario | None = None) -
     run = RunDirectory.create(root, scenario)
     sweep_night(run, scenario, slots)
     run.close(complete=True)
-    return night_of(root, scenario, AT, NightJudge(rules_of(scenario)))
+    return measured_night(root, scenario, AT, NightJudge(rules_of(scenario))).night
 
 
 def series(night: Night, metric: str, level: str = "", label: str | None = None) -> SeriesNight:

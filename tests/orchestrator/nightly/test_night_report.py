@@ -20,7 +20,7 @@ from orchestrator.documents.report_markdown import markdown
 from orchestrator.errors import BadInput
 from orchestrator.nightly.night_json import NightTold, night_json
 from orchestrator.nightly.night_pairs import PairCount, are_enough, counts_line, ended_pairs, pair_counts, shortfall
-from orchestrator.nightly.night_run import NightJudge, night_of, night_tables
+from orchestrator.nightly.night_run import NightJudge, measured_night, night_tables
 from orchestrator.nights.night import Gap
 from orchestrator.nights.night_rules import NightRules
 from orchestrator.outcome import Label
@@ -56,7 +56,7 @@ def candidate_dies(spec: LaunchSpec) -> Label | None:
 
 def keep_verdict(root: Path, gap: str = "") -> None:
     """As `nightly` does once all pairs are there."""
-    night = night_of(root, SCENARIO, AT, NightJudge(rules_of(SCENARIO)))
+    night = measured_night(root, SCENARIO, AT, NightJudge(rules_of(SCENARIO))).night
     if gap:
         night = replace(night, series=(), gap=Gap(gap))
     told = NightTold(night, NightRules(), 60.0, ("over the nights: slower since May",))
@@ -158,7 +158,11 @@ def test_a_night_that_ended_without_a_verdict_says_how_to_get_one(begun: Path) -
     (headline,) = run_report(begun, rank_run(begun)).headlines
 
     assert (headline.verdict, headline.tone) == ("no verdict", "warn")
-    assert f"with: specsweep nightly --resume {begun} --history DIR" in headline.text
+    assert headline.text == (
+        "This night was not judged; measured so far: 1 of 3 pairs of speculative_num_steps=2; 0 of 3 pairs of "
+        "speculative_num_steps=1. If its run has ended, it goes on, or is judged, with: "
+        f"specsweep nightly --resume {begun} --history DIR"
+    )
 
 
 def test_a_gap_is_not_measured_with_its_reason_and_what_there_is(begun: Path) -> None:

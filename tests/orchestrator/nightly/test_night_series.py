@@ -94,6 +94,19 @@ def test_a_void_point_is_left_out_with_its_reason() -> None:
 
     assert found["e2e_p50_ms"].pairs == ()
     assert found["e2e_p50_ms"].missing == "void: the client was the limit"
+    assert "accept_length" not in found  # these servers do not speculate: it would not be there if the points counted
+
+
+def test_reasons_that_differ_in_their_figures_only_are_told_once() -> None:
+    rows = [trial(build, n, 2 * n + at) for n in range(2) for at, build in enumerate(("reference", "candidate"))]
+    values = [value(row, 100.0, void_reasons=(f"late by {at} ms",)) for at, row in enumerate(rows, 71)]
+
+    (found,) = [
+        one for one in night_series(SCENARIO, NightTables(rows, [load(row) for row in rows], values))
+        if one.key.metric == "e2e_p50_ms"
+    ]  # fmt: skip
+
+    assert found.missing == "void: late by 71 ms"
 
 
 def test_a_candidate_whose_requests_fail_regressed_though_its_points_are_void() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator.documents.report_document import Facts
 from orchestrator.documents.report_page import page_html
-from orchestrator.nightly.night_run import NightJudge, in_doubt, night_of, night_tables, unknown_software
+from orchestrator.nightly.night_run import NightJudge, in_doubt, measured_night, night_tables, unknown_software
 from orchestrator.nights.night import End, Verdict
 from orchestrator.nights.night_text import exit_code, headline
 from orchestrator.outcome import Label
@@ -114,7 +114,7 @@ def test_a_config_that_is_left_open_gets_more_pairs_so_that_each_host_has_its_sh
     sweep_night(run, scenario, slots, PairGuide(lambda root: {"f705b2cbab14"}))
     run.close(complete=True)
 
-    night = night_of(root, scenario, AT, NightJudge(rules_of(scenario)))
+    night = measured_night(root, scenario, AT, NightJudge(rules_of(scenario))).night
     pairs = series(night, "e2e_p50_ms", "C=4").measured.pairs
     assert len(pairs) == 6
     assert Counter(pair.host for pair in pairs) == {"x": 3, "y": 3}
@@ -199,7 +199,7 @@ def test_a_night_that_was_stopped_goes_on_and_makes_the_half_pair_anew(tmp_path:
     assert missing_work(scenario, again, run_conductor(scenario, again, guide))
     sweep_night(again, scenario, [build_slot()], guide)
     again.close(complete=True)
-    night = night_of(root, scenario, AT, NightJudge(rules_of(scenario)))
+    night = measured_night(root, scenario, AT, NightJudge(rules_of(scenario))).night
 
     assert len(series(night, "e2e_p50_ms", "C=4").measured.pairs) == 3
     assert night.verdict is Verdict.SAME
@@ -217,7 +217,7 @@ def test_without_time_the_night_ends_with_the_pairs_that_it_has(tmp_path: Path) 
     run.close(complete=True)
 
     assert result.complete
-    night = night_of(tmp_path / "run", scenario, AT, NightJudge(rules_of(scenario)))
+    night = measured_night(tmp_path / "run", scenario, AT, NightJudge(rules_of(scenario))).night
     assert 1 <= len(series(night, "e2e_p50_ms", "C=4").measured.pairs) <= 2
 
 

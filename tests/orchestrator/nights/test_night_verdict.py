@@ -159,8 +159,20 @@ def test_a_series_too_noisy_to_be_same_says_from_where_it_tells() -> None:
     found = judge(measured(TTFT, (-0.1, 0.0, 0.1)), loud)
 
     assert (found.verdict, found.too_noisy) == (Verdict.INCONCLUSIVE, True)
-    assert found.reason == "so noisy that 6 pairs tell a worsening only from 15%"
+    assert found.reason == "so noisy that 6 pairs tell a worsening only from 18%"
     assert undecided([found]) == ()
+
+
+def test_of_times_a_worsening_is_what_they_grow_by_and_of_speeds_what_they_lose() -> None:
+    wild = (-0.6, 0.0, 0.6)
+    times, speeds = judge(measured(TTFT, wild)), judge(measured(SPEED, wild))
+
+    assert (times.reason, speeds.reason) == (
+        "so noisy that 6 pairs tell a worsening only from tenfold on",
+        "so noisy that 6 pairs tell a worsening only from 100%",
+    )
+    assert times.finds is not None
+    assert times.finds > 10
 
 
 def test_a_lost_cache_is_a_regression_in_the_first_night() -> None:

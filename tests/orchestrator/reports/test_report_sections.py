@@ -364,6 +364,14 @@ def test_peaks_of_gpu_memory_are_told_for_each_start() -> None:
     assert [c.text for c in table.rows[0]] == ["speculative_num_steps=0 #1", "80.50", "95.60", "60"]
 
 
+def test_servers_without_gpus_have_no_table_of_gpu_memory() -> None:
+    on_cpu = replace(telemetry(), gpu_memory_peak_gib=None, gpu_memory_total_gib=None)
+
+    blocks = telemetry_blocks(part(trials=[trial()]), {"a-r0": on_cpu})
+
+    assert [block for block in blocks if isinstance(block, Table)] == []
+
+
 def test_a_run_without_telemetry_says_so() -> None:
     (told,) = telemetry_blocks(part(), {})
 

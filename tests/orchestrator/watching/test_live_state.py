@@ -188,9 +188,23 @@ def test_classes_of_hosts_do_not_share_their_work() -> None:
 def test_a_search_takes_between_its_least_and_its_most_starts_and_at_least_what_it_asked_for() -> None:
     bounds = SearchBounds(least=4, most=20, before=2)
 
-    assert search_left(10.0, ended=0, open_trials=1, bounds=bounds, slots=2) == TimeLeft(10.0, 90.0)
-    assert search_left(10.0, ended=5, open_trials=3, bounds=bounds, slots=1) == TimeLeft(30.0, 130.0)
-    assert search_left(10.0, ended=40, open_trials=0, bounds=bounds, slots=1) == TimeLeft(0.0, 0.0)
+    assert search_left(10.0, ended=0, waiting=1, running_s=[], bounds=bounds, slots=2) == TimeLeft(10.0, 90.0)
+    assert search_left(10.0, ended=5, waiting=2, running_s=[0.0], bounds=bounds, slots=1) == TimeLeft(30.0, 130.0)
+    assert search_left(10.0, ended=40, waiting=0, running_s=[], bounds=bounds, slots=1) == TimeLeft(0.0, 0.0)
+
+
+def test_the_time_that_is_left_of_a_search_runs_down_while_its_servers_run() -> None:
+    told = LiveState(replace(PLAN, slots=()), ["host/0"], 0.0, SearchBounds(3, 9))
+    told.saw("", TrialAsked(FIRST, "first start"), 0.0)
+    told.saw("host/0", TrialBegan(FIRST, 1, ""), 0.0)
+    told.saw("host/0", ended(FIRST, Measured(2)), 100.0)
+    told.saw("", TrialAsked(SECOND, "the next"), 100.0)
+    told.saw("host/0", TrialBegan(SECOND, 1, ""), 100.0)
+
+    # A start takes 100 s so far; one that takes longer does not eat into those after it.
+    assert told.view(100.0).left == TimeLeft(200.0, 800.0)
+    assert told.view(130.0).left == TimeLeft(170.0, 770.0)
+    assert told.view(500.0).left == TimeLeft(100.0, 700.0)
 
 
 def test_a_search_says_how_many_starts_it_may_still_make() -> None:
@@ -202,6 +216,9 @@ def test_a_search_says_how_many_starts_it_may_still_make() -> None:
     assert counts_text(told.view(100.0)) == (
         "1 of 1 trials, 0 of 2 points, 0 infeasible, 0 failed, 100 s, a search of at most 9 starts goes on, "
         "3 min to 13 min left"
+    )
+    assert counts_text(replace(told.view(100.0), ended=True)) == (
+        "1 of 1 trials, 0 of 2 points, 0 infeasible, 0 failed, 100 s"
     )
 
 

@@ -355,7 +355,7 @@ def test_without_a_report_the_state_of_the_run_is_all_there_is() -> None:
 
 
 def test_a_name_that_is_no_address_is_refused(tmp_path: Path) -> None:
-    told = {"schema": SCHEMA_VERSION, "run_id": "r", "scenario": {}}
+    told = {"schema": SCHEMA_VERSION, "run_id": "r", "scenario": {}, "starts": []}
     (tmp_path / "manifest.json").write_text(json.dumps(told))
 
     with pytest.raises(BadInput, match="--listen my-host: is no IP address"):
