@@ -140,7 +140,8 @@ def test_what_cannot_be_read_is_bad_input(tmp_path: Path) -> None:
 
 def a_run(folder: Path, events: list[dict[str, object]], logs: dict[str, bytes]) -> Path:
     """A run directory as far as its failed starts go; events as a release wrote them that knew fewer labels."""
-    (folder / "manifest.json").write_text(json.dumps({"schema": 1, "run_id": "r", "engine": "sglang"}))
+    manifest = {"schema": 1, "run_id": "r", "engine": "sglang", "scenario": {}, "starts": []}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
     (folder / "journal.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
     for name, log in logs.items():
         (folder / "logs" / name).parent.mkdir(parents=True, exist_ok=True)

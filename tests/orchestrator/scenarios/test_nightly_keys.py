@@ -89,6 +89,7 @@ def test_a_build_is_kept_with_all_that_is_its_own_and_without_secrets() -> None:
     assert dict(night_build(scenario, "candidate", {"sglang": "0.5.16", "torch": "2.10.0"}).facts) == {
         "sglang": "0.5.16",
         "torch": "2.10.0",
+        "engine": "sglang",
         "image": "sglang:b",
         "command": " ".join([*DOCKER[:6], "IMAGE", *DOCKER[7:]]),
         "arguments": "--api-key *** --log-level warning",
