@@ -31,13 +31,13 @@ def test_a_pick_that_does_not_hold_is_refuted_before_anybody_deploys_it(tmp_path
     rank_run(tmp_path / "run")
 
     told = run(
-        "verify", str(tmp_path / "run"), "--repeats", "2", "--address", "local", "--run-dir", str(tmp_path / "v")
+        "verify", str(tmp_path / "run"), "--repeats", "4", "--address", "local", "--run-dir", str(tmp_path / "v")
     )
 
     assert told.returncode == 4, told.stdout + told.stderr
     verdict = json.loads((tmp_path / "v" / "verify.json").read_text())
     (comparison,) = verdict["comparisons"]
-    assert (verdict["verdict"], comparison["pairs"], comparison["standing"]) == ("refuted", 2, "behind")
+    assert (verdict["verdict"], comparison["pairs"], comparison["standing"]) == ("refuted", 4, "behind")
     assert "Refuted: fast, speculative_num_steps=0 is" in told.stdout
     again = run("verify", str(tmp_path / "run"), "--judge", str(tmp_path / "v"), "--json")
     assert (again.returncode, json.loads(again.stdout)["comparisons"]) == (4, verdict["comparisons"])
