@@ -65,13 +65,13 @@ def _show_night(
             show_night(kept, console)
         return
     rows = RunRows(RunPaths(request.run_dir))
-    told = read_night(request.run_dir, manifest, scenario, ranked, rows.trials(), rows.loads())
+    material = read_night(request.run_dir, manifest, scenario, ranked, rows.trials(), rows.loads())
     how = resume_command(scenario, request.run_dir)
     if request.as_json:
         pairs = [{"config": one.config, "label": one.label, "host_class": one.host_class, "wanted": one.wanted,
                   "measured": one.measured, "died": one.died, "broken": one.broken, "half": one.half}
-                 for one in told.counts]  # fmt: skip
+                 for one in material.counts]  # fmt: skip
         print_json({"verdict": None, "headline": "no verdict yet", "pairs_so_far": pairs}, console)
         return
-    text = f"no verdict yet: {counts_line(told.counts)} measured. While it does not run, it goes on with: {how}"
+    text = f"no verdict yet: {counts_line(material.counts)} measured. While it does not run, it goes on with: {how}"
     console.print(text, style="bold yellow", markup=False, soft_wrap=True, highlight=False)

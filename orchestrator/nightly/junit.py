@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ET
 
-from orchestrator.history.change_alarms import NO_GATE, ChangeAlarm, ChangeGate, how_to_mark
+from orchestrator.history.change_alarms import ChangeAlarm, how_to_mark
+from orchestrator.nightly.night_json import NightTold
 from orchestrator.nights.night import Night, SeriesNight, Verdict
 from orchestrator.nights.night_text import headline, series_line, series_title
 
@@ -17,9 +18,9 @@ from orchestrator.nights.night_text import headline, series_line, series_title
 _FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def junit_xml(night: Night, seconds: float, gate: ChangeGate = NO_GATE) -> bytes:
-    """The whole file. `seconds`: how long the night took; `gate`: its changes are testcases where they fail."""
-    alarms = gate.alarms if gate.fails and night.gap is None else ()
+def junit_xml(told: NightTold) -> bytes:
+    """The whole file. Changes over the nights are testcases where they decide the exit code."""
+    night, alarms = told.night, told.alarms
     failures = len(night.of(Verdict.REGRESSED)) + len(alarms) if night.gap is None else 0
     skipped = len(night.of(Verdict.INCONCLUSIVE)) if night.gap is None else 0
     counts = {
@@ -27,7 +28,7 @@ def junit_xml(night: Night, seconds: float, gate: ChangeGate = NO_GATE) -> bytes
         "failures": str(failures),
         "errors": str(int(night.gap is not None)),
         "skipped": str(skipped),
-        "time": f"{seconds:.3f}",
+        "time": f"{told.seconds:.3f}",
     }
     suites = ET.Element("testsuites", {"name": "specsweep nightly", **counts})
     suite = ET.SubElement(
@@ -36,11 +37,11 @@ def junit_xml(night: Night, seconds: float, gate: ChangeGate = NO_GATE) -> bytes
         {"name": _text(night.scenario), "timestamp": night.at[:19], "hostname": _hosts(night), **counts},
     )
     properties = ET.SubElement(suite, "properties")
-    told = {"run": night.run, "night": night.night_id, "reference": night.reference.name}
-    for name, value in {**told, "candidate": night.candidate.name}.items():
+    facts = {"run": night.run, "night": night.night_id, "reference": night.reference.name}
+    for name, value in {**facts, "candidate": night.candidate.name}.items():
         ET.SubElement(properties, "property", {"name": name, "value": _text(value)})
     whole = ET.SubElement(
-        suite, "testcase", {"name": "night", "classname": _text(night.scenario), "time": f"{seconds:.3f}"}
+        suite, "testcase", {"name": "night", "classname": _text(night.scenario), "time": f"{told.seconds:.3f}"}
     )
     if night.gap is not None:
         error = ET.SubElement(whole, "error", {"message": _text(night.gap.reason), "type": "gap"})

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.history.change_alarms import NO_GATE, ChangeGate, gate_of_json
+from orchestrator.history.change_alarms import NO_GATE, ChangeAlarm, ChangeGate, gate_of_json
 from orchestrator.history.night_rows import SERIES_COLUMNS, night_rows, nights_of
 from orchestrator.nights.night import Night
 from orchestrator.nights.night_rules import NightRules
@@ -25,6 +25,11 @@ class NightTold:
     seconds: float = 0.0
     notes: Sequence[str] = ()
     gate: ChangeGate = NO_GATE
+
+    @property
+    def alarms(self) -> tuple[ChangeAlarm, ...]:
+        """Changes over the nights that decide the exit code; none of a gap, which measured nothing."""
+        return self.gate.alarms if self.gate.fails and self.night.gap is None else ()
 
 
 def night_json(told: NightTold) -> dict[str, Any]:

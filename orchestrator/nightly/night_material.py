@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from orchestrator.nightly.night_json import NightTold
 from orchestrator.nightly.night_pairs import build_names, pair_counts
 from orchestrator.nightly.night_run import kept_night, night_frame
 from orchestrator.nightly.night_series import NightTables, night_series
@@ -29,24 +30,22 @@ def read_night(
     rules = rules_of(scenario)
     kept = kept_night(root, rules)
     if kept is not None and kept.night.gap is None:
-        return NightMaterial(kept.night, rules, is_judged=True, notes=tuple(kept.notes), gate=kept.gate)
+        return NightMaterial(kept, is_judged=True)
     values = [value for part in ranking.parts or (ranking,) for value in part.values]
     tables = NightTables(trials, loads, values)
     began_at = str(manifest["starts"][0]["started_at"])
     return NightMaterial(
-        kept.night if kept else night_frame(root, scenario, began_at, tables),
-        rules,
+        kept or NightTold(night_frame(root, scenario, began_at, tables), rules),
         is_judged=kept is not None,
-        notes=tuple(kept.notes) if kept else (),
         counts=pair_counts(scenario, tables, manifest.get("host_classes", ())),
         measured=night_series(scenario, tables),
     )
 
 
-def night_parts(scenario: Scenario, told: NightMaterial) -> NightParts:
+def night_parts(scenario: Scenario, material: NightMaterial) -> NightParts:
     """What is drawn of it: both builds of each config, most closely where the series are that decided it."""
     by_name = {(w.name, str(level)): (w.name, level) for w in scenario.workloads for level in load_levels(w)}
-    deciding: list[Measured] = [one.measured for one in in_order(told.night.series)] or list(told.measured)
+    deciding: list[Measured] = [one.measured for one in in_order(material.told.night.series)] or list(material.measured)
     looked_at = [by_name.get((one.key.workload, one.key.level)) for one in deciding]
     goals: list[tuple[str, LoadLevel] | None] = [
         (goal.aim.workload, goal.aim.level) if goal.aim.level else None for goal in goals_of(scenario)

@@ -62,7 +62,7 @@ def write_night(told: NightTold, root: Path, files: NightFiles) -> list[str]:
     elif files.json is not None:
         _write(files.json, made.json, faults)
     if files.junit is not None:
-        _write(files.junit, lambda: junit_xml(told.night, told.seconds, told.gate), faults)
+        _write(files.junit, lambda: junit_xml(told), faults)
     if files.html is not None:
         _write(files.html, made.page, faults)
     if files.summary is not None:
@@ -122,10 +122,10 @@ def show_night(told: NightTold, console: Console) -> None:
     style = "yellow" if night.verdict is None else _STYLES[night.verdict]
     console.print()
     console.print(headline(night), style=f"bold {style}".strip(), markup=False, soft_wrap=True, highlight=False)
-    if told.gate.fails and night.gap is None:
-        for alarm in told.gate.alarms:
+    if told.alarms:
+        for alarm in told.alarms:
             console.print(f"changed: {alarm.line}", style="bold red", markup=False, soft_wrap=True, highlight=False)
-        console.print(how_to_mark(told.gate.alarms[0]), markup=False, soft_wrap=True, highlight=False)
+        console.print(how_to_mark(told.alarms[0]), markup=False, soft_wrap=True, highlight=False)
     if night.gap is None:
         _show_series(night, told.rules, console)
     for note in told.notes:

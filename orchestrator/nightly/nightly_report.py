@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from orchestrator.documents.report_document import Block, Headline, Items, Paragraph, ReportDocument, Section
-from orchestrator.history.change_alarms import NO_GATE, ChangeGate, how_to_mark
+from orchestrator.history.change_alarms import how_to_mark
 from orchestrator.nightly.night_blocks import (
     TONES,
     builds_section,
@@ -40,7 +40,7 @@ def nightly_report(told: NightTold, made_at: str = "") -> ReportDocument:
     return ReportDocument(
         title=night_title(night),
         subtitle=f"{builds_text(night)}. Begun {night.at[:16]} UTC; run {night.run or 'none'}.",
-        headlines=verdict_headlines(night, told.gate),
+        headlines=verdict_headlines(told),
         sections=(*sections, builds_section(night), rules_section(told.rules)),
         made_at=made_at or night.at,
         warnings=tuple(told.notes),
@@ -64,17 +64,14 @@ def verdict_sections(night: Night, rules: NightRules) -> tuple[Section, ...]:
     return (series_section(night, rules), *evidence_sections(night), pairs_section(night))
 
 
-def verdict_headlines(night: Night, gate: ChangeGate = NO_GATE) -> tuple[Headline, ...]:
+def verdict_headlines(told: NightTold) -> tuple[Headline, ...]:
     """The verdict of a night; then what the nights together show, where that decides too."""
-    return (verdict_headline(night), *(_over_nights(gate) if night.gap is None else ()))
-
-
-def _over_nights(gate: ChangeGate) -> list[Headline]:
-    if not gate.fails:
-        return []
-    first, *others = gate.alarms
+    verdict = verdict_headline(told.night)
+    if not told.alarms:
+        return (verdict,)
+    first, *others = told.alarms
     lines = (*(alarm.line for alarm in others[:_MOST_LINES]), how_to_mark(first))
-    return [Headline("Over the nights", "changed", first.line, tone="bad", details=(Items(lines),))]
+    return (verdict, Headline("Over the nights", "changed", first.line, tone="bad", details=(Items(lines),)))
 
 
 def verdict_headline(night: Night) -> Headline:

@@ -50,10 +50,7 @@ def leave_reports(root: Path, ranking: RunRanking, console: Console | None) -> N
         file = _leave(root, run_report(root, ranking))
         told = f"Report: {file.absolute()}"
     except Exception as error:  # noqa: BLE001
-        told = (
-            f"The report was not written: {_why(error)}\n"
-            f"The run has all that it needs; try again: specsweep report {root}"
-        )
+        told = f"{_not_written(error)}\nThe run has all that it needs; try again: specsweep report {root}"
     if console is not None:
         console.print(told, soft_wrap=True, markup=False, highlight=False)
 
@@ -65,17 +62,17 @@ def leave_report(root: Path, console: Console) -> None:
     try:
         ranking = rank_run(root)
     except Exception as error:  # noqa: BLE001 - as above
-        text = f"The report was not written: {_why(error)}"
-        console.print(text, soft_wrap=True, markup=False, highlight=False)
+        console.print(_not_written(error), soft_wrap=True, markup=False, highlight=False)
         return
     leave_reports(root, ranking, console)
 
 
-def _why(error: Exception) -> str:
+def _not_written(error: Exception) -> str:
     """What the system has against a file needs no name of a Python class."""
+    why = f"{type(error).__name__}: {error}"
     if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    return f"{type(error).__name__}: {error}"
+        why = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return f"The report was not written: {why}"
 
 
 def _leave(root: Path, document: ReportDocument) -> Path:

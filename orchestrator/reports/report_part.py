@@ -8,10 +8,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from orchestrator.history.change_alarms import NO_GATE, ChangeGate
+from orchestrator.nightly.night_json import NightTold
 from orchestrator.nightly.night_pairs import PairCount
-from orchestrator.nights.night import Measured, Night
-from orchestrator.nights.night_rules import NightRules
+from orchestrator.nights.night import Measured
 from orchestrator.objectives.aim import Aim
 from orchestrator.rankings.run_ranking import RunRanking
 from orchestrator.reports.report_values import WorkloadValues, workloads_of
@@ -144,15 +143,12 @@ class PartMaterial:
 
 @dataclass(frozen=True, slots=True)
 class NightMaterial:
-    """What a night's report begins with. `night`: as it was judged; without series where it was not (`is_judged`) or is
-    a gap, of which `counts` and `measured` have what there is.
+    """What a night's report begins with. `told`: as it was judged; a night without series where it was not
+    (`is_judged`) or is a gap, of which `counts` and `measured` have what there is.
     """
 
-    night: Night
-    rules: NightRules
+    told: NightTold
     is_judged: bool
-    notes: tuple[str, ...] = ()
-    gate: ChangeGate = NO_GATE
     counts: tuple[PairCount, ...] = ()
     measured: tuple[Measured, ...] = ()
 

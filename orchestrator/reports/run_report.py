@@ -67,16 +67,16 @@ def run_report(root: Path, ranking: RunRanking, *, is_live: bool = False, place:
     )
 
 
-def _night_report(run: RunMaterial, told: NightMaterial, *, is_live: bool) -> ReportDocument:
+def _night_report(run: RunMaterial, material: NightMaterial, *, is_live: bool) -> ReportDocument:
     """The verdict, or how far its pairs have come; then what helps to understand it."""
-    night = told.night
+    told, night = material.told, material.told.night
     resume = resume_command(run.scenario, run.place)
-    if told.is_judged:
-        top = verdict_headlines(night, told.gate)
+    if material.is_judged:
+        top = verdict_headlines(told)
     else:
-        top = (open_headline(night, told.counts, is_live=is_live, resume=resume),)
-    first = open_sections(told.counts, told.measured)
-    if told.is_judged and night.gap is None:
+        top = (open_headline(night, material.counts, is_live=is_live, resume=resume),)
+    first = open_sections(material.counts, material.measured)
+    if material.is_judged and night.gap is None:
         first = verdict_sections(night, told.rules)
     return ReportDocument(
         title=night_title(night),

@@ -92,7 +92,7 @@ def read(data: bytes) -> ET.Element:
 
 
 def test_every_series_is_a_testcase_and_its_verdict_is_what_ci_shows() -> None:
-    root = read(junit_xml(MIXED, 812.5))
+    root = read(junit_xml(NightTold(MIXED, NightRules(), 812.5)))
 
     cases = {case.attrib["name"]: [child.tag for child in case] for case in root.iter("testcase")}
     assert cases == {
@@ -108,7 +108,9 @@ def test_every_series_is_a_testcase_and_its_verdict_is_what_ci_shows() -> None:
 
 
 def test_a_gap_is_an_error_of_the_night_and_no_series_passes() -> None:
-    root = read(junit_xml(night(of("accept_length", Verdict.SAME), gap="no host had a free slot"), 3.0))
+    root = read(
+        junit_xml(NightTold(night(of("accept_length", Verdict.SAME), gap="no host had a free slot"), NightRules(), 3.0))
+    )
 
     (case,) = root.iter("testcase")
     (error,) = case.iter("error")
@@ -116,7 +118,7 @@ def test_a_gap_is_an_error_of_the_night_and_no_series_passes() -> None:
 
 
 def test_hostile_log_lines_are_text_in_the_xml() -> None:
-    root = read(junit_xml(MIXED, 1.0))
+    root = read(junit_xml(NightTold(MIXED, NightRules(), 1.0)))
 
     text = "".join(failure.text or "" for failure in root.iter("failure"))
     assert "</testcase><script>alert(1)</script>" in text
