@@ -6,22 +6,15 @@ import math
 import re
 
 from actors.diagnosis.labels import LABELS
+from actors.diagnosis.memory_figures import MemoryFigures, read_memory_figures, size_in_words
 from actors.diagnosis.rule import Rule, lay_open
 from actors.diagnosis.rulebook import BY_NAME, rule_for
 from actors.servers.log_line import clean
 from orchestrator.outcome import Diagnosis, Label
 
-_SIZE = re.compile(r"Tried to allocate (?P<wanted>[\d.]+) (?P<wanted_unit>[KMG])iB")
-_FREE = re.compile(r"(?P<free>[\d.]+) (?P<free_unit>[KMG])iB (?:is )?free")
-_TOTAL = re.compile(r"(?:total capacity of (?P<after>[\d.]+) GiB|(?P<before>[\d.]+) GiB total capacity)")
-_MINIMUM = re.compile(r"Raise --mem-fraction-static above (?P<least>[\d.]*\d)")
-_PRESENT = re.compile(r"mem_fraction_static=(?P<now>[\d.]*\d)")
 _STATE_BLOCKS = re.compile(r"exceeds available Mamba cache blocks \((?P<blocks>\d+)\)")
-_STATE_SIZE = re.compile(r"total_rest_memory=(?P<rest>[\d.]+) GB, mamba_cache_per_req=(?P<each>[\d.]+) MB")
 _TOKENS = re.compile(r"Try to allocate (?P<wanted>\d+) tokens\..*?full_available_size=(?P<free>\d+)")
-_OTHERS = re.compile(r"\bProcess (\d+) has (\d{1,4}\.\d+) GiB memory in use")
 _WATCHDOG = re.compile(r"watchdog_timeout=(?P<limit>\d+)")
-_GIB = {"K": 1 / (1 << 20), "M": 1 / 1024, "G": 1.0}
 _LOWER = frozenset({Label.OOM_KV_ALLOC, Label.OOM_GRAPH_TARGET, Label.OOM_GRAPH_DRAFT, Label.RUNTIME_OOM})
 # What a lowered fraction should leave beyond what was short: the next allocation is not the last one.
 _MARGIN = 0.01
@@ -52,7 +45,8 @@ def advice(diagnosis: Diagnosis) -> tuple[str, ...]:
 
 
 def _computed(diagnosis: Diagnosis) -> tuple[str, ...]:
-    return (*_others(diagnosis.evidence), *_by_numbers(diagnosis), *_limit_met(diagnosis))
+    figures = read_memory_figures(diagnosis.evidence)
+    return (*_others(diagnosis.evidence, figures), *_by_numbers(diagnosis, figures), *_limit_met(diagnosis))
 
 
 def _limit_met(diagnosis: Diagnosis) -> tuple[str, ...]:
@@ -67,33 +61,52 @@ def _limit_met(diagnosis: Diagnosis) -> tuple[str, ...]:
     return ()
 
 
-def _others(told: str) -> tuple[str, ...]:
+def _others(told: str, figures: MemoryFigures) -> tuple[str, ...]:
     """Other processes that torch saw on the same GPU (in a container its own one may be among them)."""
-    seen = _OTHERS.findall(told)
+    seen = figures.others
     if not seen or (len(seen) == 1 and "this process has" not in told):
         return ()
-    listed = ", ".join(f"process {pid} {gib} GiB" for pid, gib in seen)
+    listed = ", ".join(f"process {other.pid} {size_in_words(other.held_gib)}" for other in seen)
     return (f"look who else is on this GPU, and end it or leave it room: {listed}",)
 
 
-def _by_numbers(diagnosis: Diagnosis) -> tuple[str, ...]:
-    told, label = diagnosis.evidence, diagnosis.label
-    if label in _LOWER and (short := _shortage(told)):
-        return (short,)
-    if label is Label.OOM_WEIGHTS and (wanted := _SIZE.search(told)) and (free := _FREE.search(told)):
+def _by_numbers(diagnosis: Diagnosis, figures: MemoryFigures) -> tuple[str, ...]:
+    return _by_sizes(diagnosis.label, figures) or _by_counts(diagnosis)
+
+
+def _by_sizes(label: Label, figures: MemoryFigures) -> tuple[str, ...]:
+    short_gib = figures.short_gib
+    if label in _LOWER:
+        return _lower(figures)
+    if label is Label.OOM_WEIGHTS and short_gib is not None:
+        return (f"{size_in_words(short_gib)} more were needed at least, before all weights were in",)
+    if label is Label.KV_BUDGET and figures.least_fraction is not None:
         return (
-            f"{_gib(wanted, 'wanted') - _gib(free, 'free'):.2f} GiB more were needed at least, before all weights "
-            f"were in",
+            f"raise --mem-fraction-static above {figures.least_fraction:g}, better by 0.05 so that some tokens fit",
         )
-    if label is Label.KV_BUDGET and (least := _MINIMUM.search(told)):
-        return (f"raise --mem-fraction-static above {least['least']}, better by 0.05 so that some tokens fit",)
-    if label is Label.KV_BUDGET and (now := _PRESENT.search(told)) and float(now["now"]) >= 0.9:
-        return (f"--mem-fraction-static is {now['now']} already: make the weights smaller (--quantization, --tp-size)",)
+    if label is Label.KV_BUDGET and figures.fraction is not None and figures.fraction >= 0.9:
+        return (
+            f"--mem-fraction-static is {figures.fraction:g} already: make the weights smaller (--quantization, "
+            f"--tp-size)",
+        )
+    if label in {Label.KV_BUDGET, Label.STATE_POOL, Label.GPU_OCCUPIED} and short_gib is not None:
+        return (f"{size_in_words(short_gib)} more were needed",)
+    if label is Label.STATE_POOL and figures.state_rest_gib is not None and figures.state_each_gib is not None:
+        return _states(figures.state_rest_gib, figures.state_each_gib)
+    return ()
+
+
+def _states(rest_gib: float, each_gib: float) -> tuple[str, ...]:
+    each = f"one request's state takes {size_in_words(each_gib)}"
+    if rest_gib < each_gib:
+        return (f"raise --mem-fraction-static: {size_in_words(rest_gib)} were left, and {each}",)
+    return (f"{size_in_words(rest_gib)} were left and {each}: make room for some of them",)
+
+
+def _by_counts(diagnosis: Diagnosis) -> tuple[str, ...]:
+    told, label = diagnosis.evidence, diagnosis.label
     if blocks := _STATE_BLOCKS.search(told):
         return (f"allow at most {blocks['blocks']} sequences (--max-num-seqs; SGLang: --max-running-requests)",)
-    if label is Label.STATE_POOL and (state := _STATE_SIZE.search(told)):
-        rest, each = float(state["rest"]), float(state["each"]) / 1024
-        return (f"{rest:.2f} GiB were left and one request's state takes {each:.2f} GiB: make room for some of them",)
     if label is Label.RUNTIME_POOL and (tokens := _TOKENS.search(told)):
         return (
             f"{tokens['wanted']} tokens were wanted and {tokens['free']} free: lower --chunked-prefill-size or "
@@ -104,18 +117,18 @@ def _by_numbers(diagnosis: Diagnosis) -> tuple[str, ...]:
     return ()
 
 
-def _gib(found: re.Match[str], name: str) -> float:
-    return float(found[name]) * _GIB[found[f"{name}_unit"]]
-
-
-def _shortage(told: str) -> str:
+def _lower(figures: MemoryFigures) -> tuple[str, ...]:
     """By how much to lower the fraction, from what was wanted, free and there."""
-    wanted, free, total = _SIZE.search(told), _FREE.search(told), _TOTAL.search(told)
-    if wanted is None or free is None:
-        return ""
-    short = max(_gib(wanted, "wanted") - _gib(free, "free"), 0.0)
-    words = f"{short:.2f} GiB more were needed"
-    if total is None:
-        return f"lower --mem-fraction-static: {words} at least"
-    share = short / float(total["after"] or total["before"]) + _MARGIN
-    return f"lower --mem-fraction-static by at least {math.ceil(share * 100) / 100:.2f} ({words})"
+    short_gib, wanted_gib, free_gib = figures.short_gib, figures.wanted_gib, figures.free_gib
+    if short_gib is not None:
+        words = f"{size_in_words(short_gib)} more were needed"
+        if figures.total_gib is None:
+            return (f"lower --mem-fraction-static: {words} at least",)
+        share = short_gib / figures.total_gib + _MARGIN
+        return (f"lower --mem-fraction-static by at least {math.ceil(share * 100) / 100:.2f} ({words})",)
+    if wanted_gib is not None and free_gib is not None:
+        return (
+            f"{size_in_words(free_gib)} were free and {size_in_words(wanted_gib)} wanted: not in one piece (try "
+            f"PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True), or another limit than the card's memory",
+        )
+    return ()

@@ -37,7 +37,8 @@ LABELS: dict[Label, LabelFact] = {
     Label.STATE_POOL: LabelFact(
         "the pool of the linear-attention or sliding-window states does not fit",
         (
-            "set --max-mamba-cache-size or --mamba-full-memory-ratio; --mem-fraction-static does not decide here",
+            "set --max-mamba-cache-size or --mamba-full-memory-ratio; --mem-fraction-static decides only where less is "
+            "left than one state takes",
             "halve the states with --mamba-ssm-dtype bfloat16, or lower --max-running-requests",
         ),
     ),

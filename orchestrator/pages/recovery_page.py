@@ -48,7 +48,11 @@ Numbers come from the log line that shows the death, the phases of the start and
 * **Lower fraction**: GiB that the failed allocation lacked (`Tried to allocate` less `is free`) plus a margin of
   {margin:.0%} of the card, at least {least_margin:g} GiB, as a share of what was free before the weights; rounded down
   to 0.01. Without numbers {graphs:g} for graphs, {kv:g} for the KV cache's own allocation, {runtime:g} while serving.
+  A refused allocation that was smaller than what was free tells no shortage: memory was in pieces, or limited.
 * **Raise fraction**: {above:g} above the minimum that SGLang's own message names, else {rise:g}.
+* **Raise fraction for states**: SGLang's message tells what is left for states (`total_rest_memory`, negative where the
+  weights alone are too much) and what one request takes. Twice the states of all requests of the load (the KV cache
+  takes as much again) less what is left, and the margin.
 * **Fewer requests for the pool**: free after the weights less what the fraction sets aside is at least {pool:g} GiB,
   and still not one token fitted. Then caches of each running request took it (states of hybrid models, one per draft
   token), and a larger fraction would only take from the graphs.

@@ -10,21 +10,16 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
+from actors.diagnosis.memory_figures import missing_gib, read_memory_figures
 from orchestrator.outcome import Diagnosis, Label, Phase, PhaseFact
 
-_WANTED = re.compile(r"Tried to allocate (?P<size>[\d.]+) (?P<unit>[KMG])iB")
-_CAPACITY = re.compile(
-    r"total capacity of (?P<total>[\d.]+) GiB of which (?P<free>[\d.]+) (?P<unit>[KMG])iB is free", re.ASCII
-)
-# ValueError of the KV profile: its own suggestion, and the fraction that was in effect.
-_LEAST_FRACTION = re.compile(r"minimum viable = 1 - available/pre = (?P<least>-?[\d.]*\d)")
-_FRACTION_TOLD = re.compile(r"(?:--mem-fraction-static=|mem_fraction_static=)(?P<fraction>0?\.\d+)")
 _SERVER_ARGS = re.compile(r"server_args=.*")
 _BEFORE_LOAD = re.compile(r"Load weight begin\. avail mem=(?P<gib>[\d.]+) GB")
 _GRAPH_BEGIN = re.compile(r"Capture [\w -]*?graph begin\b.*?avail mem=(?P<gib>[\d.]+) GB")
 _STATES = re.compile(r"Mamba Cache is allocated|Available mamba|mamba (?:num|usage):")
 _CAPTURING = re.compile(r"Capturing batches \(bs=(?P<batch>\d+)")
-_PER_UNIT = {"K": 1 / (1 << 20), "M": 1 / 1024, "G": 1.0}
+
+_CAPTURES = frozenset({Label.OOM_GRAPH_TARGET, Label.OOM_GRAPH_DRAFT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +28,10 @@ class FailedStart:
 
     `fraction`: mem_fraction_static as it was in effect. `wanted_gib` and `free_gib`: the allocation that failed.
     `before_load_gib`: free before any weights; what the fraction is a share of. `loaded_gib`: free once all weights
-    were there. `graph_begin_gib`: free when the capture that failed began. `captured_batch`: largest batch with a
+    were there. `graph_begin_gib`: free when the last capture began. `captured_batch`: largest batch with a
     graph. `least_fraction`: the smallest that SGLang says can work. `resolved`: other settings as they were in effect.
-    `has_states`: the model keeps recurrent states beside its KV cache.
+    `has_states`: the model keeps recurrent states beside its KV cache. `state_rest_gib`: what their pool and the KV
+    cache had, where not one request fitted; `state_each_gib`: the states of one.
     """
 
     label: Label
@@ -52,18 +48,23 @@ class FailedStart:
     least_fraction: float | None = None
     resolved: Mapping[str, float] | None = None
     has_states: bool = False
+    state_rest_gib: float | None = None
+    state_each_gib: float | None = None
 
     @property
     def short_gib(self) -> float | None:
-        """What the allocation lacked."""
-        if self.wanted_gib is None or self.free_gib is None:
-            return None
-        return max(0.0, self.wanted_gib - self.free_gib)
+        """What the allocation lacked; None where it is not known."""
+        return missing_gib(self.wanted_gib, self.free_gib)
 
     @property
     def scratch_gib(self) -> float | None:
-        """What the capture that failed would have taken, at least."""
-        if self.graph_begin_gib is None or self.wanted_gib is None or self.free_gib is None:
+        """What the capture that failed would have taken, at least; None where it was no capture that failed."""
+        if (
+            self.label not in _CAPTURES
+            or self.graph_begin_gib is None
+            or self.wanted_gib is None
+            or self.free_gib is None
+        ):
             return None
         return max(0.0, self.graph_begin_gib - self.free_gib) + self.wanted_gib
 
@@ -104,37 +105,27 @@ def read_failed_start(
     told = {name: value for name in _GO_BY if isinstance(value := (account or {}).get(name), int | float)}
     told |= {name: value for name in _GO_BY if name not in told and (value := _argument(log, name)) is not None}
     fraction = settings.get("mem_fraction_static") or told.get("mem_fraction_static")
-    in_words = _FRACTION_TOLD.search(evidence)
-    if fraction is None and in_words:
-        fraction = float(in_words["fraction"])
-    capacity = _CAPACITY.search(evidence)
+    figures = read_memory_figures(evidence)
     begun = _GRAPH_BEGIN.findall(log)
     batches = [int(n) for n in _CAPTURING.findall(log)]
     return FailedStart(
         label=diagnosis.label,
         phase=diagnosis.phase,
         evidence=evidence,
-        fraction=fraction,
-        total_gib=float(capacity["total"]) if capacity else None,
-        wanted_gib=_gib(_WANTED.search(evidence), "size"),
-        free_gib=_gib(capacity, "free"),
+        fraction=figures.fraction if fraction is None else fraction,
+        total_gib=figures.total_gib,
+        wanted_gib=figures.wanted_gib,
+        free_gib=figures.free_gib,
         before_load_gib=_before_load(log),
         loaded_gib=_loaded(phases),
         graph_begin_gib=float(begun[-1]) if begun else None,
         captured_batch=max(batches, default=None),
-        least_fraction=_least(evidence),
+        least_fraction=figures.least_fraction,
         resolved=told or None,
         has_states=_STATES.search(log) is not None,
+        state_rest_gib=figures.state_rest_gib,
+        state_each_gib=figures.state_each_gib,
     )
-
-
-def _gib(found: re.Match[str] | None, name: str) -> float | None:
-    return None if found is None else float(found[name]) * _PER_UNIT[found["unit"]]
-
-
-def _least(evidence: str) -> float | None:
-    found = _LEAST_FRACTION.search(evidence)
-    return None if found is None else float(found["least"])
 
 
 def _argument(log: str, name: str) -> float | None:

@@ -208,6 +208,21 @@ def smaller_chunk(now: Situation) -> Change | None:
     return Change("chunked_prefill_size", asked, target, f"half of {size}")
 
 
+def raise_fraction_for_states(now: Situation) -> Change | None:
+    """`mem_fraction_static` up by what the load's states lack, where it leaves less than those of one request."""
+    rest, each, of = now.failed.state_rest_gib, now.failed.state_each_gib, now.failed.share_of_gib
+    if not now.may("mem_fraction_static") or rest is None or each is None or rest >= each:
+        return None
+    # Of what is left SGLang gives states about as much as the KV cache (mamba_full_memory_ratio 0.9).
+    wanted = 2 * now.needs.running * each
+    step = RAISE_STEP if not of else (wanted - rest + now.margin_gib) / of
+    target = min(MOST_FRACTION, math.ceil((now.fraction + step) * 100 - 1e-6) / 100)
+    if target <= now.fraction or (now.too_large is not None and target >= now.too_large):
+        return None
+    why = f"{rest:.2f} GiB were left, {wanted:.2f} GiB for states and KV cache of {now.needs.running} requests"
+    return Change("mem_fraction_static", now.settings.get("mem_fraction_static"), target, why)
+
+
 def smaller_state_cache(now: Situation) -> Change | None:
     """`max_mamba_cache_size` down to the states of the requests that the load runs, where states took too much."""
     asked = now.settings.get("max_mamba_cache_size")

@@ -91,6 +91,7 @@ REMEDIES: Mapping[Label, Remedy] = {
         Kind.REPAIR,
         (
             _any_of(moves.other_window_share),
+            _any_of(moves.raise_fraction_for_states),
             _any_of(moves.larger_state_share),
             _any_of(moves.smaller_state_cache),
             _FEWER,

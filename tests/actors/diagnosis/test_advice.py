@@ -29,12 +29,12 @@ def first(label: Label, evidence: str, rule: str = "") -> str:
         (
             "oom_graph_draft",
             OOM.format("128.00 MiB", "95.01", "125.56 MiB"),
-            "lower --mem-fraction-static by at least 0.02 (0.00 GiB more were needed)",
+            "lower --mem-fraction-static by at least 0.02 (2.4 MiB more were needed)",
         ),
         (
             "runtime_oom",
             "NPU out of memory. Tried to allocate 72.00 MiB (NPU 0; 61.27 GiB total capacity; 5.04 MiB free;",
-            "lower --mem-fraction-static by at least 0.02 (0.07 GiB more were needed)",
+            "lower --mem-fraction-static by at least 0.02 (67.0 MiB more were needed)",
         ),
         (
             "oom_graph_target",
@@ -62,7 +62,30 @@ def first(label: Label, evidence: str, rule: str = "") -> str:
         (
             "state_pool",
             "RuntimeError: Not enough GPU memory for hybrid (total_rest_memory=1.27 GB, mamba_cache_per_req=74.81 MB)",
-            "1.27 GiB were left and one request's state takes 0.07 GiB",
+            "1.27 GiB were left and one request's state takes 74.8 MiB",
+        ),
+        (
+            "state_pool",
+            "RuntimeError: Not enough GPU memory for hybrid (mamba/linear-attention) state cache. Computed "
+            "max_mamba_cache_size=0 (total_rest_memory=-4.39 GB, mamba_cache_per_req=140.78 MB).",
+            "raise --mem-fraction-static: -4.39 GiB were left, and one request's state takes 0.14 GiB",
+        ),
+        (
+            "runtime_oom",
+            OOM.format("192.00 MiB", "31.89", "13.22 GiB"),
+            "13.22 GiB were free and 0.19 GiB wanted: not in one piece",
+        ),
+        (
+            "gpu_occupied",
+            "ValueError: Free memory on device cuda:3 (34.35/39.49 GiB) on startup is less than desired GPU memory "
+            "utilization (0.9, 35.54 GiB).",
+            "1.19 GiB more were needed",
+        ),
+        (
+            "kv_budget",
+            "ValueError: To serve at least one request with the models's max seq len (262144), (8.00 GiB KV cache is "
+            "needed, which is larger than the available KV cache memory (5.10 GiB).",
+            "2.90 GiB more were needed",
         ),
         (
             "config_conflict",

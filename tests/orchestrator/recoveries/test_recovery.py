@@ -2,45 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from actors.diagnosis import diagnose
-from actors.servers.follower import split_log
-from orchestrator.outcome import INFEASIBLE, Label, Phase
-from orchestrator.recoveries.failed_lineage import KNOBS, Needs, Situation, Try
-from orchestrator.recoveries.failed_start import FailedStart, read_failed_start
-from orchestrator.recoveries.recovery import Again, Decision, NoMove, Repair, Rights, decide
+from orchestrator.outcome import INFEASIBLE, Label
+from orchestrator.recoveries.failed_lineage import Situation
+from orchestrator.recoveries.recovery import Again, NoMove, Repair, Rights, decide
 from orchestrator.recoveries.remedies import REMEDIES, Kind
-
-BASE: dict[str, Any] = {"max_running_requests": 256, "mem_fraction_static": 0.7, "speculative_num_steps": 1}
-LOAD = Needs(running=16, tokens=1024)
-
-
-def died(label: Label, evidence: str = "", **numbers: Any) -> FailedStart:
-    return FailedStart(label, Phase.KV_POOL, evidence, **numbers)
-
-
-def decided(
-    failed: FailedStart,
-    settings: Mapping[str, Any] = BASE,
-    *,
-    tries: tuple[Try, ...] = (),
-    swept: frozenset[str] = frozenset(),
-    may_change: frozenset[str] = frozenset[str](KNOBS),
-    starts: int = 1,
-    tries_left: int = 3,
-) -> Decision:
-    now = Situation(settings, failed, LOAD, may_change, tries)
-    return decide(now, Rights(tries_left, starts, lambda s: any(s == t.settings for t in tries), swept))
-
-
-def changed(decision: Decision) -> dict[str, Any]:
-    assert isinstance(decision, Repair), decision
-    return {change.name: change.now for change in decision.changes}
+from tests.orchestrator.recoveries.deaths import BASE, LOAD, changed, decided, died, try_at
 
 
 def test_every_label_has_a_remedy_and_only_what_is_infeasible_is_repaired() -> None:
@@ -130,10 +100,6 @@ def test_a_pool_that_was_there_and_held_no_token_wants_fewer_requests_first() ->
     assert changed(decided(failed, settings)) == {"max_running_requests": 256}
     assert changed(decided(failed, {**settings, "max_running_requests": 24})) == {"max_running_requests": 16}
     assert changed(decided(failed, {**settings, "max_running_requests": 16})) == {"mem_fraction_static": 0.9}
-
-
-def try_at(fraction: float, label: Label, **numbers: Any) -> Try:
-    return Try({**BASE, "mem_fraction_static": fraction}, died(label, **numbers))
 
 
 def test_between_too_small_and_too_large_the_middle_is_tried() -> None:
@@ -266,29 +232,3 @@ def test_a_cap_below_one_request_is_the_users_and_tries_are_bounded() -> None:
     assert capped.reason == "max_total_tokens=0 holds not one request of the load"
     assert isinstance(used, NoMove)
     assert used.reason == "all tries of recovery.tries are used"
-
-
-REAL = Path(__file__).resolve().parents[2] / "data/logs"
-
-
-@pytest.mark.parametrize(
-    ("log", "label", "asked", "changes"),
-    [
-        # Asked for a thousandth; SGLang names 0.0102 as the minimum, and no fraction below 0.1 is ever set.
-        ("failing-big_memfrac001.log", Label.KV_BUDGET, {"mem_fraction_static": 0.001}, {"mem_fraction_static": 0.1}),
-        # 3 MB short of 95.01 GiB: the margin decides.
-        ("24-oom-graph-draft-extend-short-by-3mb.log", Label.OOM_GRAPH_DRAFT, {"mem_fraction_static": 0.85},
-         {"mem_fraction_static": 0.82}),
-        ("27-oom-graph-8xh200-mfs086-still-fails.log", Label.OOM_GRAPH_TARGET, {"mem_fraction_static": 0.86},
-         {"mem_fraction_static": 0.83}),
-    ],
-)  # fmt: skip
-def test_real_logs_of_real_deaths_lead_to_computed_moves(
-    log: str, label: Label, asked: dict[str, Any], changes: dict[str, Any]
-) -> None:
-    data = (REAL / log).read_bytes()
-    diagnosis, text = diagnose(split_log(data), exit_code=-9), data.decode("utf-8", "replace")
-    settings = {"max_running_requests": 16, **asked}
-
-    assert diagnosis.label is label
-    assert changed(decided(read_failed_start(diagnosis, (), settings, log=text), settings)) == changes
