@@ -84,7 +84,7 @@ def plan(scenario: Path, overrides: tuple[str, ...], slots: int | None, as_json:
 
     Trials, points, their order, slots, estimated server-hours, and the GPU memory of each config.
     """
-    from orchestrator.planning.plan_command import show_plan
+    from orchestrator.previews.plan_command import show_plan
 
     show_plan(scenario, overrides, slots, as_json=as_json, console=_console())
 
@@ -123,7 +123,7 @@ def hosts(address: str | None, scenario: Path | None, overrides: tuple[str, ...]
 
     GPUs, software, labels, who occupies what, and what would spoil a benchmark.
     """
-    from orchestrator.hosts.hosts_command import show_hosts
+    from orchestrator.upkeep.hosts_command import show_hosts
 
     show_hosts(address, scenario, overrides=overrides, as_json=as_json, console=_console())
 
@@ -142,8 +142,8 @@ def clean(**options: Any) -> None:
 
     Who holds their GPUs is told. Exit code 1 if something remains.
     """
-    from orchestrator.hosts.clean_command import CleanRequest
-    from orchestrator.hosts.clean_command import clean as clean_hosts
+    from orchestrator.upkeep.clean_command import CleanRequest
+    from orchestrator.upkeep.clean_command import clean as clean_hosts
 
     if not clean_hosts(CleanRequest(**options), _console()):
         sys.exit(1)

@@ -26,29 +26,29 @@ VOCABULARY = {
 EDGES = {
     "": "__main__ cli cli_options job_place paths provenance redaction schemas stop_signals terminal",
     "clusters": "cluster_cli cluster_command cluster_token ray_schema",
-    "decisions": "decision_cli deploy_command explain_command rank_command verify_command",
+    "decisions": "decision_cli explain_command rank_command verify_command",
+    "deployments": "deploy_command",
     "diagnosing": "diagnose_command log_diagnosis",
     "documents": "report_files report_page",
     "exchange":
         "compare_cli compare_command exchange_cli export_command export_format import_command peer_file "
-        "run_side",
+        "run_side stored_run",
     "history": "history_cli history_command history_place history_store",
-    "hosts": "clean_command eviction_command host_survey hosts_command",
     "jobs":
         "fetch_command job_cli job_client job_commands job_follow job_package job_talk run_archive "
         "sealed_scenario submit_command",
     "loads": "load_cli load_command load_dataset load_progress load_request",
     "memory": "memory_command memory_forecast memory_view model_files model_folder",
-    "nightly": "night_end night_material night_run nightly_cli nightly_command nightly_output",
+    "nightly": "night_end night_run nightly_cli nightly_command nightly_output",
     "pages": "reference_pages",
-    "planning": "plan_command scenario_files trial_launch",
+    "planning": "trial_launch",
     "points": "point_answers point_view",
+    "previews": "plan_command scenario_files",
     "rankings": "pareto_table ranking_table run_ranking shown_ranking",
-    "reports": "report_cli report_command report_material run_report telemetry_series",
+    "reports": "night_material report_cli report_command report_material run_report telemetry_series",
     "run_files":
         "compute_pool compute_worker dataset derived_rows earlier_runs journal point_table result_file "
-        "reuse_command run_directory run_hosts run_lock run_manifest run_notes run_rows run_telemetry "
-        "stored_run",
+        "reuse_command run_directory run_hosts run_lock run_manifest run_notes run_rows run_telemetry",
     "scenarios": "scenario_file",
     "searches": "course",
     "slots":
@@ -58,41 +58,25 @@ EDGES = {
     "sweeps":
         "foresight grid_leaders reference_trials run_account run_command run_conductor run_record run_sweep "
         "search_conductor start_memory sweep telemetry_pull trial_queue trial_run trial_score",
+    "upkeep": "clean_command eviction_command host_survey hosts_command",
     "watching": "live_file live_table progress run_mirror run_watch watch_cli watch_command watch_feed watch_server",
 }  # fmt: skip
 # From the ground up: a package imports what stands before it. `orchestrator` itself stands everywhere.
 LAYERS = (
-    "sglang", "points", "objectives", "scenarios", "clusters", "hosts", "searches", "recoveries", "run_files",
-    "starts", "memory", "estimation", "rankings", "documents", "loads", "pages", "planning", "nights", "history",
-    "slots", "jobs", "exchange", "diagnosing", "nightly", "decisions", "reports", "watching", "sweeps",
+    "sglang", "points", "objectives", "scenarios", "clusters", "hosts", "searches", "planning", "recoveries",
+    "run_files", "starts", "memory", "estimation", "rankings", "documents", "loads", "pages", "previews", "nights",
+    "history", "slots", "upkeep", "jobs", "exchange", "diagnosing", "nightly", "deployments", "reports", "watching",
+    "sweeps", "decisions",
 )  # fmt: skip
-# Whoever may look up: checks of all that a file says, commands that ask a cluster or make a run, few values.
+# Whoever may look up: the check of all that a file says, also to a search; and the command of a night, which makes a
+# run and its report, and whose series and verdicts reports are made of.
 UPWARD = {
-    "night_material -> report_part",
     "nightly_command -> report_command",
     "nightly_command -> run_account",
     "nightly_command -> run_command",
     "nightly_command -> run_conductor",
-    "history_report -> night_blocks",
-    "scenario_objective -> scenario_engine",
-    "night_scenario -> night",
-    "night_scenario -> night_rules",
-    "nightly_check -> night",
     "scenario_check -> search_check",
     "scenario_check -> search_space",
-    "scenario -> failed_lineage",
-    "run_result -> ranking_row",
-    "stored_run -> trial_facts",
-    "reuse_match -> planner",
-    "run_directory -> planner",
-    "clean_command -> run_manifest",
-    "clean_command -> ray_connection",
-    "host_survey -> cluster",
-    "hosts_command -> cluster",
-    "hosts_command -> ray_connection",
-    "verify_command -> run_command",
-    "rank_command -> report_command",
-    "lineages -> planner",
 }
 # Decisions about a server on its host; whoever does what they say is elsewhere.
 DECISIONS = {"life_event", "life_state", "life_end", "lifecycle"}

@@ -11,8 +11,8 @@ from pydantic import AfterValidator, Field, ValidationError
 
 from orchestrator.clusters.cluster_address import address_fault
 from orchestrator.clusters.cluster_finding import Finding
+from orchestrator.key_types import Strict
 from orchestrator.scenarios.model_fault import all_faults
-from orchestrator.scenarios.scenario_engine import Strict
 from orchestrator.scenarios.yaml_tree import YamlTree
 
 

@@ -1,1 +1,1 @@
-"""After a ranking: why, what is deployed, and whether it holds when measured again."""
+"""After a ranking: its order again, why it is so, and whether it holds when measured again."""

@@ -68,8 +68,8 @@ def deploy(program: str | None, **options: Any) -> None:
 
     As a command, a systemd unit, a Compose file, Kubernetes manifests, or a file for SGLang's --config.
     """
-    from orchestrator.decisions.deploy_command import DeployRequest
-    from orchestrator.decisions.deploy_command import deploy as deploy_run
+    from orchestrator.deployments.deploy_command import DeployRequest
+    from orchestrator.deployments.deploy_command import deploy as deploy_run
 
     words = _words(program) if program is not None else None
     text, warnings = deploy_run(DeployRequest(program=words, **options))

@@ -10,18 +10,19 @@ from rich.console import Console
 
 from orchestrator.errors import BadInput
 from orchestrator.nightly.night_json import night_json
-from orchestrator.nightly.night_material import read_night
 from orchestrator.nightly.night_pairs import counts_line
 from orchestrator.nightly.night_run import kept_night
 from orchestrator.nightly.nightly_output import show_night
+from orchestrator.nights.night_terms import rules_of
 from orchestrator.paths import RunPaths
 from orchestrator.rankings.ranking_table import print_rankings
 from orchestrator.rankings.run_ranking import RunRanking, only_objective
 from orchestrator.rankings.shown_ranking import shown_ranking
+from orchestrator.reports.night_material import read_night
 from orchestrator.reports.report_command import leave_reports
 from orchestrator.run_files.run_manifest import read_manifest, stored_scenario
 from orchestrator.run_files.run_rows import RunRows
-from orchestrator.scenarios.night_scenario import is_night, resume_command, rules_of
+from orchestrator.scenarios.night_scenario import is_night, resume_command
 from orchestrator.scenarios.scenario import Scenario
 from orchestrator.terminal import print_json
 

@@ -30,9 +30,9 @@ from orchestrator.exchange.export_command import bench_serving_lines
 from orchestrator.exchange.peer_file import read_peer_file
 from orchestrator.exchange.run_comparison import RunComparison, compare_sides
 from orchestrator.exchange.run_side import least_near_tie, objective_metrics, run_side
+from orchestrator.exchange.stored_run import StoredRun, read_run
 from orchestrator.points.metric_names import METRICS
 from orchestrator.provenance import utc_now
-from orchestrator.run_files.stored_run import StoredRun, read_run
 from orchestrator.scenarios.scenario import Scenario
 from orchestrator.sglang.options import did_you_mean
 from orchestrator.supported_digits import shown

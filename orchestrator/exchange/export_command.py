@@ -12,12 +12,12 @@ from typing import IO, Any
 from orchestrator.errors import BadInput
 from orchestrator.exchange.export_format import write_csv, write_jsonl, write_parquet
 from orchestrator.exchange.export_rows import Rows, point_rows, trial_rows
+from orchestrator.exchange.stored_run import StoredRun, read_run
 from orchestrator.paths import user_file, whole_file
 from orchestrator.points.bench_serving import BACKENDS, LoadArguments, bench_serving_line
 from orchestrator.rankings.trial_facts import start_facts
 from orchestrator.run_files import dataset
 from orchestrator.run_files.point_table import MeasuredPoint, columns_of
-from orchestrator.run_files.stored_run import StoredRun, read_run
 from orchestrator.schemas import request_schema
 from orchestrator.trial import ClientReport
 

@@ -8,13 +8,13 @@ from typing import Any
 
 from orchestrator.exchange.compared_side import ComparedConfig, Side, State
 from orchestrator.exchange.run_environment import run_facts
+from orchestrator.exchange.stored_run import StoredRun
 from orchestrator.objectives.aim import PointValue
 from orchestrator.objectives.expression import parse, readings
 from orchestrator.objectives.limits import parse_limit
 from orchestrator.points.bench_serving import read_bench_serving_line
 from orchestrator.points.metric_names import METRICS
 from orchestrator.run_files.run_configs import RunConfig
-from orchestrator.run_files.stored_run import StoredRun
 from orchestrator.scenarios.scenario import Scenario
 from orchestrator.sglang.server_account import account_of
 

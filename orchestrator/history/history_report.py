@@ -37,9 +37,8 @@ from orchestrator.history.history_text import (
     value_text,
 )
 from orchestrator.history.night_history import History
-from orchestrator.nightly.night_blocks import plain_title
 from orchestrator.nights.night import Kind, Night, Verdict, better_sign
-from orchestrator.nights.night_text import ORDER
+from orchestrator.nights.night_text import ORDER, plain_title
 from orchestrator.plural import plural
 
 _TONES: dict[Verdict, Tone] = {

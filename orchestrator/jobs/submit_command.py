@@ -22,7 +22,7 @@ from orchestrator.jobs.job_talk import client_of, talk
 from orchestrator.jobs.sealed_scenario import PREFIX, Sealed
 from orchestrator.paths import RunPaths
 from orchestrator.planning.planner import make_plan
-from orchestrator.planning.scenario_files import check_named_files
+from orchestrator.previews.scenario_files import check_named_files
 from orchestrator.run_files.result_file import write_result
 from orchestrator.run_files.run_result import Ending
 from orchestrator.scenarios.scenario import Scenario

@@ -22,17 +22,15 @@ from orchestrator.documents.report_document import (
 )
 from orchestrator.documents.report_numbers import NOTHING, count, rounded
 from orchestrator.nightly.night_pairs import PairCount
-from orchestrator.nights.night import FEASIBLE, START_S, Kind, Measured, Night, SeriesKey, SeriesNight, Verdict, unit_of
+from orchestrator.nights.night import FEASIBLE, Kind, Measured, Night, SeriesKey, SeriesNight, Verdict, unit_of
 from orchestrator.nights.night_evidence import share_text
 from orchestrator.nights.night_rules import NightRules
-from orchestrator.nights.night_text import in_order, noise_text, pairs_text, sizes_text, strongest
-from orchestrator.points.metric_title import metric_title
+from orchestrator.nights.night_text import in_order, noise_text, pairs_text, plain_title, sizes_text, strongest
 from orchestrator.supported_digits import plain
 
 TONES: dict[Verdict, Tone] = {
     Verdict.REGRESSED: "bad", Verdict.IMPROVED: "good", Verdict.SAME: "good", Verdict.INCONCLUSIVE: "warn",
 }  # fmt: skip
-_TITLES = {START_S: "time to start", "kv_tokens": "KV cache", "accept_length": "accept length"}
 _MEAN = "Geometric mean over the pairs (arithmetic where a value is 0)."
 _SERIES = Column("series", numeric=False, help="What is compared, and under which load: C=8 is 8 requests in flight.")
 _CONFIG = Column("config", numeric=False)
@@ -44,14 +42,6 @@ _MOST_PLOTS = 24
 # Series whose evidence is open; the others say mostly the same.
 _MOST_OPEN = 3
 _MOST_TOLD = 12
-
-
-def plain_title(key: SeriesKey) -> str:
-    """`output throughput at chat C=8`: for a reader who does not know the names of metrics."""
-    if key.metric == FEASIBLE:
-        return f"requests that succeed at {key.place}" if key.place else "whether it starts"
-    name = _TITLES.get(key.metric) or metric_title(key.metric)
-    return f"{name} at {key.place}" if key.place else name
 
 
 def has_several_configs(measured: Sequence[Measured]) -> bool:

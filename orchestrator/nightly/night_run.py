@@ -16,6 +16,7 @@ from orchestrator.nights.expected_changes import ExpectedChange, expected_shift
 from orchestrator.nights.night import Night, NightHost, SeriesNight
 from orchestrator.nights.night_luck import LuckBook
 from orchestrator.nights.night_rules import NightRules
+from orchestrator.nights.night_terms import night_build
 from orchestrator.nights.night_verdict import judge_night, undecided
 from orchestrator.paths import RunPaths
 from orchestrator.rankings.trial_facts import with_facts
@@ -26,7 +27,7 @@ from orchestrator.run_files.run_hosts import read_hosts
 from orchestrator.run_files.run_manifest import read_manifest
 from orchestrator.run_files.run_rows import RunRows
 from orchestrator.scenarios.engine_build import BUILDS, CANDIDATE, REFERENCE
-from orchestrator.scenarios.night_scenario import night_build, night_name
+from orchestrator.scenarios.night_scenario import night_name
 from orchestrator.scenarios.scenario import Scenario
 from orchestrator.scenarios.sweep_space import build_pairs
 

@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.nights.night import FEASIBLE, START_S, End, Measured, Pair, SeriesKey, StartPair
+from orchestrator.nights.night import FEASIBLE, End, Measured, Pair, SeriesKey, StartPair
 from orchestrator.nights.night_feasibility import OF_THE_PLACE
 from orchestrator.objectives.aim import PointValue, fact_name
 from orchestrator.plural import without_digits
-from orchestrator.points.metric_names import METRICS
+from orchestrator.points.metric_names import METRICS, START_S
 from orchestrator.points.point_validity import MOST_FAILED_SHARE
 from orchestrator.rankings.trial_facts import rate_goal, start_facts
 from orchestrator.scenarios.pair_names import config_names

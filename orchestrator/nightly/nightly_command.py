@@ -27,8 +27,9 @@ from orchestrator.nightly.night_json import NightTold
 from orchestrator.nightly.night_run import NightJudge, in_doubt, unknown_software
 from orchestrator.nightly.nightly_output import NightFiles, show_night, write_night
 from orchestrator.nights.night import Night
+from orchestrator.nights.night_terms import rules_of
 from orchestrator.nights.night_text import GAP_EXIT_CODE, headline
-from orchestrator.planning.scenario_files import check_named_files
+from orchestrator.previews.scenario_files import check_named_files
 from orchestrator.provenance import utc_now
 from orchestrator.reports.report_command import leave_report
 from orchestrator.run_files.run_notes import engine_notes
@@ -39,7 +40,6 @@ from orchestrator.scenarios.night_scenario import (
     night_name,
     night_scenario,
     resume_command,
-    rules_of,
     set_aside,
 )
 from orchestrator.scenarios.scenario import Scenario

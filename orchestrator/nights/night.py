@@ -15,13 +15,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
-from orchestrator.points.metric_names import RANKABLE
+from orchestrator.points.metric_names import RANKABLE, START_S
 
 NIGHT_SCHEMA = 1
 # An error of fewer degrees of freedom says nothing, unless the pairs have no more.
 _LEAST_DF = 4.0
 FEASIBLE = "feasible"
-START_S = "start_s"
 
 
 # What the luck of nights is from: nights of the series, of its metric, or nothing yet.

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from orchestrator.nights.night import FEASIBLE, Kind, Night, SeriesNight, Verdict
+from orchestrator.nights.night import FEASIBLE, Kind, Night, SeriesKey, SeriesNight, Verdict
 from orchestrator.nights.night_evidence import series_name, share_text
 from orchestrator.nights.night_rules import NightRules
 from orchestrator.plural import plural
+from orchestrator.points.metric_names import START_S
+from orchestrator.points.metric_title import metric_title
 
 # Which verdicts are told first.
 ORDER = (Verdict.REGRESSED, Verdict.INCONCLUSIVE, Verdict.IMPROVED, Verdict.SAME)
 EXIT_CODES = {Verdict.SAME: 0, Verdict.IMPROVED: 0, Verdict.REGRESSED: 1, Verdict.INCONCLUSIVE: 3}
 GAP_EXIT_CODE = 3
+_TITLES = {START_S: "time to start", "kv_tokens": "KV cache", "accept_length": "accept length"}
 _LOG_LINE = 120
 # Less luck of a night than this is shown as 0.0 %.
 _LEAST_TOLD = 0.0005
@@ -21,6 +24,14 @@ _LEAST_TOLD = 0.0005
 def exit_code(night: Night) -> int:
     """0 same or improved, 1 regressed, 3 inconclusive or a gap."""
     return GAP_EXIT_CODE if night.verdict is None else EXIT_CODES[night.verdict]
+
+
+def plain_title(key: SeriesKey) -> str:
+    """`output throughput at chat C=8`: for a reader who does not know the names of metrics."""
+    if key.metric == FEASIBLE:
+        return f"requests that succeed at {key.place}" if key.place else "whether it starts"
+    name = _TITLES.get(key.metric) or metric_title(key.metric)
+    return f"{name} at {key.place}" if key.place else name
 
 
 def headline(night: Night) -> str:

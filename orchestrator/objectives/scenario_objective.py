@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from orchestrator.scenarios.scenario_engine import Count, Name, Positive, Strict
+from orchestrator.key_types import Count, Name, Positive, Strict
 
 
 class At(Strict):

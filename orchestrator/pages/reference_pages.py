@@ -15,18 +15,10 @@ from orchestrator.pages.diagnosis_page import diagnosis_page
 from orchestrator.pages.lifecycle_page import lifecycle_page
 from orchestrator.pages.metrics_page import metrics_page
 from orchestrator.pages.recovery_page import recovery_page
-from orchestrator.scenarios.scenario import (
-    Measure,
-    Profile,
-    Recovery,
-    Scenario,
-    Slots,
-    Sweep,
-    Timeouts,
-    json_schema,
-)
+from orchestrator.scenarios.scenario import Measure, Profile, Scenario, Slots, Sweep, Timeouts, json_schema
 from orchestrator.scenarios.scenario_engine import Counters, Engine, HostCommand, Model, Value
 from orchestrator.scenarios.scenario_nightly import Build, Nightly
+from orchestrator.scenarios.scenario_recovery import Recovery
 from orchestrator.scenarios.scenario_search import HEEDED_BY, METHODS, SearchKeys, SpaceRange
 from orchestrator.scenarios.scenario_traffic import ArrivalKeys, Bell, Decay, Distribution, MixEntry, Range, SessionKeys
 from orchestrator.scenarios.scenario_workload import Slo, Workload

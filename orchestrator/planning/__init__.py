@@ -1,1 +1,1 @@
-"""From a scenario to trials: how many, how long, in which order, and what is told before they start."""
+"""From a scenario to trials: which, how long, in which order, and how each is launched."""

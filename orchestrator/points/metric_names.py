@@ -154,6 +154,8 @@ WORKLOAD_METRICS: dict[str, Metric] = {
 
 
 # All that an objective may name.
+# Seconds from launch to ready: a series of nights, and nothing that configs are ranked by.
+START_S = "start_s"
 RANKABLE: dict[str, Metric] = METRICS | TRIAL_METRICS | WORKLOAD_METRICS
 
 

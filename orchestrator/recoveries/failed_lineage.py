@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any
 
 from orchestrator.outcome import Label
 from orchestrator.recoveries.failed_start import FailedStart
+from orchestrator.scenarios.scenario_recovery import KNOBS
 
 # What SGLang 0.5.23 computes for large GPUs when the fraction is left open lies between 0.84 and 0.86.
 OPEN_FRACTION = 0.85
@@ -16,20 +17,6 @@ OPEN_FRACTION = 0.85
 MARGIN_SHARE, LEAST_MARGIN_GIB = 0.02, 0.5
 # Fractions closer than this have none between them that is worth a start.
 SQUEEZED_WITHIN = 0.0199
-
-Knob = Literal[
-    "mem_fraction_static",
-    "cuda_graph_max_bs_decode",
-    "max_running_requests",
-    "max_total_tokens",
-    "chunked_prefill_size",
-    "context_length",
-    "max_mamba_cache_size",
-    "mamba_full_memory_ratio",
-    "swa_full_tokens_ratio",
-]
-KNOBS: tuple[Knob, ...] = get_args(Knob)
-"""Every setting that a repair may change. None of them decides how a server speculates."""
 
 # Deaths that want a larger fraction, and those that want a smaller one.
 _WANTS_MORE = frozenset({Label.KV_BUDGET})

@@ -13,12 +13,13 @@ from typing import Any
 
 from orchestrator.outcome import Failed, Infeasible, Measured, Outcome
 from orchestrator.planning.planner import StandIn, trial_of
-from orchestrator.recoveries.failed_lineage import KNOBS, Change, Needs, Situation, Try
+from orchestrator.recoveries.failed_lineage import Change, Needs, Situation, Try
 from orchestrator.recoveries.failed_start import FailedStart
 from orchestrator.recoveries.recovery import Again, Decision, NoMove, Repair, Rights, apply_changes, decide
 from orchestrator.recoveries.remedies import Kind
 from orchestrator.scenarios.engine_build import engine_of
 from orchestrator.scenarios.scenario import Scenario
+from orchestrator.scenarios.scenario_recovery import KNOBS
 from orchestrator.scenarios.sweep_space import expand
 from orchestrator.scenarios.workload_traffic import is_open_loop, kinds_of, longest_request
 from orchestrator.searches.asked_trials import FIRST_REFERENCE

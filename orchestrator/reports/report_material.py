@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 
 from actors.servers.launch import shown_command
-from orchestrator.decisions.deploy_command import Decided, build_deployment, row_deployment
-from orchestrator.decisions.deploy_text import as_command
-from orchestrator.decisions.deployment import Deployment
+from orchestrator.deployments.deploy_command import Decided, build_deployment, row_deployment
+from orchestrator.deployments.deploy_text import as_command
+from orchestrator.deployments.deployment import Deployment
 from orchestrator.errors import BadInput, SpecsweepError
 from orchestrator.memory.memory_budget import Prediction
 from orchestrator.memory.memory_forecast import NoForecast, scenario_forecast
-from orchestrator.nightly.night_material import night_parts, read_night
 from orchestrator.paths import RunPaths
 from orchestrator.points.metrics import chunk_gaps, latency_values
 from orchestrator.rankings.run_ranking import RunRanking
+from orchestrator.reports.night_material import night_parts, read_night
 from orchestrator.reports.report_part import PartMaterial, Row, RunMaterial
 from orchestrator.run_files import dataset
 from orchestrator.run_files.journal import read_events

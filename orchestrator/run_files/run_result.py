@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 from orchestrator.errors import SpecsweepError
-from orchestrator.rankings.ranking_row import Ranking
 
 RESULT_SCHEMA = 1
 # Begins the line of a job's log that holds the whole result. A job has no other way to tell more than 0 or 1.
@@ -114,19 +113,3 @@ def trial_counts(planned: Iterable[str], outcomes: Mapping[str, str]) -> dict[st
     """
     counted = Counter(outcomes.values())
     return {name: counted[name] for name in OUTCOMES} | {"not_run": len(set(planned) - set(outcomes))}
-
-
-def picks_of(rankings: Iterable[Ranking], labels: Mapping[str, str]) -> tuple[Pick, ...]:
-    """The winner of every objective that has one."""
-    found = []
-    for ranking in rankings:
-        row = ranking.winner
-        if row is not None and row.value is not None:
-            label = labels.get(row.config_id, row.config_id)
-            at = str(ranking.level)
-            found.append(
-                Pick(
-                    ranking.objective, row.config_id, label, dict(row.settings), ranking.metric, at, row.value, row.unit
-                )
-            )
-    return tuple(found)

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from orchestrator.errors import BadInput
-from orchestrator.nights.night import Build
-from orchestrator.nights.night_rules import NightRules
-from orchestrator.redaction import storable
-from orchestrator.scenarios.engine_build import BUILDS, build_of, engine_of, image_of
-from orchestrator.scenarios.scenario import Measure, Recovery, Scenario, Timeouts
+from orchestrator.scenarios.engine_build import BUILDS, engine_of
+from orchestrator.scenarios.scenario import Measure, Scenario, Timeouts
+from orchestrator.scenarios.scenario_recovery import Recovery
 from orchestrator.scenarios.scenario_search import SearchKeys
 
 _SUFFIX = "-night"
 _MOST_CHARACTERS = 64
-_NONE = "none"
 
 
 def night_scenario(scenario: Scenario, *, self_test: bool = False, wait_s: float | None = None) -> Scenario:
@@ -83,35 +78,3 @@ def resume_command(scenario: Scenario, root: Path) -> str:
 def night_name(scenario: Scenario) -> str:
     """What the history calls the scenario that a night was made of."""
     return scenario.name.removesuffix(_SUFFIX)
-
-
-def rules_of(scenario: Scenario) -> NightRules:
-    """What counts as a regression."""
-    assert scenario.nightly is not None, "checked with the scenario"
-    keys = scenario.nightly
-    return NightRules(floors=keys.floors, confidence=keys.confidence, most_pairs=keys.most_pairs)
-
-
-def night_build(scenario: Scenario, build: str, software: Mapping[str, str]) -> Build:
-    """A build as the history keeps it. `software`: what its servers had installed, by name: sglang, torch, cuda, ..."""
-    shown = Scenario.model_validate(storable(scenario))  # no secrets: facts are kept and printed
-    told, engine = build_of(shown, build), engine_of(shown, build)
-    assert told is not None, "checked with the scenario"
-    image = image_of(engine.command)
-    # What is not there is told as well: a flag that is added tomorrow is another build.
-    facts = {
-        **software,
-        "engine": shown.engine.kind,
-        "sglang": software.get("sglang") or engine.version or "",
-        "image": image,
-        "command": " ".join("IMAGE" if word == image else word for word in engine.command) or _NONE,
-        "arguments": " ".join(engine.extra_args) or _NONE,
-        "settings": _words(told.settings),
-        "environment": _words(engine.env),
-    }
-    name = told.name or image or (f"SGLang {facts['sglang']}" if facts["sglang"] else build)
-    return Build(name, tuple((key, value) for key, value in facts.items() if value))
-
-
-def _words(told: Mapping[str, Any]) -> str:
-    return " ".join(f"{name}={value}" for name, value in sorted(told.items())) or _NONE

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from orchestrator.nights.night import START_S
-from orchestrator.points.metric_names import METRICS
+from orchestrator.points.metric_names import METRICS, START_S
 from orchestrator.scenarios.engine_build import BUILDS, build_of, of_build, with_image
 from orchestrator.scenarios.objective_check import NEEDS_SLO
 from orchestrator.scenarios.scenario import Scenario

@@ -10,22 +10,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from orchestrator.key_types import Count, Name, Positive, Strict, off_as_written
 from orchestrator.objectives.scenario_objective import Front, Objective
 from orchestrator.plural import plural
-from orchestrator.recoveries.failed_lineage import KNOBS, Knob
-from orchestrator.scenarios.scenario_engine import (
-    Activity,
-    Condition,
-    Count,
-    Engine,
-    Model,
-    Name,
-    Positive,
-    Settings,
-    Strict,
-    Value,
-)
+from orchestrator.scenarios.scenario_engine import Activity, Condition, Engine, Model, Settings, Value
 from orchestrator.scenarios.scenario_nightly import Nightly
+from orchestrator.scenarios.scenario_recovery import Recovery
 from orchestrator.scenarios.scenario_search import SearchKeys
 from orchestrator.scenarios.scenario_workload import Workload
 from orchestrator.scenarios.workload_traffic import preset_objective
@@ -137,11 +127,6 @@ class Profile(Strict):
     record_shapes: bool = Field(False, description="Tensor shapes in the trace.")
 
 
-def _off(mode: Any) -> Any:
-    """YAML reads a bare `off` as false."""
-    return "off" if mode is False else mode
-
-
 def _unhurried(seconds: float) -> float:
     if 0 < seconds < LEAST_TELEMETRY_S:
         raise ValueError(f"at least {LEAST_TELEMETRY_S:g} seconds, or 0 for no telemetry")
@@ -158,7 +143,7 @@ class Measure(Strict):
     duration_s: Positive | None = Field(None, description="Length of the measured window in seconds.")
     requests: Count | None = Field(None, description="Or: number of measured requests.")
     repeats: Count = Field(1, description="Fresh server starts per config; the trial is the unit of replication.")
-    reference: Annotated[Literal["auto", "off"] | Settings, BeforeValidator(_off)] = Field(
+    reference: Annotated[Literal["auto", "off"] | Settings, BeforeValidator(off_as_written)] = Field(
         "auto",
         description="One config is measured on every host when its trials begin, and again when they end if that is "
         "more than 2 h later: it ties hosts together and shows drift (docs/statistics.md). `auto`: the first of the "
@@ -188,21 +173,6 @@ class Timeouts(Strict):
     request_s: Positive = Field(600.0, description="One request.")
     stop_s: Positive = Field(30.0, description="Grace between SIGTERM and SIGKILL.")
     cluster_s: Positive = Field(60.0, description="For the cluster to grant the slots.")
-
-
-class Recovery(Strict):
-    """What is done about a config whose server dies for want of memory (docs/recovery.md)."""
-
-    mode: Annotated[Literal["apply", "suggest", "off"], BeforeValidator(_off)] = Field(
-        "apply",
-        description="`apply`: memory settings are changed and the server is started again, as a config of its own that "
-        "is linked to the one that was asked; `suggest`: the change is told and not made; `off`: neither.",
-    )
-    tries: Annotated[int, Field(ge=1, le=10)] = Field(3, description="Most repairs of one config.")
-    may_change: list[Knob] = Field(
-        default_factory=lambda: list(KNOBS),
-        description="Settings that a repair may change: those last that the sweep varies. How it speculates never is.",
-    )
 
 
 def _or_method(schema: dict[str, Any]) -> None:

@@ -7,21 +7,14 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import Field
 
-Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Count = Annotated[int, Field(ge=1)]
+from orchestrator.key_types import Positive, Strict
+
 Value = bool | int | float | str
 Settings = dict[str, Value | list[Value]]
 Condition = dict[str, Value | list[Value]]
 Activity = Literal["CPU", "GPU", "MEM", "CUDA_PROFILER"]
-
-
-class Strict(BaseModel):
-    """Frozen, no unknown keys, no silent conversion (`"4"` is not 4)."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class Model(Strict):

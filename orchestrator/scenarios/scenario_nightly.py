@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from orchestrator.scenarios.scenario_engine import Count, Positive, Settings, Strict
+from orchestrator.key_types import Count, Positive, Strict
+from orchestrator.scenarios.scenario_engine import Settings
 
 Share = Annotated[float, Field(gt=0, lt=1)]
 

@@ -6,7 +6,7 @@ from typing import Any, Final, Literal, get_args
 
 from pydantic import Field, model_validator
 
-from orchestrator.scenarios.scenario_engine import Count, Positive, Strict
+from orchestrator.key_types import Count, Positive, Strict
 
 Direction = Literal["up", "down", "interval", "none"]
 Method = Literal["grid", "ceiling", "halving", "optuna", "pairs"]

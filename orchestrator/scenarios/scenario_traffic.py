@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from orchestrator.scenarios.scenario_engine import Count, Name, Positive, Strict
+from orchestrator.key_types import Count, Name, Positive, Strict
 
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Pair = Annotated[list[NotNegative], Field(min_length=2, max_length=2)]

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, JsonValue
 
-from orchestrator.scenarios.scenario_engine import Count, Name, Positive, Strict
+from orchestrator.key_types import Count, Name, Positive, Strict
 from orchestrator.scenarios.scenario_traffic import Arrivals, Drawn, MaxRate, MixEntry, SessionKeys
 
 

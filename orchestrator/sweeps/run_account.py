@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,12 @@ from rich.console import Console
 from orchestrator.hosts.host_event import HostChange
 from orchestrator.job_place import in_job, job_id
 from orchestrator.provenance import utc_now
+from orchestrator.rankings.ranking_row import Ranking
 from orchestrator.rankings.run_ranking import RunRanking
 from orchestrator.run_files.journal import finished_work
 from orchestrator.run_files.result_file import write_result
 from orchestrator.run_files.run_directory import RunDirectory
-from orchestrator.run_files.run_result import Ending, RunResult, ending_of, picks_of, trial_counts
+from orchestrator.run_files.run_result import Ending, Pick, RunResult, ending_of, trial_counts
 from orchestrator.scenarios.night_scenario import resume_command
 from orchestrator.scenarios.scenario import Scenario
 from orchestrator.stop_signals import stop_ignored
@@ -71,7 +72,7 @@ class RunAccount:
         if self.scenario is not None and self.directory is not None and not self.directory.is_discarded:
             told |= self._measured(self.scenario, self.directory, resumable=resumable)
         if self.ranking is not None:
-            told["picks"] = picks_of(self.ranking.rankings, self.ranking.labels)
+            told["picks"] = _picks(self.ranking.rankings, self.ranking.labels)
         return RunResult(**told)
 
     def _measured(self, scenario: Scenario, directory: RunDirectory, *, resumable: bool) -> dict[str, Any]:
@@ -88,3 +89,19 @@ class RunAccount:
             "hosts_quarantined": tuple(dict.fromkeys(put_aside)),
             "resume": resume_command(scenario, root) if resumable else None,
         }
+
+
+def _picks(rankings: Iterable[Ranking], labels: Mapping[str, str]) -> tuple[Pick, ...]:
+    """The winner of every objective that has one."""
+    found = []
+    for ranking in rankings:
+        row = ranking.winner
+        if row is not None and row.value is not None:
+            label = labels.get(row.config_id, row.config_id)
+            at = str(ranking.level)
+            found.append(
+                Pick(
+                    ranking.objective, row.config_id, label, dict(row.settings), ranking.metric, at, row.value, row.unit
+                )
+            )
+    return tuple(found)

@@ -16,8 +16,8 @@ from orchestrator.errors import BadInput, ClusterRefusal, NoSlotLeft, RunInterru
 from orchestrator.job_place import in_job, lasting, runs_parent
 from orchestrator.jobs.job_log import RUN_DIRECTORY_LINE
 from orchestrator.jobs.sealed_scenario import open_sealed
-from orchestrator.planning.scenario_files import check_named_files
 from orchestrator.plural import plural
+from orchestrator.previews.scenario_files import check_named_files
 from orchestrator.rankings.ranking_table import print_rankings
 from orchestrator.rankings.run_ranking import rank_run
 from orchestrator.redaction import holds_secrets, storable

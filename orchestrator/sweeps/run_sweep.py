@@ -15,7 +15,6 @@ from rich.console import Console
 
 from actors.servers.container import container_runtime
 from orchestrator.errors import ClusterRefusal, SpecsweepError
-from orchestrator.hosts.eviction_command import evict_strangers
 from orchestrator.hosts.host_match import matches
 from orchestrator.planning.planner import Plan
 from orchestrator.planning.search_plan import search_plan
@@ -37,6 +36,7 @@ from orchestrator.sweeps.search_conductor import SearchConductor
 from orchestrator.sweeps.start_memory import StartMemory
 from orchestrator.sweeps.sweep import Sweep, SweepResult
 from orchestrator.trial import Trial
+from orchestrator.upkeep.eviction_command import evict_strangers
 from orchestrator.watching.live_file import LiveFile
 from orchestrator.watching.progress import Progress
 from orchestrator.watching.time_left import SearchBounds

@@ -10,10 +10,11 @@ import pytest
 
 from orchestrator.nightly.night_run import NightJudge, in_doubt, measured_night
 from orchestrator.nights.night import Night, SeriesNight
+from orchestrator.nights.night_terms import rules_of
 from orchestrator.outcome import Label
 from orchestrator.planning.trial_launch import launch_spec
 from orchestrator.run_files.run_directory import RunDirectory
-from orchestrator.scenarios.night_scenario import night_scenario, rules_of
+from orchestrator.scenarios.night_scenario import night_scenario
 from orchestrator.scenarios.scenario import Scenario
 from orchestrator.server_start import EngineSoftware, LaunchSpec
 from orchestrator.sweeps.run_conductor import PairGuide, run_conductor

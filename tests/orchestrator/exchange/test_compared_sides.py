@@ -26,11 +26,11 @@ from orchestrator.exchange.compared_side import ComparedConfig, Side, match_conf
 from orchestrator.exchange.comparison_report import change, common_start, comparison_document
 from orchestrator.exchange.run_comparison import RunComparison, compare_sides
 from orchestrator.exchange.run_environment import fact_differences, run_facts, scenario_differences, workload_pairs
+from orchestrator.exchange.stored_run import StoredRun
 from orchestrator.objectives.aim import Observation, PointValue
 from orchestrator.paths import RunPaths
 from orchestrator.points.batch_means import WithinRun
 from orchestrator.points.peer_point import ImportedPoint
-from orchestrator.run_files.stored_run import StoredRun
 from orchestrator.trial import LoadLevel
 from tests.orchestrator.scenario_samples import small_scenario
 

@@ -18,7 +18,7 @@ from orchestrator.cli import main
 from orchestrator.exchange.export_format import write_csv, write_jsonl, write_parquet
 from orchestrator.exchange.export_rows import point_rows
 from orchestrator.exchange.peer_file import read_peer_file
-from orchestrator.run_files.stored_run import StoredRun, read_run
+from orchestrator.exchange.stored_run import StoredRun, read_run
 from tests.fakes.slot import FakeSlot
 from tests.orchestrator.scenario_samples import small_scenario
 from tests.orchestrator.sweeping import finished_run

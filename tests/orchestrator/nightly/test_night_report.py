@@ -23,13 +23,14 @@ from orchestrator.nightly.night_pairs import PairCount, are_enough, counts_line,
 from orchestrator.nightly.night_run import NightJudge, measured_night, night_tables
 from orchestrator.nights.night import Gap
 from orchestrator.nights.night_rules import NightRules
+from orchestrator.nights.night_terms import rules_of
 from orchestrator.outcome import Label
 from orchestrator.paths import RunPaths
 from orchestrator.rankings.run_ranking import rank_run
 from orchestrator.reports.run_report import run_report
 from orchestrator.run_files.journal import read_events, replay
 from orchestrator.run_files.run_directory import RunDirectory
-from orchestrator.scenarios.night_scenario import night_scenario, rules_of
+from orchestrator.scenarios.night_scenario import night_scenario
 from orchestrator.server_start import LaunchSpec
 from orchestrator.sweeps.run_conductor import PairGuide
 from orchestrator.watching.run_watch import RunWatch

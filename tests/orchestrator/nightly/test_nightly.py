@@ -12,13 +12,14 @@ from orchestrator.documents.report_document import Facts
 from orchestrator.documents.report_page import page_html
 from orchestrator.nightly.night_run import NightJudge, in_doubt, measured_night, night_tables, unknown_software
 from orchestrator.nights.night import End, Verdict
+from orchestrator.nights.night_terms import rules_of
 from orchestrator.nights.night_text import exit_code, headline
 from orchestrator.outcome import Label
 from orchestrator.rankings.run_ranking import rank_run
 from orchestrator.reports.run_report import run_report
 from orchestrator.run_files.journal import read_events
 from orchestrator.run_files.run_directory import RunDirectory
-from orchestrator.scenarios.night_scenario import night_scenario, rules_of
+from orchestrator.scenarios.night_scenario import night_scenario
 from orchestrator.server_start import LaunchSpec
 from orchestrator.sweeps.run_conductor import PairGuide, missing_work, run_conductor
 from tests.orchestrator.night_samples import (

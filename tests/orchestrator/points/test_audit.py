@@ -10,9 +10,9 @@ import pytest
 
 from orchestrator.objectives.aim import PointValue
 from orchestrator.objectives.scenario_objective import Objective
-from orchestrator.planning.percentile_support import thin_percentiles
 from orchestrator.points.metrics import summarise
 from orchestrator.points.point_validity import client_excess
+from orchestrator.previews.percentile_support import thin_percentiles
 from orchestrator.rankings.ranking import rank
 from orchestrator.records import RequestRecord, RequestStatus
 from orchestrator.run_files.point_table import MeasuredPoint, columns_of

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from orchestrator.outcome import Label, Phase
-from orchestrator.recoveries.failed_lineage import KNOBS, Needs, Situation, Try
+from orchestrator.recoveries.failed_lineage import Needs, Situation, Try
 from orchestrator.recoveries.failed_start import FailedStart
 from orchestrator.recoveries.recovery import Decision, Repair, Rights, decide
+from orchestrator.scenarios.scenario_recovery import KNOBS
 
 BASE: dict[str, Any] = {"max_running_requests": 256, "mem_fraction_static": 0.7, "speculative_num_steps": 1}
 LOAD = Needs(running=16, tokens=1024)

@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from orchestrator.outcome import Label
-from orchestrator.recoveries.failed_lineage import KNOBS
 from orchestrator.recoveries.recovery import Repair
 from orchestrator.scenarios.scenario import Scenario
+from orchestrator.scenarios.scenario_recovery import KNOBS
 from orchestrator.sglang.sglang_rules import broken_rule
 from tests.orchestrator.modelled_starts import lineage
 from tests.orchestrator.scenario_samples import small_scenario

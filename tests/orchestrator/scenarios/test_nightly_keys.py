@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from orchestrator.errors import BadInput, ScenarioError
+from orchestrator.nights.night_terms import night_build
 from orchestrator.planning.planner import make_plan, trial_of
 from orchestrator.planning.trial_launch import launch_spec
 from orchestrator.redaction import holds_secrets, storable
 from orchestrator.scenarios.engine_build import engine_of, image_of
-from orchestrator.scenarios.night_scenario import is_self_test, night_build, night_scenario
+from orchestrator.scenarios.night_scenario import is_self_test, night_scenario
 from orchestrator.scenarios.scenario import Scenario
 from orchestrator.scenarios.sweep_space import build_pairs, expand
 from tests.orchestrator.night_samples import nightly_scenario

@@ -12,7 +12,7 @@ import pytest
 from orchestrator.errors import ScenarioError
 from orchestrator.exchange.compare_command import doubt_of
 from orchestrator.pages.reference_pages import heeded_table
-from orchestrator.planning.trial_count import plan_precision
+from orchestrator.previews.trial_count import plan_precision
 from orchestrator.scenarios.scenario import Scenario
 from orchestrator.scenarios.scenario_search import HEEDED_BY, METHODS, SearchKeys
 from orchestrator.searches.search import Ask, Dead, ObjectiveValue, Scored, Told

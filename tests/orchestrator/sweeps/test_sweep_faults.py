@@ -12,8 +12,8 @@ import pytest
 import actors.servers.lifeline
 from actors.servers.life_state import rules_of
 from orchestrator.planning.planner import make_plan
-from orchestrator.planning.scenario_files import check_fault_script
 from orchestrator.planning.trial_launch import launch_spec
+from orchestrator.previews.scenario_files import check_fault_script
 from orchestrator.run_files import dataset
 from orchestrator.run_files.run_directory import RunDirectory
 from orchestrator.scenarios.scenario import Scenario

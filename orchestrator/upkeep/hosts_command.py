@@ -14,14 +14,14 @@ from rich.table import Table
 from orchestrator.errors import BadInput, ClusterRefusal
 from orchestrator.host_report import HostReport
 from orchestrator.hosts.host_match import ACCELERATOR_LABEL, HostFacts, place_slots
-from orchestrator.hosts.host_survey import Surveyed, survey
-from orchestrator.hosts.host_warnings import host_warnings
 from orchestrator.plural import plural
 from orchestrator.scenarios.scenario import Scenario
 from orchestrator.scenarios.scenario_file import load_scenario
 from orchestrator.slots.cluster import Cluster
 from orchestrator.slots.ray_connection import Connection, connect, resolve_address
 from orchestrator.terminal import print_json
+from orchestrator.upkeep.host_survey import Surveyed, survey
+from orchestrator.upkeep.host_warnings import host_warnings
 
 GpuStates = list[dict[str, Any]] | None
 _HIDDEN_LABELS = {"ray.io/node-id", ACCELERATOR_LABEL}

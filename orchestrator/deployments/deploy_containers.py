@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
-from orchestrator.decisions.deploy_text import commented
-from orchestrator.decisions.deployment import MOST_FAILED_STARTS, Deployment
+from orchestrator.deployments.deploy_text import commented
+from orchestrator.deployments.deployment import MOST_FAILED_STARTS, Deployment
 from orchestrator.scenarios.container_parts import Mount
 
 _SECRETS_IN = "/run/secrets/flags.yaml"

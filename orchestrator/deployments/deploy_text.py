@@ -7,7 +7,7 @@ import re
 import shlex
 from collections.abc import Iterable, Sequence
 
-from orchestrator.decisions.deployment import (
+from orchestrator.deployments.deployment import (
     IDLE_GPU_MIB,
     MOST_FAILED_STARTS,
     RESTART_PAUSE_S,

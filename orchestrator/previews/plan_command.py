@@ -14,13 +14,13 @@ from rich.table import Table
 
 from orchestrator.memory.memory_forecast import NoForecast, scenario_forecast
 from orchestrator.memory.memory_view import print_table, setting_heading
-from orchestrator.planning.plan_warnings import plan_warnings
 from orchestrator.planning.planner import Plan, make_plan
-from orchestrator.planning.scenario_files import check_named_files
 from orchestrator.planning.search_plan import search_plan
-from orchestrator.planning.trial_count import plan_precision
 from orchestrator.planning.trial_estimate import start_estimate_s
 from orchestrator.plural import plural
+from orchestrator.previews.plan_warnings import plan_warnings
+from orchestrator.previews.scenario_files import check_named_files
+from orchestrator.previews.trial_count import plan_precision
 from orchestrator.rankings.objective_text import objective_texts, objectives_json
 from orchestrator.scenarios.config_label import label_values
 from orchestrator.scenarios.scenario import Scenario

@@ -20,9 +20,9 @@ from actors.host.run_lease import scratch_dir
 from actors.processes.process_identity import boot_id, pid_namespace
 from orchestrator.cli import main
 from orchestrator.errors import ClusterRefusal
-from orchestrator.hosts.eviction_command import sentence
-from orchestrator.hosts.hosts_command import restart_warning
 from orchestrator.slots.ray_connection import Connection
+from orchestrator.upkeep.eviction_command import sentence
+from orchestrator.upkeep.hosts_command import restart_warning
 from tests.fakes.gpu_holder import Start, holders, watched_ledger
 
 RUN = f"clean-command-{os.getpid()}"
@@ -159,6 +159,6 @@ def test_a_cluster_whose_temporary_folder_was_moved_is_cleaned_as_a_whole(
     def joined(connection: Connection, _: str) -> None:
         raise ClusterRefusal(f"joins {connection.address}")
 
-    monkeypatch.setattr("orchestrator.hosts.clean_command.connect", joined)
+    monkeypatch.setattr("orchestrator.upkeep.clean_command.connect", joined)
     said = CliRunner().invoke(main, ["clean", "--dry-run"])
     assert (said.exit_code, "joins auto" in said.output) == (3, True)

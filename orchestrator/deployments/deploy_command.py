@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator import __version__
-from orchestrator.decisions.deploy_containers import as_compose, as_manifests
-from orchestrator.decisions.deploy_text import as_command, as_config_file, as_unit
-from orchestrator.decisions.deployment import Deployment, service_name
-from orchestrator.decisions.served_config import ServedConfig, Wish, deployment_of
+from orchestrator.deployments.deploy_containers import as_compose, as_manifests
+from orchestrator.deployments.deploy_text import as_command, as_config_file, as_unit
+from orchestrator.deployments.deployment import Deployment, service_name
+from orchestrator.deployments.served_config import ServedConfig, Wish, deployment_of
 from orchestrator.errors import BadInput
 from orchestrator.nightly.night_pairs import build_names
 from orchestrator.paths import RunPaths, user_file, write_whole

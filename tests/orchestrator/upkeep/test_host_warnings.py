@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator.clusters.raylet_settings import TUNED
 from orchestrator.host_report import GpuReport, HostReport
-from orchestrator.hosts.host_warnings import HostSeen, HostWarning, host_warnings
+from orchestrator.upkeep.host_warnings import HostSeen, HostWarning, host_warnings
 
 SETTINGS = tuple(sorted(TUNED.items()))
 GPUS = tuple(GpuReport(i, "NVIDIA B200", 180.0, f"0000:{i:02x}:00.0", i // 4) for i in range(8))

@@ -10,7 +10,7 @@ from scipy import stats
 
 from orchestrator.estimation.estimates import estimate
 from orchestrator.objectives.aim import Observation
-from orchestrator.planning.trial_count import half_width, precision
+from orchestrator.previews.trial_count import half_width, precision
 
 
 def test_on_one_host_it_is_the_interval_of_a_difference_of_two_means() -> None:

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import yaml
 
-from orchestrator.decisions.deploy_containers import as_compose, as_manifests
-from orchestrator.decisions.deploy_text import as_command, as_config_file, as_unit
-from orchestrator.decisions.deployment import Deployment, flag_groups, service_name
+from orchestrator.deployments.deploy_containers import as_compose, as_manifests
+from orchestrator.deployments.deploy_text import as_command, as_config_file, as_unit
+from orchestrator.deployments.deployment import Deployment, flag_groups, service_name
 from orchestrator.sglang.dialect import dialect_of
 from tests.unit_files import directives
 

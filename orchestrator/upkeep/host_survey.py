@@ -10,9 +10,9 @@ from typing import Any
 from actors.host.host_report import host_clock, host_report
 from orchestrator.host_report import HostReport
 from orchestrator.hosts.host_match import HostFacts
-from orchestrator.hosts.host_warnings import HostSeen
 from orchestrator.scenarios.scenario import Scenario
 from orchestrator.slots.cluster import Cluster
+from orchestrator.upkeep.host_warnings import HostSeen
 
 _ROUNDS = 3
 

@@ -15,10 +15,10 @@ from rich.console import Console
 from actors.host.host_report import host_report
 from orchestrator.errors import BadInput
 from orchestrator.hosts.host_match import HostFacts
-from orchestrator.hosts.host_survey import clock_off
-from orchestrator.hosts.hosts_command import show_hosts
+from orchestrator.upkeep.host_survey import clock_off
+from orchestrator.upkeep.hosts_command import show_hosts
 from tests.orchestrator.cluster_files import ROOT
-from tests.orchestrator.hosts.test_host_warnings import GOOD, HEAD
+from tests.orchestrator.upkeep.test_host_warnings import GOOD, HEAD
 
 ACCELERATOR = {"ray.io/accelerator-type": "B200"}
 HOSTS = [
@@ -55,7 +55,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
         as_json: bool = False,
         overrides: tuple[str, ...] = (),
     ) -> str:
-        monkeypatch.setattr("orchestrator.hosts.hosts_command.connect", lambda *_: ScriptedCluster(reports))
+        monkeypatch.setattr("orchestrator.upkeep.hosts_command.connect", lambda *_: ScriptedCluster(reports))
         said = io.StringIO()
         show_hosts(
             "10.0.0.1:6379", scenario, overrides=overrides, as_json=as_json, console=Console(file=said, width=200)

@@ -13,13 +13,13 @@ from rich.console import Console
 from rich.markup import escape
 
 from orchestrator.errors import BadInput
-from orchestrator.hosts.eviction_command import evict_strangers, sentence
 from orchestrator.hosts.host_match import GpuPlace
 from orchestrator.paths import RunPaths
 from orchestrator.plural import plural
 from orchestrator.run_files.run_manifest import read_manifest
 from orchestrator.slots.ray_connection import Connection, connect, resolve_address
 from orchestrator.terminal import print_json
+from orchestrator.upkeep.eviction_command import evict_strangers, sentence
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from orchestrator.planning.percentile_support import thin_percentiles
+from orchestrator.previews.percentile_support import thin_percentiles
 from orchestrator.scenarios.scenario import Scenario
 from orchestrator.scenarios.scenario_traffic import MixEntry
 from orchestrator.scenarios.scenario_workload import Workload

@@ -11,8 +11,8 @@ import yaml
 from click.testing import CliRunner
 
 from orchestrator.cli import main
-from orchestrator.decisions.deploy_command import DeployRequest, chosen_deployment, deploy
-from orchestrator.decisions.served_config import ServedConfig, pinned_settings
+from orchestrator.deployments.deploy_command import DeployRequest, chosen_deployment, deploy
+from orchestrator.deployments.served_config import ServedConfig, pinned_settings
 from orchestrator.errors import BadInput
 from orchestrator.rankings.run_ranking import rank_run
 from orchestrator.scenarios.night_scenario import night_scenario

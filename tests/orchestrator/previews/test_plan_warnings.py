@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.planning.plan_warnings import plan_warnings
+from orchestrator.previews.plan_warnings import plan_warnings
 from orchestrator.scenarios.scenario import Scenario
 from tests.orchestrator.scenario_samples import small_scenario
 

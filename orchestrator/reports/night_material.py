@@ -11,10 +11,10 @@ from orchestrator.nightly.night_pairs import build_names, pair_counts
 from orchestrator.nightly.night_run import kept_night, night_frame
 from orchestrator.nightly.night_series import NightTables, night_series
 from orchestrator.nights.night import Measured
+from orchestrator.nights.night_terms import rules_of
 from orchestrator.nights.night_text import in_order
 from orchestrator.rankings.run_ranking import RunRanking
 from orchestrator.reports.report_part import NightMaterial, NightParts
-from orchestrator.scenarios.night_scenario import rules_of
 from orchestrator.scenarios.scenario import Scenario
 from orchestrator.scenarios.workload_traffic import load_levels
 from orchestrator.searches.point_need import goals_of

@@ -8,8 +8,8 @@ from typing import Any
 
 from actors.servers.container_options import RunCommand, parse_run
 from actors.servers.launch import HIDDEN, is_secret_flag, server_argv
-from orchestrator.decisions.deployment import IMAGE_PROGRAM as PROGRAM
-from orchestrator.decisions.deployment import Deployment, flag_groups, service_name
+from orchestrator.deployments.deployment import IMAGE_PROGRAM as PROGRAM
+from orchestrator.deployments.deployment import Deployment, flag_groups, service_name
 from orchestrator.errors import BadInput
 from orchestrator.planning.trial_launch import launch_spec
 from orchestrator.scenarios.config_env import split_environment
