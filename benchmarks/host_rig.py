@@ -107,14 +107,6 @@ class HostRig:
             host.ledger = GpuLedger.create(folder / "gpus", [gpu_gib] * gpus)
         return host
 
-    def add_host(self, gpus: int, gpu_gib: float = 96.0) -> RigHost:
-        """One more host, up."""
-        host = self._new_host(len(self.hosts), gpus, gpu_gib)
-        self.hosts.append(host)
-        self.boot(host)
-        self.start_ray(host)
-        return host
-
     def start(self) -> None:
         """All hosts; returns when every raylet has registered."""
         self.boot_all()

@@ -24,7 +24,7 @@ from orchestrator.watching.live_file import live_bytes
 from orchestrator.watching.live_table import live_table
 from orchestrator.watching.progress import Progress
 from tests.fakes.slot import request_batch
-from tests.orchestrator.scenarios import small_scenario
+from tests.orchestrator.scenario_samples import small_scenario
 
 _ROUNDS = 50
 

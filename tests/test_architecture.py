@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -80,6 +81,7 @@ UPWARD = {
 }
 # Decisions about a server on its host; whoever does what they say is elsewhere.
 DECISIONS = {"life_event", "life_state", "life_end", "lifecycle"}
+OURS = {"actors", "benchmarks", "orchestrator", "tests"}
 OUTSIDE = {"ray", "pyarrow", "aiohttp", "subprocess", "socket", "time", "threading", "rich"}
 
 
@@ -93,6 +95,22 @@ def imports(path: Path, *, top_level_only: bool = False) -> set[str]:
             found.add(node.module)
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
     return found
+
+
+@cache
+def names_of(module: str) -> set[str]:
+    """What can be imported of a module or package of ours; nothing where there is none."""
+    place = ROOT.joinpath(*module.split("."))
+    file = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+    if not file.exists():
+        return set()
+    made = list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
+    return (
+        {node.name for node in made if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)}
+        | {node.id for node in made if isinstance(node, ast.Name)}
+        | {alias.asname or alias.name for node in made if isinstance(node, ast.ImportFrom) for alias in node.names}
+        | {path.stem for path in place.glob("*") if place.is_dir()}
+    )
 
 
 def roots(names: set[str]) -> set[str]:
@@ -178,6 +196,20 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
 
     # CycleError names the circle.
     TopologicalSorter({name: imports(path) & set(names) - {name} for name, path in names.items()}).prepare()
+
+
+def test_what_benchmarks_import_of_us_is_there() -> None:
+    # Nobody runs all of them at every change.
+    lost = [
+        f"{path.name}: {node.module}.{alias.name}"
+        for path in (ROOT / "benchmarks").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] in OURS
+        for alias in node.names
+        if alias.name not in names_of(node.module)
+    ]
+
+    assert lost == []
 
 
 @pytest.mark.parametrize("path", MODULES, ids=str)

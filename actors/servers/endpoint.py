@@ -127,7 +127,6 @@ class OpenAiEndpoint(Endpoint):
 
     def __init__(self, url: str, api_key: str | None = None, *, served_name: str | None = None) -> None:
         super().__init__(url, api_key)
-        self._served_name = served_name
         self._model = served_name or ""
 
     async def refusal(self, timeout_s: float = _SERVED_TIMEOUT_S) -> Refusal | None:
