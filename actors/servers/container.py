@@ -174,7 +174,7 @@ def _is_on_host_network(run: RunCommand, port: int) -> bool:
     if (network is not None and network.value == "host") or (network is None and not published):
         return True
     if network is not None and network.value == "none":
-        raise ContainerRefusal("has `--network none`: the server could not be reached")
+        raise ContainerRefusal("has `--network none`: the server could not be reached; leave it out")
     ports = [(option.value or "").removesuffix("/tcp").split(":")[-2:] for option in published]
     if [str(port), str(port)] not in ports:
         raise ContainerRefusal(

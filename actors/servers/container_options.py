@@ -116,7 +116,7 @@ def parse_run(command: Sequence[str]) -> RunCommand | None:
         place += len(option.words)
     place += place < len(command) and command[place] == "--"
     if place >= len(command):
-        raise ContainerRefusal(f"`{' '.join(command[at : run_at + 1])}` names no image")
+        raise ContainerRefusal(f"`{' '.join(command[at : run_at + 1])}` names no image; write it after the options")
     runtime_end = run_at - (command[run_at - 1] == "container")
     return RunCommand(
         tuple(command[:runtime_end]),

@@ -162,7 +162,10 @@ def _env_file(place: ServerPlace) -> Path:
 def _env_text(container: ContainerCommand, env: Mapping[str, str]) -> str:
     given = {name: env[name] for name in container.variables if name in env}
     if broken := [name for name, value in given.items() if "\n" in value]:
-        raise LaunchRefused(f"the value of {broken[0]} has several lines, which cannot be passed through sudo")
+        raise LaunchRefused(
+            f"the value of {broken[0]} has several lines, which cannot be passed through sudo: write it in one line, "
+            "or run the container without sudo"
+        )
     return "".join(f"{name}={value}\n" for name, value in given.items())
 
 

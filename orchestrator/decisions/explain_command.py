@@ -90,7 +90,9 @@ def read_trace(file: Path) -> list[dict[str, Any]]:
             data = gzip.decompress(data)
         whole = json.loads(data)
     except (ValueError, EOFError, zlib.error, gzip.BadGzipFile):
-        raise BadInput(f"--trace {file}: is not JSON, plain or gzipped (or was cut off)") from None
+        raise BadInput(
+            f"--trace {file}: is not JSON, plain or gzipped (or was cut off); give a trace of the torch profiler"
+        ) from None
     events = whole.get("traceEvents") if isinstance(whole, dict) else whole
     if not isinstance(events, list):
         raise BadInput(f"--trace {file}: has no `traceEvents`; give a trace of the torch profiler")

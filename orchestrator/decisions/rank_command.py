@@ -42,7 +42,7 @@ def rank(request: RankRequest, console: Console) -> None:
     manifest = read_manifest(request.run_dir)
     scenario = stored_scenario(request.run_dir, manifest)
     if is_night(scenario) and request.objective is not None:
-        raise BadInput(f"--objective: {request.run_dir} is a night, which ranks nothing")
+        raise BadInput(f"--objective: {request.run_dir} is a night, which ranks nothing; leave it out for the verdict")
     ranked = shown_ranking(request.run_dir, anew=request.anew)
     if is_night(scenario):
         _show_night(request, manifest, scenario, ranked, console)

@@ -27,8 +27,8 @@ from orchestrator.rankings.explanation import runner_up
 from orchestrator.rankings.ranking_row import Ranking
 from orchestrator.rankings.run_ranking import RunRanking
 from orchestrator.rankings.shown_ranking import shown_ranking
-from orchestrator.redaction import holds_secrets, storable
-from orchestrator.run_files.run_manifest import new_run_root, read_manifest, stored_scenario
+from orchestrator.redaction import holds_secrets
+from orchestrator.run_files.run_manifest import differing_keys, new_run_root, read_manifest, stored_scenario
 from orchestrator.scenarios.night_scenario import is_night
 from orchestrator.scenarios.scenario import Scenario
 from orchestrator.scenarios.scenario_file import load_scenario, scenario_from_tree
@@ -128,8 +128,11 @@ def _scenario_of(request: VerifyRequest) -> Scenario:
     stored = stored_scenario(request.run_dir, manifest)
     if request.scenario is not None:
         given = load_scenario(request.scenario)
-        if Scenario.model_validate(storable(given)) != stored:
-            raise BadInput(f"--scenario {request.scenario}: is not the scenario of {request.run_dir}")
+        if changed := differing_keys(given, stored):
+            raise BadInput(
+                f"--scenario {request.scenario}: is not what {request.run_dir} was asked (differs in: "
+                f"{', '.join(changed)}); give the file as it was then"
+            )
         return given
     if holds_secrets(manifest["scenario"]):
         raise BadInput(f"{request.run_dir}: its scenario has secrets, which no run keeps: give the file as --scenario")

@@ -23,7 +23,9 @@ def fetch(job_id: str, address: str | None, to: Path, *, with_logs: bool, python
     job = talk(client.job(job_id))
     run_dir = told_by(talk(client.log(job_id))).run_dir or job.metadata.get("run_dir")
     if run_dir is None:
-        raise BadInput(f"job {job_id} has told no run directory; was it a run of Specsweep?")
+        raise BadInput(
+            f"job {job_id} has told no run directory; was it a run of Specsweep? `specsweep status` lists what there is"
+        )
     fetch_run(client, run_dir, to, console, python or _python_of(job.entrypoint), with_logs=with_logs)
 
 

@@ -88,7 +88,7 @@ def _tensors(file: Path) -> Iterator[tuple[str, int]]:
         try:
             told = json.loads(stream.read(length))
         except ValueError as error:
-            raise BadInput(f"{file}: its header cannot be read: {error}") from None
+            raise BadInput(f"{file}: its header cannot be read: {error}; was it fetched whole?") from None
     for name, tensor in told.items():
         if name != "__metadata__":
             begin, end = tensor["data_offsets"]
@@ -106,7 +106,7 @@ def _json(file: Path) -> dict[str, Any]:
     try:
         told = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise BadInput(f"{file}: cannot be read as JSON: {error}") from None
+        raise BadInput(f"{file}: cannot be read as JSON: {error}; was it fetched whole?") from None
     if not isinstance(told, dict):
         raise BadInput(f"{file}: is no JSON object; is it the config.json of a model?")
     return told

@@ -50,9 +50,9 @@ def read_manifest(root: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise BadInput(f"{root}: is not a run directory (no {file.name}); runs are in runs/<name>-<time>/") from None
     except (ValueError, OSError) as error:
-        raise BadInput(f"{root}: its {file.name} cannot be read: {error}") from None
+        raise BadInput(_damaged(file, str(error))) from None
     if not isinstance(manifest, dict):
-        raise BadInput(f"{root}: its {file.name} cannot be read: is no manifest of a run")
+        raise BadInput(_damaged(file, "is no manifest of a run"))
     if manifest.get("schema") != SCHEMA_VERSION:
         raise BadInput(
             f"{root}: has schema {manifest.get('schema')}, this specsweep reads {SCHEMA_VERSION}; read it with the "
@@ -60,7 +60,7 @@ def read_manifest(root: Path) -> dict[str, Any]:
         )
     for name, kind in _KINDS.items():
         if not isinstance(manifest.get(name), kind):
-            raise BadInput(f"{root}: its {file.name} cannot be read: `{name}` is missing, or of another kind")
+            raise BadInput(_damaged(file, f"`{name}` is missing, or of another kind"))
     loaded: dict[str, Any] = manifest
     return loaded
 
@@ -86,3 +86,13 @@ def new_run_root(name: str, stamp: str, parent: Path = Path("runs")) -> Path:
         root = parent / f"{name}-{stamp}-{number}"
         number += 1
     return root
+
+
+def differing_keys(given: Scenario, stored: Scenario) -> tuple[str, ...]:
+    """In which a scenario is another one than a run was asked; secrets, which no run keeps, count for nothing."""
+    shown = Scenario.model_validate(storable(given))
+    return tuple(name for name in Scenario.model_fields if getattr(shown, name) != getattr(stored, name))
+
+
+def _damaged(file: Path, why: str) -> str:
+    return f"{file.parent}: its {file.name} cannot be read: {why}; put back a copy, or measure anew"

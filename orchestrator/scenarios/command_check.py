@@ -37,7 +37,7 @@ def _check_line(scenario: Scenario) -> Fault | None:
     if not any(PORT_WORD in word for word in command):
         return ("engine", "command"), "has no {port}; Specsweep chooses a free port for each server"
     if command.count(FLAGS_WORD) > 1:
-        return ("engine", "command"), "has {flags} twice"
+        return ("engine", "command"), "has {flags} twice; once is where all settings go"
     for i, word in enumerate(command):
         if FLAGS_WORD in word and word != FLAGS_WORD:
             return ("engine", "command", i), f"is '{word}'; {{flags}} is a word of its own, since it becomes several"

@@ -20,12 +20,12 @@ from orchestrator.plural import plural
 from orchestrator.previews.scenario_files import check_named_files
 from orchestrator.rankings.ranking_table import print_rankings
 from orchestrator.rankings.run_ranking import rank_run
-from orchestrator.redaction import holds_secrets, storable
+from orchestrator.redaction import holds_secrets
 from orchestrator.reports.report_command import leave_reports
 from orchestrator.run_files.journal import finished_work
 from orchestrator.run_files.reuse_command import offer_reuse, runs_to_reuse, take_over_all
 from orchestrator.run_files.run_directory import RunDirectory
-from orchestrator.run_files.run_manifest import new_run_root, read_manifest, stored_scenario
+from orchestrator.run_files.run_manifest import differing_keys, new_run_root, read_manifest, stored_scenario
 from orchestrator.scenarios.night_scenario import is_night, resume_command
 from orchestrator.scenarios.scenario import Scenario
 from orchestrator.scenarios.scenario_file import load_scenario
@@ -204,9 +204,7 @@ def scenario_to_resume(root: Path, given: Scenario | None) -> Scenario:
                 f"--resume {root}: its scenario has secrets, which are not stored; give the scenario as well"
             )
         return stored
-    shown = Scenario.model_validate(storable(given))
-    if shown != stored:
-        changed = [name for name in Scenario.model_fields if getattr(shown, name) != getattr(stored, name)]
+    if changed := differing_keys(given, stored):
         raise BadInput(
             f"--resume {root}: that run asked another question (differs in: {', '.join(changed)}); "
             "leave the scenario out to continue it as it was, or start a new run"

@@ -46,7 +46,7 @@ class WatchRequest:
 def watch(request: WatchRequest, console: Console) -> None:
     """Show the run until it has ended (in browsers: until it is stopped). BadInput if there is none."""
     if request.web is None and request.listen is not None:
-        raise BadInput("--listen is for --web")
+        raise BadInput("--listen is for --web: give that too, or leave it out")
     if request.web is not None and (request.once or request.as_json):
         raise BadInput("--once and --json are for the terminal; with --web there is /live.json")
     run_watch = RunWatch(request.run_dir)

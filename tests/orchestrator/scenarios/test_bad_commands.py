@@ -50,7 +50,7 @@ EDITS = [
     ("unknown placeholder", '"{model}"', '"{modle}"', ":6: engine.command[2]: has {modle}, which is nothing known; did you mean {model}?"),
     ("unknown placeholder in a flag", '"{value}"', '"{wert}"', ":10: engine.flags.depth: has {wert}, which is nothing known; known are model, draft, host, port, value, slots"),
     ("flags inside a word", '"{flags}"', '"x{flags}"', ":6: engine.command[5]: is 'x{flags}'; {flags} is a word of its own"),
-    ("flags twice", '"{flags}"', '"{flags}", "{flags}"', ":6: engine.command: has {flags} twice"),
+    ("flags twice", '"{flags}"', '"{flags}", "{flags}"', ":6: engine.command: has {flags} twice; once is where all settings go"),
     ("setting without words", "{slots: 4}", "{slot: 4}", ":14: engine.settings.slot: has no words in engine.flags; did you mean 'slots'?"),
     ("axis without words", "    depth: [0, 1, 2]", "    dept: [0, 1, 2]", ":17: sweep.axes.dept[0]: has no words in engine.flags; did you mean 'depth'?"),
     ("option of SGLang", "{slots: 4}", "{mem_fraction_static: 0.8}", ":14: engine.settings.mem_fraction_static: has no words in engine.flags"),

@@ -84,7 +84,7 @@ EDITS = [
     ("variable with a value twice", "[0, 1, 2]", '[0]\n    env.A: [1, "1"]', ":12: sweep.axes.env.A[1]: has '1' twice"),
     ("variable among the settings", "speculative_algorithm: NEXTN", "env.A: x", ":8: engine.settings.env.A: belongs into engine.env"),
     ("detached container", "kind: emulator", "kind: emulator\n  command: [docker, run, -d, image]", ":7: engine.command: has `-d`: the server must stay in the foreground"),
-    ("container without an image", "kind: emulator", "kind: emulator\n  command: [docker, run, --rm]", ":7: engine.command: `docker run` names no image"),
+    ("container without an image", "kind: emulator", "kind: emulator\n  command: [docker, run, --rm]", ":7: engine.command: `docker run` names no image; write it after the options"),
     ("address space of a container", "kind: emulator", "kind: emulator\n  address_space_limit_gib: 8\n  command: [podman, run, image]", ":7: engine.address_space_limit_gib: cannot be set for a container"),
     ("unknown limit", "kind: emulator", "kind: emulator\n  ulimits: {no_file: 5}", ":7: engine.ulimits.no_file: is not a limit here; did you mean 'nofile'? Allowed: nofile"),
     ("unlimited files", "kind: emulator", "kind: emulator\n  ulimits: {nofile: unlimited}", ":7: engine.ulimits.nofile: is 'unlimited'; give a whole number"),

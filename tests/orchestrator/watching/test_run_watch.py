@@ -165,7 +165,7 @@ def test_what_is_no_run_is_refused(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("request_", "told"),
     [
-        (WatchRequest(Path("r"), listen="0.0.0.0"), "--listen is for --web"),
+        (WatchRequest(Path("r"), listen="0.0.0.0"), "--listen is for --web: give that too, or leave it out"),
         (WatchRequest(Path("r"), web=0, once=True), "--once and --json are for the terminal"),
     ],
 )
