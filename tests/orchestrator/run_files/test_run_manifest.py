@@ -13,8 +13,9 @@ def stored(scenario: Scenario) -> Scenario:
 
 
 def test_a_scenario_is_the_one_that_was_asked_but_for_its_secrets() -> None:
-    asked = small_scenario(engine={"kind": "emulator", "env": {"HF_TOKEN": "hf_one"}})
-    again = small_scenario(engine={"kind": "emulator", "env": {"HF_TOKEN": "hf_two"}})
+    engine = {"kind": "emulator", "settings": {"speculative_algorithm": "NEXTN"}}
+    asked = small_scenario(engine={**engine, "env": {"HF_TOKEN": "hf_one"}})
+    again = small_scenario(engine={**engine, "env": {"HF_TOKEN": "hf_two"}})
 
     assert stored(asked).engine.env != asked.engine.env
     assert differing_keys(again, stored(asked)) == ()
