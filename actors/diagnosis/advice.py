@@ -89,6 +89,11 @@ def _by_sizes(label: Label, figures: MemoryFigures) -> tuple[str, ...]:
             f"--mem-fraction-static is {figures.fraction:g} already: make the weights smaller (--quantization, "
             f"--tp-size)",
         )
+    if label in {Label.GPU_OCCUPIED, Label.GPU_UNEQUAL} and figures.least_free_gib is not None:
+        return (
+            f"look at the GPU of this server that has least free: {size_in_words(figures.least_free_gib)}, and "
+            f"{size_in_words(figures.free_gib or 0.0)} on another",
+        )
     if label in {Label.KV_BUDGET, Label.STATE_POOL, Label.GPU_OCCUPIED} and short_gib is not None:
         return (f"{size_in_words(short_gib)} more were needed",)
     if label is Label.STATE_POOL and figures.state_rest_gib is not None and figures.state_each_gib is not None:

@@ -36,6 +36,8 @@ _FORMS = tuple(
         rf"\({_size('free')}\)",
         rf"\((?P<free_gib>[\d.]+)/{_size('total')}\) on startup is less than desired GPU memory utilization "
         rf"\([\d.]+, {_size('wanted')}\)",
+        # SGLang's look at the GPUs of a server before it loads: that with least free, and this one.
+        r"\bpre_model_load_memory=(?P<least_free_gib>[\d.]*\d), local_gpu_memory=(?P<free_gib>[\d.]*\d)",
         # SGLang's budget for states: negative where the weights alone take more than the fraction allows.
         rf"\btotal_rest_memory={_size('state_rest')}, mamba_cache_per_req={_size('state_each')}",
     )
@@ -64,6 +66,7 @@ class MemoryFigures:
     """What one message tells; None where it does not.
 
     `wanted_gib`, `free_gib`: the allocation that failed. `total_gib`: the card, or what MPS may take of the machine.
+    `least_free_gib`: free on the GPU of the server that has least, where `free_gib` is of this one.
     `fraction`: mem_fraction_static in effect; `least_fraction`: the smallest that SGLang says can work.
     `state_rest_gib`: left for recurrent states and the KV cache; `state_each_gib`: the states of one request.
     """
@@ -71,6 +74,7 @@ class MemoryFigures:
     wanted_gib: float | None = None
     free_gib: float | None = None
     total_gib: float | None = None
+    least_free_gib: float | None = None
     fraction: float | None = None
     least_fraction: float | None = None
     state_rest_gib: float | None = None
@@ -105,6 +109,7 @@ def read_memory_figures(message: str) -> MemoryFigures:
         wanted_gib=told.get("wanted"),
         free_gib=told.get("free"),
         total_gib=told.get("total"),
+        least_free_gib=told.get("least_free"),
         fraction=float(fraction["fraction"]) if fraction else None,
         least_fraction=float(least["least"]) if least else None,
         state_rest_gib=told.get("state_rest"),

@@ -77,6 +77,12 @@ def first(label: Label, evidence: str, rule: str = "") -> str:
         ),
         (
             "gpu_occupied",
+            "RuntimeError: The memory capacity is unbalanced. Some GPUs may be occupied by other processes. "
+            "pre_model_load_memory=34.35, local_gpu_memory=94.31, local_gpu_memory * 0.9=84.879",
+            "look at the GPU of this server that has least free: 34.35 GiB, and 94.31 GiB on another",
+        ),
+        (
+            "gpu_occupied",
             "ValueError: Free memory on device cuda:3 (34.35/39.49 GiB) on startup is less than desired GPU memory "
             "utilization (0.9, 35.54 GiB).",
             "1.19 GiB more were needed",

@@ -8,6 +8,7 @@ import pytest
 
 from actors.diagnosis import diagnose
 from actors.diagnosis.memory_figures import MemoryFigures, ProcessOnGpu, read_memory_figures
+from actors.emulator.last_words import WORDS
 from actors.servers.follower import split_log
 
 LOGS = Path(__file__).parents[2] / "data" / "logs"
@@ -112,6 +113,23 @@ def test_all_other_logs_tell_no_size_of_an_allocation() -> None:
 )
 def test_sizes_in_the_words_of_each_allocator(message: str, told: tuple[float | None, ...]) -> None:
     assert sizes(read_memory_figures(message)) == pytest.approx(told)
+
+
+def test_what_the_emulator_dies_with_tells_the_sizes_that_sglang_would() -> None:
+    told = {label: read_memory_figures(words.error) for label, words in WORDS.items()}
+
+    assert {label: sizes(figures) for label, figures in told.items() if figures != MemoryFigures()} == {
+        "oom_weights": (0.875, 739.81 / 1024, 94.97),
+        "oom_kv_alloc": (32 / 1024, 13 / 1024, 94.97),
+        "state_pool": (None, None, None),
+        "oom_graph_target": (7.5, 2.3, 94.97),
+        "oom_graph_draft": (0.125, 125.56 / 1024, 94.97),
+        "runtime_oom": (4.93, 3.79, 94.97),
+        "gpu_occupied": (None, 94.31, None),
+        "gpu_unequal": (None, 30.55, None),
+    }
+    assert told["gpu_occupied"].least_free_gib == 34.35
+    assert told["state_pool"].state_rest_gib == 1.27
 
 
 def test_what_was_short_is_known_only_where_less_was_free_than_was_wanted() -> None:
