@@ -30,15 +30,15 @@ class ConnectionLost(Exception):
 
 @dataclass(frozen=True, slots=True)
 class JobFacts:
-    """A job as Ray knows it. Times are seconds since 1970; `grace_s` is what a stop waits before it kills."""
+    """A job as Ray knows it. `grace_s` is what a stop waits before it kills."""
 
     job_id: str
     status: str
     entrypoint: str
     message: str
     metadata: Mapping[str, str]
-    started: float | None
-    ended: float | None
+    started_unix_s: float | None
+    ended_unix_s: float | None
     exit_code: int | None
     grace_s: float
 
@@ -58,8 +58,8 @@ class JobFacts:
             entrypoint=told.get("entrypoint") or "",
             message=told.get("message") or "",
             metadata=told.get("metadata") or {},
-            started=started / 1000 if started else None,
-            ended=ended / 1000 if ended else None,
+            started_unix_s=started / 1000 if started else None,
+            ended_unix_s=ended / 1000 if ended else None,
             exit_code=told.get("driver_exit_code"),
             grace_s=float(grace) if grace.isdigit() else 3.0,  # Ray's default
         )

@@ -39,8 +39,8 @@ class _Shown:
             "progress": asdict(told.progress) if told.progress else None,
             "run_dir": self.run_dir,
             "verdict": self.verdict,
-            "started": job.started,
-            "ended": job.ended,
+            "started": job.started_unix_s,
+            "ended": job.ended_unix_s,
             "result": told.result.as_json() if told.result else None,
         }
 
@@ -93,16 +93,16 @@ def show_status(job_id: str | None, address: str | None, *, as_json: bool, conso
 
 
 def _lasted(job: JobFacts) -> str:
-    if job.started is None:
+    if job.started_unix_s is None:
         return "-"
-    minutes, seconds = divmod(int((job.ended or time.time()) - job.started), 60)
+    minutes, seconds = divmod(int((job.ended_unix_s or time.time()) - job.started_unix_s), 60)
     return f"{minutes // 60}:{minutes % 60:02d}:{seconds:02d}"
 
 
 async def _read(client: JobClient, job_id: str | None) -> list[_Shown]:
     if job_id is not None:
         return [await _told(client, await client.job(job_id))]
-    ours = sorted(filter(is_ours, await client.jobs()), key=lambda job: -(job.started or 0))
+    ours = sorted(filter(is_ours, await client.jobs()), key=lambda job: -(job.started_unix_s or 0))
     ended = [job for job in ours if job.is_over]
     read = [job for job in ours if not job.is_over or job in ended[:SHOWN_ENDED]]
     return list(await asyncio.gather(*(_told(client, job) for job in read)))

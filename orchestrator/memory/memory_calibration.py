@@ -54,7 +54,7 @@ class SeenStart:
 
     start: PastStart
     guess: MemoryModel
-    free: Mapping[Phase, float]
+    free_gib: Mapping[Phase, float]
     tokens: int | None
     running: int | None
 
@@ -67,9 +67,9 @@ class SeenStart:
         """Whether what was free before the load is what this kind of GPU leaves: scratch of graphs differs between
         kinds, and so does what a process finds. Another kind, or a GPU that others used, still tells of the weights.
         """
-        pre, guess = self.free.get(Phase.DIST_INIT), self.guess.pre
+        pre, guess = self.free_gib.get(Phase.DIST_INIT), self.guess.pre
         if pre is None:
-            loaded = self.free.get(Phase.WEIGHTS)
+            loaded = self.free_gib.get(Phase.WEIGHTS)
             if loaded is None:
                 return False
             pre = loaded + self.guess.weights.gib
@@ -79,8 +79,8 @@ class SeenStart:
     def loaded_gib(self) -> float | None:
         """Free when the pools were sized."""
         if self.ask.has_draft_model and self.ask.since("0.5.15"):
-            return self.free.get(Phase.DRAFT_WEIGHTS)
-        return self.free.get(Phase.WEIGHTS)
+            return self.free_gib.get(Phase.DRAFT_WEIGHTS)
+        return self.free_gib.get(Phase.WEIGHTS)
 
 
 def seen_starts(starts: Iterable[PastStart], model_for: ModelFor) -> tuple[SeenStart, ...]:
@@ -121,13 +121,13 @@ def _gpus(ask: MemorySettings) -> int:
 
 
 def _learn_pre(model: MemoryModel, seen: Sequence[SeenStart]) -> MemoryModel:
-    told = [s for s in seen if Phase.DIST_INIT in s.free and s.same_gpu]
-    same = [s.free[Phase.DIST_INIT] for s in told if _gpus(s.ask) == _gpus(model.ask)]
+    told = [s for s in seen if Phase.DIST_INIT in s.free_gib and s.same_gpu]
+    same = [s.free_gib[Phase.DIST_INIT] for s in told if _gpus(s.ask) == _gpus(model.ask)]
     return _learnt(model, "free before the load", pre=_middle(same)) if same else model
 
 
 def _pre_of(one: SeenStart) -> float:
-    return one.free.get(Phase.DIST_INIT, one.guess.pre.gib)
+    return one.free_gib.get(Phase.DIST_INIT, one.guess.pre.gib)
 
 
 def _like(one: MemorySettings, other: MemorySettings, names: Iterable[str]) -> bool:
@@ -147,7 +147,7 @@ def _learn_amount(guess: Estimate, like: Sequence[float], ratios: Sequence[float
 
 
 def _learn_weights(model: MemoryModel, seen: Sequence[SeenStart]) -> MemoryModel:
-    told = [(s, _pre_of(s) - s.free[Phase.WEIGHTS]) for s in seen if Phase.WEIGHTS in s.free]
+    told = [(s, _pre_of(s) - s.free_gib[Phase.WEIGHTS]) for s in seen if Phase.WEIGHTS in s.free_gib]
     like = [gib for s, gib in told if _like(s.ask, model.ask, _WEIGHTS)]
     found = _learn_amount(model.weights, like, [gib / s.guess.weights.gib for s, gib in told if s.guess.weights.gib])
     return model if found is None else _learnt(model, "weights", weights=found)
@@ -156,8 +156,8 @@ def _learn_weights(model: MemoryModel, seen: Sequence[SeenStart]) -> MemoryModel
 def _learn_draft(model: MemoryModel, seen: Sequence[SeenStart]) -> MemoryModel:
     if not model.ask.has_draft_model:
         return model
-    both = [s for s in seen if {Phase.WEIGHTS, Phase.DRAFT_WEIGHTS} <= s.free.keys() and s.ask.since("0.5.15")]
-    told = [(s, s.free[Phase.WEIGHTS] - s.free[Phase.DRAFT_WEIGHTS]) for s in both]
+    both = [s for s in seen if {Phase.WEIGHTS, Phase.DRAFT_WEIGHTS} <= s.free_gib.keys() and s.ask.since("0.5.15")]
+    told = [(s, s.free_gib[Phase.WEIGHTS] - s.free_gib[Phase.DRAFT_WEIGHTS]) for s in both]
     like = [gib for s, gib in told if _like(s.ask, model.ask, (*_WEIGHTS, *_DRAFT))]
     found = _learn_amount(model.draft, like, [gib / s.guess.draft.gib for s, gib in told if s.guess.draft.gib])
     return model if found is None else _learnt(model, "draft weights", draft=found)
@@ -177,7 +177,9 @@ def _learn_pools(model: MemoryModel, seen: Sequence[SeenStart]) -> MemoryModel:
         cell, full=cell.full * factor, draft=cell.draft * factor, window=cell.window * factor, error=CELL_ERROR + spread
     )
     beside = [
-        (s.loaded_gib or 0.0) - s.free[Phase.KV_POOL] - plan.total_gib for s, plan in planned if Phase.KV_POOL in s.free
+        (s.loaded_gib or 0.0) - s.free_gib[Phase.KV_POOL] - plan.total_gib
+        for s, plan in planned
+        if Phase.KV_POOL in s.free_gib
     ]
     after = statistics.median(beside) if beside else 0.0
     return _learnt(model, "KV cache", pools=replace(model.pools, cell=scaled), after_pools_gib=after)
@@ -196,7 +198,7 @@ def _learn_target(model: MemoryModel, seen: Sequence[SeenStart]) -> MemoryModel:
     law = _learn_law(model.target_graphs, like, (Phase.KV_POOL, Phase.GRAPH_TARGET), Label.OOM_GRAPH_TARGET)
     if law == model.target_graphs:
         return model
-    known = any(s.ask.prefill_sizes == model.ask.prefill_sizes and Phase.GRAPH_TARGET in s.free for s in like)
+    known = any(s.ask.prefill_sizes == model.ask.prefill_sizes and Phase.GRAPH_TARGET in s.free_gib for s in like)
     prefill = Estimate(model.prefill_graphs.gib) if known else model.prefill_graphs
     return _learnt(model, "graphs of the target", target_graphs=law, prefill_graphs=prefill)
 
@@ -219,15 +221,15 @@ def _learn_law(law: ScratchLaw, seen: Sequence[SeenStart], edge: tuple[Phase, Ph
     points, deaths, doubt = [], [], law.point_error_gib
     for one in seen:
         tokens = captured_tokens(one.ask, _running(one))
-        if not tokens or before not in one.free:
+        if not tokens or before not in one.free_gib:
             continue
         prefill = one.guess.prefill_graphs.gib if after is Phase.GRAPH_TARGET else 0.0
-        if after in one.free and one.start.label != death:
-            points.append((tokens, one.free[before] - one.free[after] - prefill))
+        if after in one.free_gib and one.start.label != death:
+            points.append((tokens, one.free_gib[before] - one.free_gib[after] - prefill))
             told = tokens if one.running is None else captured_tokens(one.ask, one.running)
             doubt = max(doubt, SEEN_ERROR_GIB + SLOPE_FACTOR * law.gib_per_token * abs(told - tokens))
         elif one.start.label == death:
-            deaths.append((tokens, _needed(one.free[before], one.start.evidence) - prefill))
+            deaths.append((tokens, _needed(one.free_gib[before], one.start.evidence) - prefill))
     law = replace(law, points=(*law.points, *points), point_error_gib=doubt)
     if deaths:
         smallest = min(tokens for tokens, _ in deaths)

@@ -103,6 +103,6 @@ def output_slices(columns: RequestColumns, ok: Flags, window: Window, count: int
     """Output tokens in each of `count` equal parts of the window, of a closed loop."""
     served = ok | columns.has_status(RequestStatus.CANCELLED)
     inside = served[columns.chunk_owner] & window.holds(columns.chunk_ns)
-    at = (columns.chunk_ns[inside] - window.begin) / (window.end - window.begin) * count
+    at = (columns.chunk_ns[inside] - window.begin_ns) / (window.end_ns - window.begin_ns) * count
     which = np.minimum(at.astype(np.int64), count - 1)
     return np.bincount(which, weights=tokens_by_chunk(columns)[inside], minlength=count).astype(np.float64)

@@ -25,17 +25,17 @@ from orchestrator.trial import LoadLevel
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Nanoseconds."""
+    """A stretch of a point by the clock of its requests."""
 
-    begin: float
-    end: float
+    begin_ns: float
+    end_ns: float
 
     @property
     def seconds(self) -> float:
-        return (self.end - self.begin) / 1e9
+        return (self.end_ns - self.begin_ns) / 1e9
 
     def holds(self, times: Floats) -> Flags:
-        return (times >= self.begin) & (times <= self.end)
+        return (times >= self.begin_ns) & (times <= self.end_ns)
 
     def holds_delayed(self, times: Floats, delay: Floats) -> Flags:
         """Which times lie inside the window moved by the median of `delay`, its beginning left out.
@@ -43,10 +43,10 @@ class Window:
         So n events at an even pace are the n - 1 intervals that they span.
         """
         moved = float(np.median(delay))
-        return (times > self.begin + moved) & (times <= self.end + moved)
+        return (times > self.begin_ns + moved) & (times <= self.end_ns + moved)
 
     def overlap(self, begin: Floats, end: Floats) -> Floats:
-        return np.asarray(np.maximum(np.minimum(end, self.end) - np.maximum(begin, self.begin), 0.0))
+        return np.asarray(np.maximum(np.minimum(end, self.end_ns) - np.maximum(begin, self.begin_ns), 0.0))
 
 
 def settled_window(columns: RequestColumns, ok: Flags, level: LoadLevel) -> Window | None:
@@ -68,7 +68,7 @@ def settled_window(columns: RequestColumns, ok: Flags, level: LoadLevel) -> Wind
         filled = int(np.argmax(in_flight >= slots)) if in_flight.max() >= slots else slots - 1
         # Of n requests all but the last C are followed by another one in their slot, so end n - C + 1 leaves one empty.
         window = Window(float(sent[filled]), float(np.sort(columns.end_ns)[len(sent) - slots]))
-    return window if window.end > window.begin else None
+    return window if window.end_ns > window.begin_ns else None
 
 
 def request_rate(

@@ -52,13 +52,13 @@ def within_run(
 def _moved(columns: RequestColumns, ok: Flags, window: Window) -> Window:
     """The window moved by the median latency, as the rates of an open loop are counted."""
     by = float(np.median((columns.end_ns - columns.scheduled_ns)[ok]))
-    return Window(window.begin + by, window.end + by)
+    return Window(window.begin_ns + by, window.end_ns + by)
 
 
 def _slices(times: Floats, window: Window) -> Integers:
     """The number of the slice of each time, those outside in the first or the last one."""
-    length = max(window.end - window.begin, 1.0) / SLICES[0]
-    return np.asarray(np.clip(np.nan_to_num((times - window.begin) // length), 0, SLICES[0] - 1).astype(np.int64))
+    length = max(window.end_ns - window.begin_ns, 1.0) / SLICES[0]
+    return np.asarray(np.clip(np.nan_to_num((times - window.begin_ns) // length), 0, SLICES[0] - 1).astype(np.int64))
 
 
 def _sums(slices: Integers, amounts: Floats) -> Floats:
