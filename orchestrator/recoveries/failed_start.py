@@ -14,7 +14,6 @@ from actors.diagnosis.memory_figures import missing_gib, read_memory_figures
 from orchestrator.outcome import Diagnosis, Label, Phase, PhaseFact
 
 _SERVER_ARGS = re.compile(r"server_args=.*")
-_BEFORE_LOAD = re.compile(r"Load weight begin\. avail mem=(?P<gib>[\d.]+) GB")
 _GRAPH_BEGIN = re.compile(r"Capture [\w -]*?graph begin\b.*?avail mem=(?P<gib>[\d.]+) GB")
 _STATES = re.compile(r"Mamba Cache is allocated|Available mamba|mamba (?:num|usage):")
 _CAPTURING = re.compile(r"Capturing batches \(bs=(?P<batch>\d+)")
@@ -116,8 +115,8 @@ def read_failed_start(
         total_gib=figures.total_gib,
         wanted_gib=figures.wanted_gib,
         free_gib=figures.free_gib,
-        before_load_gib=_before_load(log),
-        loaded_gib=_loaded(phases),
+        before_load_gib=_least_free(phases, Phase.DIST_INIT),
+        loaded_gib=_least_free(phases, Phase.WEIGHTS, Phase.DRAFT_WEIGHTS),
         graph_begin_gib=float(begun[-1]) if begun else None,
         captured_batch=max(batches, default=None),
         least_fraction=figures.least_fraction,
@@ -137,13 +136,6 @@ def _argument(log: str, name: str) -> float | None:
     return float(found[1]) if "." in found[1] else int(found[1])
 
 
-def _before_load(log: str) -> float | None:
-    """Of all ranks the one with least; each rank's later loads (the draft) begin with less and are after its first."""
-    head = log.partition("Load weight end.")[0]
-    told = [float(gib) for gib in _BEFORE_LOAD.findall(head)]
-    return min(told, default=None)
-
-
-def _loaded(phases: tuple[PhaseFact, ...]) -> float | None:
-    weights = [p.free_gib for p in phases if p.phase in {Phase.WEIGHTS, Phase.DRAFT_WEIGHTS} and p.free_gib is not None]
-    return min(weights, default=None)
+def _least_free(phases: tuple[PhaseFact, ...], *of: Phase) -> float | None:
+    """Free memory at the end of these phases, of the fullest rank; before the weights is at the end of the init."""
+    return min((p.free_gib for p in phases if p.phase in of and p.free_gib is not None), default=None)

@@ -39,12 +39,15 @@ def death_of(plan: MemoryPlan, trial: Trial, *, numbers: bool) -> FailedStart | 
     label = labels.get(death.phase, Label.OOM_GRAPH_DRAFT if "draft" in (death.graph or "") else Label.OOM_GRAPH_TARGET)
     if not numbers:
         return FailedStart(label, Phase.KV_POOL, "the line that shows it")
-    log = f"Load weight begin. avail mem={plan.free_gib:.2f} GB\nLoad weight end.\n"
+    log = ""
     for graph in plan.graphs:
         log += f"Capture {graph.name} CUDA graph begin. backend=full, avail mem={graph.begin_gib:.2f} GB\n"
         log += f"Capturing batches (bs={graph.sizes[0]} avail_mem={graph.begin_gib:.2f} GB)\n"
     diagnosis = Diagnosis(label, Phase.KV_POOL, f"{death.error}: {death.message}")
-    phases = (PhaseFact(Phase.DRAFT_WEIGHTS, 0.0, 1.0, plan.loaded_gib),)
+    phases = (
+        PhaseFact(Phase.DIST_INIT, 0.0, 0.5, round(plan.free_gib, 2)),
+        PhaseFact(Phase.DRAFT_WEIGHTS, 0.5, 1.0, plan.loaded_gib),
+    )
     return read_failed_start(diagnosis, phases, dict(trial.config.settings), log=log)
 
 

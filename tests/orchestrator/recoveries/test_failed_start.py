@@ -24,6 +24,7 @@ Capturing batches (bs=256 avail_mem=16.86 GB):   0%|          | 0/43 [00:00<?, ?
 \rCapturing batches (bs=256 avail_mem=15.86 GB):   0%|          | 0/43 [00:00<?, ?it/s]
 """
 PHASES = (
+    PhaseFact(Phase.DIST_INIT, 1.0, 4.0, 93.8),
     PhaseFact(Phase.WEIGHTS, 4.0, 29.0, 58.1),
     PhaseFact(Phase.DRAFT_WEIGHTS, 29.0, 38.0, 56.61),
     PhaseFact(Phase.KV_POOL, 38.0, 39.0, 16.9),

@@ -9,6 +9,7 @@ import pytest
 
 from actors.diagnosis import diagnose
 from actors.servers.follower import split_log
+from actors.servers.startup import StartupTimeline
 from orchestrator.outcome import Diagnosis, Label, Phase
 from orchestrator.recoveries.failed_start import read_failed_start
 from orchestrator.recoveries.recovery import Repair
@@ -94,7 +95,9 @@ def test_real_logs_of_real_deaths_lead_to_computed_moves(
 ) -> None:
     data = (REAL / log).read_bytes()
     diagnosis, text = diagnose(split_log(data), exit_code=-9), data.decode("utf-8", "replace")
-    settings = {"max_running_requests": 16, **asked}
+    timeline, settings = StartupTimeline(), {"max_running_requests": 16, **asked}
+    for at_s, segment in enumerate(split_log(data)):
+        timeline.advance(segment.text, float(at_s), is_bar=segment.is_bar)
 
     assert diagnosis.label is label
-    assert changed(decided(read_failed_start(diagnosis, (), settings, log=text), settings)) == changes
+    assert changed(decided(read_failed_start(diagnosis, timeline.phases, settings, log=text), settings)) == changes
