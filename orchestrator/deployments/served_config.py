@@ -16,13 +16,13 @@ from orchestrator.scenarios.config_env import split_environment
 from orchestrator.scenarios.container_parts import OURS, ContainerParts, container_parts
 from orchestrator.scenarios.scenario import Scenario
 from orchestrator.server_start import LaunchSpec
-from orchestrator.sglang.dialect import dialect_of, release_numbers, spell
+from orchestrator.sglang.dialect import dialect_of, is_since, release_numbers, spell
 from orchestrator.sglang.options import SettingsFault, known_options
 from orchestrator.sglang.resolved_settings import TELLING, told_value
 from orchestrator.trial import EngineConfig, Trial, freeze_settings, is_secret_variable
 
 # With `/ready` a release tells that it serves without making a token for the question.
-_READY_SINCE = (0, 5, 21)
+_READY_SINCE = "0.5.21"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ def deployment_of(
         secret_flags=secret_flags,
         draft_path=scenario.model.draft_path,
         work_dir=engine.work_dir,
-        ready_path="/ready" if is_sglang and release_numbers(version) >= _READY_SINCE else live,
+        ready_path="/ready" if is_sglang and is_since(version, _READY_SINCE) else live,
         live_path=live,
         before=tuple(tuple(c.command) for c in engine.before_start),
         after=tuple(tuple(c.command) for c in engine.after_stop),

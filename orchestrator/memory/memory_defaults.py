@@ -12,7 +12,7 @@ from typing import Any
 
 from orchestrator.memory.model_shape import ModelShape, Vision
 from orchestrator.memory.weight_budget import Parallel
-from orchestrator.sglang.dialect import dialect_of, release_numbers
+from orchestrator.sglang.dialect import dialect_of, is_since
 from orchestrator.sglang.rule_terms import algorithm, attention_dp, number, page_size, topk
 
 # With speculation, running requests that were not given.
@@ -84,7 +84,7 @@ class MemorySettings:
 
     def since(self, release: str) -> bool:
         """Whether the rules are those of this release or a later one."""
-        return release_numbers(self.release) >= release_numbers(release)
+        return is_since(self.release, release)
 
 
 def resolve_memory(
@@ -109,7 +109,7 @@ def resolve_memory(
     prefill = _prefill_sizes(settings, chunk, shape, release)
     fraction = settings.get("mem_fraction_static")
     if fraction is None:
-        counted = batch if sizes or release_numbers(release) < (0, 5, 15) else 0
+        counted = batch if sizes or not is_since(release, "0.5.15") else 0
         asked = _Asked(settings, shape, parallel, chunk, counted, len(prefill), release)
         fraction = default_fraction(mib, asked)
     if running is None and kind not in {None, "UNO"}:
@@ -145,7 +145,7 @@ class _Asked:
     release: str
 
     def since(self, release: str) -> bool:
-        return release_numbers(self.release) >= release_numbers(release)
+        return is_since(self.release, release)
 
 
 def default_fraction(gpu_mib: float, asked: _Asked) -> float:
@@ -203,7 +203,7 @@ def _reserve_on_top(asked: _Asked) -> float:
 
 def _tier(gpu_mib: float, release: str) -> Tier:
     tier = next(t for t in TIERS if gpu_mib < t.below_mib)
-    if tier.below_mib == 35 * 1024 and release_numbers(release) < (0, 5, 21):
+    if tier.below_mib == 35 * 1024 and not is_since(release, "0.5.21"):
         return Tier(tier.below_mib, 2048, 24, 80)
     return tier
 
@@ -217,7 +217,7 @@ def _largest_batch(settings: Mapping[str, Any], tier: Tier, parallel: Parallel, 
         return int(told)
     batch = tier.batch_tp4 if parallel.tp >= 4 else tier.batch
     running = settings.get("max_running_requests")
-    is_lowered = running is not None and release_numbers(release) >= (0, 5, 23)
+    is_lowered = running is not None and is_since(release, "0.5.23")
     return min(batch, max(1, int(running or 1))) if is_lowered else batch
 
 
@@ -248,7 +248,7 @@ def _decode_sizes(settings: Mapping[str, Any], batch: int, speculating: bool) ->
 def _prefill_sizes(settings: Mapping[str, Any], chunk: int, shape: ModelShape, release: str) -> tuple[int, ...]:
     """Token counts of prefill graphs; pipeline stages and compressed attention turn them off, image encoders some."""
     asked = settings.get("cuda_graph_backend_prefill")
-    if release_numbers(release) < (0, 5, 12) and asked in {None, "disabled"}:
+    if not is_since(release, "0.5.12") and asked in {None, "disabled"}:
         return ()
     if _graphs_off(settings, "prefill") or number(settings, "pp_size", 1) > 1 or shape.compressed:
         return ()
@@ -257,7 +257,7 @@ def _prefill_sizes(settings: Mapping[str, Any], chunk: int, shape: ModelShape, r
         return tuple(sorted(int(n) for n in listed))
     largest = settings.get("cuda_graph_max_bs_prefill")
     if largest is None:
-        cap = (8192 if release_numbers(release) >= (0, 5, 15) else 2048) if shape.is_mla else chunk
+        cap = (8192 if is_since(release, "0.5.15") else 2048) if shape.is_mla else chunk
         largest = min(chunk, cap) if chunk > 0 else 0
         if settings.get("max_total_tokens") is not None:
             largest = min(largest, int(settings["max_total_tokens"]))

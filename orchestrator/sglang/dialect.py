@@ -47,6 +47,8 @@ class Expression:
         )
 
 
+# Builds of a branch call themselves 0.0.0.dev...
+_DEVELOPMENT = (0, 1)
 ANY = object()
 # Up to 0.5.13 `--disable-cuda-graph` meant the graphs of decode alone; graphs of prefill were opt-in in 0.5.9, and then
 # had a switch of their own. Attention-DP was a switch beside the number of data-parallel ranks.
@@ -114,7 +116,7 @@ def dialect_of(version: str | None) -> Dialect:
     Development builds (0.0.0.dev...) count as newest, anything older than the oldest table as the oldest.
     """
     numbers = release_numbers(version)
-    if not numbers or numbers < (0, 1):
+    if not numbers or numbers < _DEVELOPMENT:
         return Dialect(NEWEST, version or NEWEST)
     older = [release for release in RELEASES if release_numbers(release) <= numbers]
     return Dialect(older[-1] if older else RELEASES[0], version or NEWEST)
@@ -124,6 +126,12 @@ def release_numbers(version: str | None) -> tuple[int, ...]:
     """(0, 5, 15) of `0.5.15.post1` or `v0.5.15rc0`; empty if it does not begin like a version."""
     match = re.match(r"v?(\d+)\.(\d+)(?:\.(\d+))?", version or "")
     return tuple(int(n) for n in match.groups() if n is not None) if match else ()
+
+
+def is_since(version: str | None, first: str) -> bool:
+    """Whether a version is this release or a later one: a development build is, an unknown version is not."""
+    numbers = release_numbers(version)
+    return bool(numbers) and (numbers < _DEVELOPMENT or numbers >= release_numbers(first))
 
 
 def canonical_setting(name: str, value: Any) -> tuple[str, Any]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.sglang.dialect import dialect_of, release_numbers
+from orchestrator.sglang.dialect import dialect_of, is_since
 from orchestrator.sglang.gpu_arch import Arch
 
 Settings = Mapping[str, Any]
@@ -35,9 +35,9 @@ class Rule:
 
     def holds_in(self, version: str | None) -> bool:
         """Whether the rule is one of this version's, which counts as the release whose options it has."""
-        release = release_numbers(dialect_of(version).release)
-        return (self.since is None or release >= release_numbers(self.since)) and (
-            self.until is None or release <= release_numbers(self.until)
+        release = dialect_of(version).release
+        return (self.since is None or is_since(release, self.since)) and (
+            self.until is None or is_since(self.until, release)
         )
 
 

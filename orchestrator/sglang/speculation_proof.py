@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.sglang.dialect import release_numbers
+from orchestrator.sglang.dialect import is_since
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class SpeculationAsk:
         """
         algorithm = settings.get("speculative_algorithm")
         steps = settings.get("speculative_num_steps")
-        shows = api == "generate" or release_numbers(version) >= (0, 5, 15)
+        shows = api == "generate" or is_since(version, "0.5.15")
         return cls(str(algorithm) if algorithm else None, steps if isinstance(steps, int) else 0, shows)
 
     @classmethod

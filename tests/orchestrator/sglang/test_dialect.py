@@ -12,6 +12,7 @@ from orchestrator.sglang.dialect import (
     GONE_VARIABLES,
     dialect_of,
     ignored_variables,
+    is_since,
     release_numbers,
     setting_fault,
     spell,
@@ -269,3 +270,12 @@ def test_an_old_switch_that_is_off_in_a_config_overrides_the_base() -> None:
     off = resolve_settings(base, {"disable_piecewise_cuda_graph": False}, **given)
     assert on["cuda_graph_backend_prefill"] == "disabled"
     assert "cuda_graph_backend_prefill" not in off
+
+
+@pytest.mark.parametrize(
+    ("version", "told"),
+    [("0.5.15", True), ("v0.5.15.post1", True), ("0.6.0", True), ("0.5.14", False), ("0.0.0.dev1+g1", True),
+     (None, False), ("main", False)],
+)  # fmt: skip
+def test_a_version_is_since_a_release_and_an_unknown_one_is_not(version: str | None, told: bool) -> None:
+    assert is_since(version, "0.5.15") is told
