@@ -95,7 +95,7 @@ def _by_sizes(label: Label, figures: MemoryFigures) -> tuple[str, ...]:
             f"{size_in_words(figures.free_gib or 0.0)} on another",
         )
     if label in {Label.KV_BUDGET, Label.STATE_POOL, Label.GPU_OCCUPIED} and short_gib is not None:
-        return (f"{size_in_words(short_gib)} more were needed",)
+        return (f"make room for {size_in_words(short_gib)} more on this GPU",)
     if label is Label.STATE_POOL and figures.state_rest_gib is not None and figures.state_each_gib is not None:
         return _states(figures.state_rest_gib, figures.state_each_gib)
     return ()

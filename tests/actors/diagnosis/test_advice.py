@@ -85,13 +85,13 @@ def first(label: Label, evidence: str, rule: str = "") -> str:
             "gpu_occupied",
             "ValueError: Free memory on device cuda:3 (34.35/39.49 GiB) on startup is less than desired GPU memory "
             "utilization (0.9, 35.54 GiB).",
-            "1.19 GiB more were needed",
+            "make room for 1.19 GiB more on this GPU",
         ),
         (
             "kv_budget",
             "ValueError: To serve at least one request with the models's max seq len (262144), (8.00 GiB KV cache is "
             "needed, which is larger than the available KV cache memory (5.10 GiB).",
-            "2.90 GiB more were needed",
+            "make room for 2.90 GiB more on this GPU",
         ),
         (
             "config_conflict",
