@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from actors.diagnosis.memory_figures import size_in_words
 from orchestrator.outcome import Label
 from orchestrator.recoveries.failed_lineage import Change, Situation
 
@@ -36,7 +37,7 @@ def lower_fraction(now: Situation) -> Change | None:
     short, of = now.failed.short_gib, now.failed.share_of_gib
     if short is not None and of:
         step = (short + now.margin_gib) / of
-        why = f"{short:.2f} GiB short and {now.margin_gib:.2f} GiB margin of {of:.2f} GiB"
+        why = f"{size_in_words(short)} short and {now.margin_gib:.2f} GiB margin of {of:.2f} GiB"
         step, why = _no_less_than(now.last_step, step, why)
     else:
         step = LOWER_STEP.get(now.failed.label, LOWER_STEP_OF_GRAPHS)
