@@ -7,7 +7,7 @@ import shutil
 from dataclasses import asdict
 from typing import Any
 
-from actors.gpus.gpu import gpu_states
+from actors.gpus.gpu import IDLE_GIB
 from actors.gpus.gpu_holders import GpuHolder, GpuUse, gpu_uses, occupant_sentences, where_to_look
 from actors.gpus.gpu_ledger import ledger_of
 from actors.host.evictions import evict, evictable
@@ -181,34 +181,22 @@ def _without(use: GpuUse, living: set[str]) -> GpuUse:
     return GpuUse(use.state, tuple(h for h in use.holders if h.run_id is None), 0.0 if is_used else use.hidden_gib)
 
 
+def gpus_told() -> list[dict[str, Any]] | None:
+    """This host's GPUs as JSON: what is used of each, by whom, and what nobody that can be seen explains; None where
+    no NVIDIA driver answers.
+    """
+    uses = gpu_uses()
+    return None if uses is None else [_gpu_told(use) for use in uses]
+
+
 def _gpu_told(use: GpuUse) -> dict[str, Any]:
     state = use.state
     return {
-        "index": state.index, "name": state.name, "used_gib": round(state.used_gib, 2),
-        "total_gib": round(state.total_gib, 2), "hidden_gib": round(use.hidden_gib, 2),
-        "holders": [holder_told(holder) for holder in use.holders],
-        "where_to_look": where_to_look() if use.hidden_gib >= 1.0 else None,
+        "index": state.index, "uuid": state.uuid, "name": state.name, "total_gib": state.total_gib,
+        "used_gib": round(state.used_gib, 2), "free_gib": round(state.free_gib, 2),
+        "hidden_gib": round(use.hidden_gib, 2), "holders": [holder_told(holder) for holder in use.holders],
+        "where_to_look": where_to_look() if use.hidden_gib >= IDLE_GIB else None,
     }  # fmt: skip
-
-
-def gpu_states_json() -> list[dict[str, Any]] | None:
-    """This host's GPUs and who holds their memory; None where no NVIDIA driver answers."""
-    states = gpu_states()
-    if states is None:
-        return None
-    uses = gpu_uses(read=lambda: states) or ()
-    told = {(use.state.index, h.pid): holder_told(h) for use in uses for h in use.holders}
-    listed = [asdict(state) for state in states]
-    for gpu in listed:
-        gpu["processes"] = [
-            {**p, "command": shown_command(p["command"]), **_unit_told(told[gpu["index"], p["pid"]])}
-            for p in gpu["processes"]
-        ]
-    return listed
-
-
-def _unit_told(holder: dict[str, Any]) -> dict[str, Any]:
-    return {name: holder[name] for name in ("unit", "stop", "restart", "run_id")}
 
 
 def holder_told(holder: GpuHolder) -> dict[str, Any]:

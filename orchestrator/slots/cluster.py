@@ -60,12 +60,12 @@ class Cluster:
         return told_apart(living)
 
     def gpu_states(self, host: HostFacts) -> list[dict[str, Any]] | None:
-        """GPUs of a host and the processes on them, asked there; None where no NVIDIA driver answers, nor the host."""
-        from actors.host.host_cleanup import gpu_states_json
+        """GPUs of a host and who holds their memory, asked there; None where no NVIDIA driver answers, nor the host."""
+        from actors.host.host_cleanup import gpus_told
 
         states: list[dict[str, Any]] | None = None
         with contextlib.suppress(ClusterRefusal):
-            states = self._ask_one(host, gpu_states_json)
+            states = self._ask_one(host, gpus_told)
         return states
 
     def living(self) -> list[HostFacts] | None:

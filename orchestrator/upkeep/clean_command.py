@@ -19,7 +19,7 @@ from orchestrator.plural import plural
 from orchestrator.run_files.run_manifest import read_manifest
 from orchestrator.slots.ray_connection import Connection, connect, resolve_address
 from orchestrator.terminal import print_json
-from orchestrator.upkeep.eviction_command import evict_strangers, sentence
+from orchestrator.upkeep.eviction_command import evict_strangers, gpu_lines
 
 
 @dataclass(frozen=True)
@@ -93,13 +93,8 @@ def _print(host: str, report: dict[str, Any], console: Console) -> None:
         kept = f", {run['scratch']}" if run["scratch"] else ""
         say(f"run {run['run_id']} is {run['life']}: {counts}{kept}")
     for gpu in report["gpus"] or ():
-        used = f"{gpu['used_gib']:.1f} of {gpu['total_gib']:.1f} GiB used"
-        say(f"GPU {gpu['index']} {gpu['name']}: {used}")
-        for holder in gpu["holders"]:
-            say(f"  {sentence(holder)}" + (f" (run {holder['run_id']})" if holder["run_id"] else ""))
-        if gpu["where_to_look"]:
-            told = f"{gpu['hidden_gib']:.1f} GiB held by no process that can be seen: {gpu['where_to_look']}"
-            say(f"  {told}")
+        for line in gpu_lines(gpu):
+            say(line)
     if report["gpus"] is None:
         say("no NVIDIA driver answers: if it has GPUs, who holds them is not known")
     for line in report["ended"]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -51,6 +51,16 @@ def _evict_on(place: GpuPlace, run_id: str | None, strangers: list[dict[str, Any
     for line in stays:
         console.print(escape(line), soft_wrap=True)
     return stays
+
+
+def gpu_lines(gpu: Mapping[str, Any]) -> list[str]:
+    """A GPU as it is shown: what is used of it, by whom, and where to look for those that cannot be seen."""
+    lines = [f"GPU {gpu['index']} {gpu['name']}: {gpu['used_gib']:.1f} of {gpu['total_gib']:.1f} GiB used"]
+    for holder in gpu["holders"]:
+        lines.append(f"  {sentence(holder)}" + (f" (run {holder['run_id']})" if holder["run_id"] else ""))
+    if gpu["where_to_look"]:
+        lines.append(f"  {gpu['hidden_gib']:.1f} GiB held by no process that can be seen: {gpu['where_to_look']}")
+    return lines
 
 
 def sentence(holder: dict[str, Any]) -> str:

@@ -20,6 +20,7 @@ from orchestrator.scenarios.scenario_file import load_scenario
 from orchestrator.slots.cluster import Cluster
 from orchestrator.slots.ray_connection import Connection, connect, resolve_address
 from orchestrator.terminal import print_json
+from orchestrator.upkeep.eviction_command import gpu_lines
 from orchestrator.upkeep.host_survey import Surveyed, survey
 from orchestrator.upkeep.host_warnings import host_warnings
 
@@ -144,13 +145,9 @@ def _print_gpus(host: HostFacts, gpus: GpuStates, silence: str, console: Console
             console.print(escape(told), soft_wrap=True)
         return
     for gpu in gpus:
-        used = f"{gpu['used_gib']:.1f} of {gpu['total_gib']:.1f} GiB used"
-        console.print(f"{host.name} GPU {gpu['index']} {gpu['name']}: {used}", soft_wrap=True)
-        for process in gpu["processes"]:
-            told = f"  pid {process['pid']} {process['user']} {process['gib']:.1f} GiB: {process['command']}"
-            console.print(escape(told))
-            if process.get("restart"):
-                console.print(escape(f"    {restart_warning(process)}"), soft_wrap=True)
+        warned = [f"    {restart_warning(holder)}" for holder in gpu["holders"] if holder["restart"]]
+        for line in (*gpu_lines(gpu), *warned):
+            console.print(escape(f"{host.name}: {line}"), soft_wrap=True)
 
 
 def restart_warning(process: dict[str, Any]) -> str:

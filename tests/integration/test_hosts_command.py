@@ -19,7 +19,7 @@ def test_hosts_lists_this_machine_with_its_resources_and_gpu_occupants() -> None
     (host,) = told["hosts"]
     assert host["cpus"] >= 1
     assert host["memory_gib"] > 0
-    assert host["gpu_states"] is None or all("processes" in gpu for gpu in host["gpu_states"])
+    assert host["gpu_states"] is None or all("holders" in gpu for gpu in host["gpu_states"])
     # How an embedded Ray is started is ours to say: it has a token, and servers run at the user's own priority.
     report = host["report"]
     assert (report["niceness"], report["oom_score_adj"]) == (0, 0)

@@ -15,7 +15,8 @@ import zstandard
 
 import actors.host.host_cleanup
 from actors.gpus.gpu import GpuProcess, GpuState
-from actors.host.host_cleanup import end_leftovers, gpu_states_json
+from actors.gpus.gpu_holders import gpu_uses
+from actors.host.host_cleanup import end_leftovers, gpus_told
 from actors.host.run_lease import remove_scratch, scratch_dir
 from actors.load.record_batch import records_of
 from actors.load_host import LoadHost, spool_file, spooled_batches
@@ -190,12 +191,12 @@ def test_leftovers_are_told_without_their_secrets() -> None:
 def test_holders_of_gpus_are_told_without_their_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     holder = GpuProcess(7, "bob", "serve --api-key sk-of-bob --port 1", 60.0)
     states = (GpuState(0, "GPU-1", "RTX", 96.0, 60.0, 36.0, (holder,)),)
-    monkeypatch.setattr(actors.host.host_cleanup, "gpu_states", lambda: states)
-    told = gpu_states_json()
+    monkeypatch.setattr(actors.host.host_cleanup, "gpu_uses", lambda: gpu_uses(read=lambda: states))
+    told = gpus_told()
     assert told is not None
-    assert told[0]["processes"][0]["command"] == "serve --api-key *** --port 1"
-    monkeypatch.setattr(actors.host.host_cleanup, "gpu_states", lambda: None)
-    assert gpu_states_json() is None
+    assert told[0]["holders"][0]["command"] == "serve --api-key *** --port 1"
+    monkeypatch.setattr(actors.host.host_cleanup, "gpu_uses", lambda: None)
+    assert gpus_told() is None
 
 
 def test_scratch_is_removed_once_and_again() -> None:

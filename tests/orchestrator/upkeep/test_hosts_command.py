@@ -40,7 +40,12 @@ class ScriptedCluster:
         return [(host, self.reports[host.hostname] if task is host_report else task()) for host in asked]
 
     def gpu_states(self, _: HostFacts) -> list[dict[str, Any]]:
-        return [{"index": 0, "name": "NVIDIA B200", "used_gib": 0.5, "total_gib": 180.0, "processes": []}]
+        holder = {
+            "pid": 7, "user": "bob", "gib": 60.0, "gpus": [0], "command": "serve.py", "unit": "s.service",
+            "stop": "systemctl stop s.service", "restart": "always", "permitted": True, "run_id": None,
+        }  # fmt: skip
+        return [{"index": 0, "name": "NVIDIA B200", "used_gib": 90.5, "total_gib": 180.0, "holders": [holder],
+                 "hidden_gib": 30.5, "where_to_look": "look on the container host"}]  # fmt: skip
 
     def close(self) -> None:
         pass
@@ -90,6 +95,19 @@ def test_hosts_are_listed_with_class_accelerator_software_and_labels(told: Calla
     h1 = next(line for line in lines if line.startswith("h1 "))
     for cell in ("10.0.0.2", "8x NVIDIA B200 180 GiB", "B200", "2048", "580.95.05", "0.5.21", "role=gpu"):
         assert cell in h1
+
+
+def test_who_holds_a_gpu_is_told_and_what_nobody_that_can_be_seen_explains(told: Callable[..., str]) -> None:
+    said = [line for line in told().splitlines() if line.startswith("h1:")]
+
+    assert said == [
+        "h1: GPU 0 NVIDIA B200: 90.5 of 180.0 GiB used",
+        "h1:   GPU 0: pid 7 of bob, 60.0 GiB: serve.py [s.service, Restart=always; stop it with: systemctl stop "
+        "s.service]",
+        "h1:   30.5 GiB held by no process that can be seen: look on the container host",
+        "h1:     s.service restarts it (Restart=always), also in the middle of a run: systemctl stop s.service, before "
+        "a run on this GPU",
+    ]
 
 
 def test_a_scenario_shows_its_slots_and_where_its_model_is_missing(told: Callable[..., str], scenario: Path) -> None:
