@@ -30,7 +30,7 @@ from orchestrator.nights.night import (
 )
 from orchestrator.nights.night_segments import between, segments
 from orchestrator.nights.night_verdict import judge_night
-from tests.orchestrator.nights.verdict_samples import QUIET, measured, twenty_quiet_nights
+from tests.orchestrator.nights.test_night_verdict import QUIET, measured, twenty_quiet_nights
 
 SPEED = SeriesKey("output_throughput_tok_s", "c1", "chat", "C=16", "8x H100")
 LIVES = SeriesKey("feasible", "c1", "", "", "8x H100")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -10,20 +11,48 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.nights.night import (
+    Build,
+    End,
     Gap,
+    Measured,
+    Night,
     Noise,
+    Pair,
     SeriesKey,
     SeriesNight,
+    StartPair,
     Verdict,
 )
 from orchestrator.nights.night_evidence import share_text
 from orchestrator.nights.night_noise import NoiseBook, clipped_mean, squares
 from orchestrator.nights.night_rules import NightRules
 from orchestrator.nights.night_verdict import judge_night, undecided
-from tests.orchestrator.nights.verdict_samples import QUIET, SPEED, judge, measured, night_of, twenty_quiet_nights
 
+SPEED = SeriesKey("output_throughput_tok_s", "c1", "chat", "C=16", "8x H100")
 TTFT = SeriesKey("ttft_p50_ms", "c1", "chat", "C=16", "8x H100")
 KV = SeriesKey("kv_tokens", "c1", "", "", "8x H100")
+LIVES = SeriesKey("feasible", "c1", "", "", "8x H100")
+# Residuals of three pairs: sd 1.5 % of a pair.
+QUIET = (-0.015, 0.0, 0.015)
+
+
+def measured(key: SeriesKey, ratios: Sequence[float], *, mean: float = 0.0) -> Measured:
+    pairs = (Pair("a", i % 2 == 0, 100.0, 100.0 * math.exp(mean + r)) for i, r in enumerate(ratios))
+    return Measured(key, "depth 3", tuple(pairs))
+
+
+def night_of(*series: SeriesNight | Measured, at: int = 1, gap: Gap | None = None) -> Night:
+    judged = tuple(s if isinstance(s, SeriesNight) else SeriesNight(s, Verdict.SAME, "") for s in series)
+    return Night(f"2026-11-{at:02d}T02:00:00+00:00", "s", "", Build("ref"), Build("cand"), series=judged, gap=gap)
+
+
+def twenty_quiet_nights(key: SeriesKey = SPEED) -> list[Night]:
+    return [night_of(measured(key, QUIET), at=day) for day in range(1, 21)]
+
+
+def judge(one: Measured, earlier: Sequence[Night] = (), rules: NightRules | None = None) -> SeriesNight:
+    (found,) = judge_night([one], earlier, rules)
+    return found
 
 
 def test_the_alarm_level_is_half_the_budget_over_ninety_nights_and_two_looks() -> None:
@@ -120,6 +149,11 @@ def test_gaps_and_nights_beyond_the_last_twenty_are_no_noise() -> None:
     assert book.history[SPEED].df == 40
 
 
+def test_one_pair_is_never_a_regression() -> None:
+    assert judge(measured(SPEED, (-0.5,)), twenty_quiet_nights()).verdict is Verdict.INCONCLUSIVE
+    assert judge(measured(SPEED, (-0.5,))).reason == "one pair, and nothing is known of the noise"
+
+
 def test_a_series_too_noisy_to_be_same_says_from_where_it_tells() -> None:
     loud = [night_of(measured(TTFT, (-0.1, 0.0, 0.1)), at=day) for day in range(1, 21)]
     found = judge(measured(TTFT, (-0.1, 0.0, 0.1)), loud)
@@ -161,6 +195,19 @@ def test_of_many_caches_one_may_differ_and_one_pair_decides_nothing() -> None:
     assert judge(measured(KV, (-0.2,))).verdict is Verdict.INCONCLUSIVE
 
 
+def test_throughput_that_falls_to_nothing_is_a_regression() -> None:
+    one = Measured(SPEED, "", (Pair("a", True, 100.0, 0.0), Pair("a", False, 100.0, 0.0), Pair("a", True, 99.0, 98.0)))
+
+    assert judge(one).reason == "fell to nothing in 2 of 3 pairs"
+    assert judge(one).verdict is Verdict.REGRESSED
+
+
+def test_a_series_without_pairs_says_why() -> None:
+    assert judge(Measured(SPEED, "", missing="the candidate's points are void: no speculation")).reason == (
+        "the candidate's points are void: no speculation"
+    )
+
+
 def test_evidence_names_the_night_before_and_series_that_agree() -> None:
     earlier = twenty_quiet_nights() + twenty_quiet_nights(TTFT)
     before = SeriesNight(measured(SPEED, QUIET, mean=-0.07), Verdict.REGRESSED, "", difference=-0.07)
@@ -180,6 +227,59 @@ def test_a_lonely_regression_is_still_one() -> None:
 
     assert found[0].verdict is Verdict.REGRESSED
     assert found[0].evidence[-1] == "none of the other 1 series of this config leans that way"
+
+
+def starts(*ends: tuple[End, End], diagnosis: str = "kv_budget") -> Measured:
+    return Measured(
+        LIVES, "depth 10", starts=tuple(
+            StartPair("a", False, r, c, "" if r is c is End.SERVED else diagnosis, "RuntimeError: x") for r, c in ends
+        ),
+    )  # fmt: skip
+
+
+def test_a_start_that_dies_beside_a_reference_that_serves_is_a_regression_by_name() -> None:
+    found = judge(starts(*[(End.SERVED, End.DIED)] * 3))
+
+    assert found.verdict is Verdict.REGRESSED
+    assert found.reason == "died (kv_budget) in 3 of 3 starts; the reference served"
+    assert found.evidence == ("RuntimeError: x",)
+
+
+def test_a_build_that_crashes_at_every_start_regressed_but_a_lost_host_says_nothing() -> None:
+    crash = [(End.SERVED, End.FAILED)] * 3
+
+    assert judge(starts(*crash, diagnosis="segfault_abort")).verdict is Verdict.REGRESSED
+    assert judge(starts(*crash[:1], diagnosis="segfault_abort")).verdict is Verdict.INCONCLUSIVE
+    assert judge(starts((End.SERVED, End.SERVED), *crash, diagnosis="segfault_abort")).verdict is Verdict.INCONCLUSIVE
+    assert judge(starts(*crash, diagnosis="host_lost")).verdict is Verdict.INCONCLUSIVE
+
+
+def test_one_death_of_three_wants_more_pairs() -> None:
+    found = judge(starts((End.SERVED, End.DIED), (End.SERVED, End.SERVED), (End.SERVED, End.SERVED)))
+
+    assert found.verdict is Verdict.INCONCLUSIVE
+    assert undecided([found]) == (found,)
+
+
+def test_what_neither_build_can_serve_is_the_same_unless_the_reference_could_before() -> None:
+    both = starts((End.DIED, End.DIED), (End.DIED, End.DIED))
+
+    assert judge(both).verdict is Verdict.SAME
+    found = judge(both, [night_of(starts((End.SERVED, End.SERVED)))])
+    assert found.verdict is Verdict.INCONCLUSIVE
+    assert found.reason.endswith("something changed on the hosts")
+
+
+def test_a_candidate_that_served_last_night_and_dies_tonight_regressed_even_if_the_reference_never_served() -> None:
+    found = judge(starts((End.DIED, End.DIED)), [night_of(starts((End.DIED, End.SERVED)))])
+
+    assert found.verdict is Verdict.REGRESSED
+
+
+def test_a_candidate_that_serves_what_the_reference_cannot_is_an_improvement() -> None:
+    assert judge(starts(*[(End.DIED, End.SERVED)] * 3)).verdict is Verdict.IMPROVED
+    assert judge(starts(*[(End.FAILED, End.SERVED)] * 3)).verdict is Verdict.INCONCLUSIVE
+    assert judge(Measured(LIVES, "")).verdict is Verdict.INCONCLUSIVE
 
 
 def test_many_series_raise_the_bar_of_each() -> None:
@@ -208,6 +308,46 @@ def test_worse_and_better_are_mirror_images(mean: float) -> None:
     latency = judge(measured(TTFT, QUIET, mean=mean), twenty_quiet_nights(TTFT)).verdict
 
     assert latency is mirror.get(throughput, throughput)
+
+
+def with_zeros(key: SeriesKey, values: Sequence[tuple[float, float]]) -> Measured:
+    return Measured(key, "depth 3", tuple(Pair("a", i % 2 == 0, a, b) for i, (a, b) in enumerate(values)))
+
+
+GOODPUT = SeriesKey("goodput_rps", "c1", "chat", "C=16", "8x H100")
+RETRACTIONS = SeriesKey("retractions", "c1", "chat", "C=16", "8x H100")
+FINE = [(10.0, 10.0), (10.0, 10.01), (10.0, 9.99)]
+
+
+def test_half_of_the_pairs_without_any_goodput_are_never_the_same() -> None:
+    found = judge(with_zeros(GOODPUT, [(10.0, 0.0)] * 3 + FINE))
+
+    assert found.verdict is Verdict.INCONCLUSIVE
+    assert found.reason == "fell to nothing in 3 of 6 pairs; the others: 99% interval within 5.0%"
+    assert (found.difference, found.low, found.high) == (None, None, None)
+    assert judge(with_zeros(GOODPUT, [(10.0, 0.0), *FINE[:2]])).verdict is Verdict.INCONCLUSIVE
+
+
+def test_one_start_of_six_without_any_goodput_decides_nothing() -> None:
+    assert judge(with_zeros(GOODPUT, [(10.0, 0.0), *FINE, *FINE[:2]])).verdict is Verdict.SAME
+
+
+def test_what_is_nothing_in_both_builds_is_the_same() -> None:
+    found = judge(with_zeros(RETRACTIONS, [(0.0, 0.0)] * 3))
+
+    assert (found.verdict, found.reason) == (Verdict.SAME, "0 in both, in 3 of 3 pairs")
+
+
+def test_what_only_the_candidate_has_is_left_open_and_told() -> None:
+    found = judge(with_zeros(RETRACTIONS, [(0.0, 4.0), (0.0, 2.0), (0.0, 0.0)]))
+
+    assert found.verdict is Verdict.INCONCLUSIVE
+    assert found.reason == "0 in the reference only, in 2 of 3 pairs, which is no ratio"
+
+
+def test_a_count_that_is_often_nothing_leaves_the_night_to_other_series() -> None:
+    assert judge(with_zeros(RETRACTIONS, [(0.0, 1.0), (3.0, 1.0), (1.0, 2.0)])).too_noisy
+    assert not judge(with_zeros(GOODPUT, [(1.0, 0.0), (3.0, 1.0), (1.0, 2.0)])).too_noisy
 
 
 def test_a_floor_of_half_of_a_value_can_be_judged() -> None:
