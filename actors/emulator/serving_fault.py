@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 from pydantic import Field
 
-from actors.emulator.fault import Count, Fault, FloodLine, Seconds
+from actors.emulator.fault import Count, Fault, FloodLine, Lasting, Seconds
 
 DeathLabel = Literal[
     "runtime_oom", "runtime_pool", "cuda_ima", "nccl_timeout", "software_bug", "watchdog_hang", "segfault_abort",
@@ -50,11 +50,23 @@ class ServerFault(StreamFault):
     """A fault of the whole server. Without `request` and `probability` it strikes by itself, `after_s` after ready."""
 
 
-class Stall(ServerFault):
+class Stall(Lasting, ServerFault):
     """All streams are silent for a while, then go on."""
 
     fault: Literal["stall"]
-    seconds: Seconds = Field(description="How long.")
+
+
+class Crawl(ServerFault):
+    """Every step takes longer, as on a GPU that throttles."""
+
+    fault: Literal["crawl"]
+    seconds: Seconds = Field(description="How much longer each step takes.")
+    whenever: str | None = Field(
+        None,
+        min_length=1,
+        description="Only while this file is there; relative to the script. It keeps a request running for as long as "
+        "it is looked at.",
+    )
 
 
 class Hang(ServerFault):
@@ -179,8 +191,8 @@ class EndpointFault(ServingFault):
 
 
 SERVING_FAULTS: dict[str, type[ServingFault]] = {
-    "stall": Stall, "hang": Hang, "slow_death": SlowDeath, "die": Die, "log_flood": LogFlood, "cut": Cut,
-    "truncate": Truncate, "error_event": ErrorEvent, "http_error": HttpError, "empty": Empty,
+    "stall": Stall, "hang": Hang, "slow_death": SlowDeath, "crawl": Crawl, "die": Die, "log_flood": LogFlood,
+    "cut": Cut, "truncate": Truncate, "error_event": ErrorEvent, "http_error": HttpError, "empty": Empty,
     "slow_first_byte": SlowFirstByte, "drop_connection": DropConnection, "reframe": Reframe, "usage": Usage,
     "done_mark": DoneMark, "endpoint": EndpointFault,
 }  # fmt: skip

@@ -11,12 +11,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from html import escape
 from http import HTTPStatus
+from pathlib import Path
 
 import orjson
 from aiohttp import web
 
 from actors.emulator.deathbed import SETTLE_S, Deathbed
-from actors.emulator.fault import Fault
+from actors.emulator.fault import Fault, Lasting
 from actors.emulator.faulty_stream import FaultyStream, StreamEnds, close
 from actors.emulator.gate import Gate
 from actors.emulator.last_words import words_of
@@ -25,6 +26,7 @@ from actors.emulator.phase_stream import PhaseStream
 from actors.emulator.refusal import native_error, openai_error
 from actors.emulator.serving import QUEUE_FULL
 from actors.emulator.serving_fault import (
+    Crawl,
     Die,
     DropConnection,
     EndpointFault,
@@ -50,11 +52,11 @@ _FLOOD_TICK_S = 0.05
 class ServingStrike:
     """The serving faults of one server, from `begin` on."""
 
-    def __init__(self, faults: Sequence[Fault], seed: int, stream: PhaseStream, bed: Deathbed) -> None:
+    def __init__(self, faults: Sequence[Fault], seed: int, folder: Path, stream: PhaseStream, bed: Deathbed) -> None:
         rngs = (random.Random(f"{seed}-{number}") for number in range(len(faults)))
         self._triggers = [Trigger(f, rng) for f, rng in zip(faults, rngs, strict=True) if isinstance(f, RequestFault)]
         self._endpoints = [EndpointTrigger(fault) for fault in faults if isinstance(fault, EndpointFault)]
-        self._seed = seed
+        self._seed, self._folder = seed, folder
         self._stream = stream
         self._bed = bed
         self._began: float | None = None
@@ -111,7 +113,9 @@ class ServingStrike:
     def strike(self, fault: ServerFault) -> None:
         """A fault of the whole server, now."""
         if isinstance(fault, Stall):
-            self.gate.stall(fault.seconds)
+            self.hold(fault)
+        elif isinstance(fault, Crawl):
+            self.gate.crawl(fault.seconds, self._folder / fault.whenever if fault.whenever else None)
         elif isinstance(fault, Hang):
             self.gate.closed, self._health = True, fault.health
         elif isinstance(fault, SlowDeath):
@@ -121,6 +125,13 @@ class ServingStrike:
         elif isinstance(fault, Die):
             self.gate.closed = True
             self._in_background(self._die(fault))
+
+    def hold(self, fault: Lasting) -> None:
+        """No token leaves before a fault has ended."""
+        if fault.seconds is not None:
+            self.gate.stall(fault.seconds)
+        if fault.until is not None:
+            self.gate.hold(self._folder / fault.until)
 
     def _in_background(self, work: Awaitable[None]) -> None:
         task = asyncio.ensure_future(work)

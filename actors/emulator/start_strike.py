@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import signal
 import subprocess
@@ -35,6 +36,8 @@ _FIRST_LINE = (
 )
 _STAMP = re.compile(rb"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)[^\]]*\]")
 _BAR_STATES = 20
+# How often it is looked whether a file is there that a start waits for.
+_LOOK_S = 0.1
 # Long enough for any test to see it, short enough not to stay on a machine.
 _ORPHAN_S = 600
 
@@ -61,6 +64,12 @@ class StartStrike:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     @property
+    def slow_warm_ups(self) -> list[SlowStart]:
+        """Those in which the port is open and answers meanwhile: only the request of the warm-up is slow."""
+        slow = [fault for fault in self._faults if isinstance(fault, SlowStart)]
+        return [fault for fault in slow if fault.slow == "warmup" and not fault.busy]
+
+    @property
     def _log(self) -> LogWriter:
         return self._bed.log
 
@@ -74,7 +83,8 @@ class StartStrike:
         elif isinstance(fault, HangingStart):
             hang_for_ever(ignore_sigterm=fault.ignore_sigterm, busy=fault.busy)
         elif isinstance(fault, SlowStart):
-            self._dawdle(fault)
+            if fault not in self.slow_warm_ups:
+                self._dawdle(fault)
         elif isinstance(fault, FloodedStart):
             self._flood(fault)
         elif isinstance(fault, IgnoredSigterm):
@@ -111,11 +121,14 @@ class StartStrike:
         end_with(fault.exit_code)
 
     def _dawdle(self, fault: SlowStart) -> None:
-        each = fault.seconds / _BAR_STATES
-        for done in range(_BAR_STATES):
+        each = _LOOK_S if fault.seconds is None else fault.seconds / _BAR_STATES
+        for done in itertools.count():
+            if done == _BAR_STATES if fault.until is None else (self._folder / fault.until).exists():
+                break
             if fault.bars:
                 label = "Loading safetensors checkpoint shards"
-                self._log.raw("\r" + progress_bar(label, done, _BAR_STATES, done * each, each))
+                shown = min(done, _BAR_STATES - 1)
+                self._log.raw("\r" + progress_bar(label, shown, _BAR_STATES, done * each, each))
             (spin if fault.busy else time.sleep)(each)
         if fault.bars:
             self._log.raw("\n")
