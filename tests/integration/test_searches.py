@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -53,7 +52,7 @@ class Stopping(Progress):
         super().saw(slot, happening)
         self.ready += type(happening).__name__ == "ServerReady"
         if self.ready == self.stop_at:
-            threading.Thread(target=self.sweep.cancel).start()
+            self.sweep.cancel()
 
 
 def swept(
