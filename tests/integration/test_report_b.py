@@ -27,6 +27,8 @@ from orchestrator.watching.progress import Progress
 from tests.fakes.local_slot import LocalSlot
 from tests.fakes.stall_witness import undisturbed
 
+pytestmark = pytest.mark.timeout(400)  # a campaign takes most of a minute, and is measured anew if it was disturbed
+
 SCENARIO = Path(__file__).resolve().parents[2] / "scenarios/deepseek-v4-flash-mtp.yaml"
 # The same question with short answers, each config once: its servers take a tenth of a second for a token, and more.
 # Of so short answers the prompts are a larger part, so the margin is wider.

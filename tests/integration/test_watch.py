@@ -84,7 +84,7 @@ def page_shows(page: Any, condition: str) -> None:
 
 
 def fetched(address: str) -> str:
-    with urllib.request.urlopen(address, timeout=20) as answer:
+    with urllib.request.urlopen(address, timeout=60) as answer:
         return str(answer.read().decode())
 
 
@@ -136,7 +136,7 @@ def test_a_run_is_watched_in_a_browser_to_its_end_and_a_killed_viewer_is_not_mis
         wait_until(lambda: (run / "manifest.json").exists() or program.poll() is not None, "the run has begun")
         early = fetched_once(stack, run)
         let_go()
-        wait_until(lambda: (run / "live.json").exists() or program.poll() is not None, "the driver tells its state")
+        wait_until(lambda: (run / "live.json").exists() or program.poll() is not None, "Ray is up", 200)
         victim, address = stack.enter_context(viewer(run))
         _, other = stack.enter_context(viewer(run))
         context = browser.new_context(viewport={"width": 1100, "height": 900})
