@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+import threading
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -104,22 +105,20 @@ def held_driver(stack: ExitStack, *arguments: str) -> tuple[subprocess.Popen[str
     """A driver that waits at its first line, since its output is a pipe that is full; and what reads the pipe."""
     reads, writes = os.pipe()
     os.set_blocking(writes, False)
-    plug = 0
     with suppress(BlockingIOError):
         while True:
-            plug += os.write(writes, bytes(4096))
+            os.write(writes, bytes(4096))
     os.set_blocking(writes, True)  # it is the driver's too
     program = start(*arguments, stdout=writes)
     os.close(writes)
-    stack.callback(program.communicate)
-    stack.callback(program.send_signal, signal.SIGTERM)
-    stack.callback(os.close, reads)
+    output = os.fdopen(reads, "rb")
 
     def let_go() -> None:
-        left = plug
-        while left:
-            left -= len(os.read(reads, left))
+        threading.Thread(target=output.read, daemon=True).start()
 
+    stack.callback(program.communicate)
+    stack.callback(program.send_signal, signal.SIGTERM)
+    stack.callback(let_go)
     return program, let_go
 
 
