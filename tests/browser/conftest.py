@@ -18,9 +18,6 @@ _QUIET = (
     "--disable-component-update", "--disable-sync", "--disable-quic",
 )  # fmt: skip
 
-# Its first start on a machine reads some hundred MB from a disk that may be cold.
-_FIRST_START_MS = 180_000
-
 
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Any]:
@@ -29,7 +26,7 @@ def browser() -> Iterator[Any]:
     if chromium is None:
         pytest.skip("no chromium on this machine")
     with playwright.sync_playwright() as driver:
-        started = driver.chromium.launch(executable_path=chromium, args=list(_QUIET), timeout=_FIRST_START_MS)
+        started = driver.chromium.launch(executable_path=chromium, args=list(_QUIET))
         yield started
         started.close()
 
