@@ -31,13 +31,16 @@ def main(address: str, url: str) -> None:
 
 
 def _killing(slot: Any, items: Iterator[Any]) -> Iterator[Any]:
-    """The items of a point whose second member is killed when all members have sent something."""
+    """The items of a point whose second member is killed once some of each member have come."""
     import ray
 
-    for number, item in enumerate(items):
+    came: set[int] = set()
+    for item in items:
         yield item
-        if number == 3:
-            ray.kill(slot._loads[1][0])
+        if came != {0, 1} and not isinstance(item, ClientReport):
+            came |= {index % 2 for index in item.column("request_index").to_pylist()}
+            if came == {0, 1}:
+                ray.kill(slot._loads[1][0])
 
 
 def _told(items: Iterator[Any]) -> dict[str, Any]:

@@ -41,11 +41,11 @@ objectives:
 """
 
 
-def start(*arguments: str) -> subprocess.Popen[str]:
+def start(*arguments: str, stdout: int = subprocess.PIPE) -> subprocess.Popen[str]:
     """`python -m orchestrator ...` in the background, output captured."""
     return subprocess.Popen(
         [sys.executable, "-m", "orchestrator", *arguments],
-        stdout=subprocess.PIPE,
+        stdout=stdout,
         stderr=subprocess.PIPE,
         text=True,
         cwd=ROOT,

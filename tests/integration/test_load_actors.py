@@ -17,7 +17,9 @@ pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
 
 
 def test_two_load_actors_offer_one_point_and_a_killed_one_ends_it_with_what_came_kept(cluster: KillRig) -> None:
-    with served(ScriptedEndpoint(lambda n, body: native_answer(3, pause_s=0.02))) as server:
+    # Past the warm-up, and before one of them could have sent all of its share while the other stood still.
+    six = range(20, 26)
+    with served(ScriptedEndpoint(lambda n, body: native_answer(3, pause_s=0.02), together=six)) as server:
         driver = subprocess.run(
             [sys.executable, "-m", "tests.fakes.ray_load", cluster.address, server.url],
             capture_output=True, text=True, cwd=ROOT, timeout=200, check=False,

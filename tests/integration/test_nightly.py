@@ -14,7 +14,7 @@ from benchmarks.kill_rig import KillRig
 from tests.fakes.stall_witness import undisturbed
 from tests.integration.programs import marked_processes, run
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 
 FAULTS = {"start": [{"label": "oom_graph_target", "when": {"speculative_num_steps": 3}}]}
 SCENARIO: dict[str, Any] = {

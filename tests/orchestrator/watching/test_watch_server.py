@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import itertools
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -307,13 +308,12 @@ def test_a_page_that_takes_nothing_is_dropped(monkeypatch: pytest.MonkeyPatch) -
 
     async def test(made: Rig) -> None:
         stream = await made.listen()
-        for i in range(1, 40):  # more than all buffers on the way hold
+        for i in itertools.count(1):  # until all buffers on the way are full, and for as long as it is waited for
             made.watch.of, made.text = i, (f"{i}" * 1_000_000).__str__
             await made.step()
             if not made.server.clients:
                 break
 
-        assert made.server.clients == 0
         stream.close()
 
     check(test)
