@@ -1,0 +1,67 @@
+"""Ray's waits for its own processes, made longer: 30 s may be little on a busy machine, or where the disk is cold.
+
+There is no public switch for the wait for the raylet (`Node.__init__` of Ray's node.py asks `get_node` until 30 s are
+over), and a cluster that is started anew meets the same machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psutil
+
+START_S = 120.0
+_LOOK_S = 0.2
+# Whoever set them knows better. The server for jobs is asked for by `ray start` only.
+_WAITS = {"RAY_gcs_server_port_wait_time_s": f"{START_S:g}", "RAY_DASHBOARD_STARTUP_TIMEOUT_S": f"{START_S:g}"}
+
+
+@contextlib.contextmanager
+def patient_start() -> Iterator[None]:
+    """Around the start of a cluster, or of a node of one, in this process."""
+    given = {name: value for name, value in _WAITS.items() if name not in os.environ}
+    os.environ.update(given)
+    from ray._private import services
+
+    ask = getattr(services, "get_node", None)
+    if ask is not None:
+        services.get_node = patient(ask, raylet_lives)
+    try:
+        yield
+    finally:
+        if ask is not None:
+            services.get_node = ask
+        for name in given:
+            os.environ.pop(name, None)
+
+
+def patient(
+    ask: Callable[..., Any], lives: Callable[[], bool], clock: Callable[[], float] = time.monotonic,
+    pause: Callable[[float], None] = time.sleep,
+) -> Callable[..., Any]:  # fmt: skip
+    """`ask` raises RuntimeError while a raylet has not registered: it is asked again while the raylet lives."""
+    until = clock() + START_S
+
+    def asked(*arguments: Any, **named: Any) -> Any:
+        while True:
+            try:
+                return ask(*arguments, **named)
+            except RuntimeError:
+                if clock() >= until or not lives():
+                    raise
+            pause(_LOOK_S)
+
+    return asked
+
+
+def raylet_lives() -> bool:
+    """Whether a raylet is among the processes that this one has started."""
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            if any(word.endswith("/raylet/raylet") for word in child.cmdline()):
+                return True
+    return False

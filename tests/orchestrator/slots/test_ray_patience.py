@@ -1,0 +1,75 @@
+"""A raylet that comes up late is waited for as long as it lives; Ray's own waits are put back afterwards."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from orchestrator.slots.ray_patience import START_S, patient, patient_start, raylet_lives
+
+
+class Machine:
+    """A clock that pauses move, and a raylet that registers, or ends, at its time."""
+
+    def __init__(self, registers_s: float = float("inf"), ends_s: float = float("inf")) -> None:
+        self.now_s, self._registers_s, self._ends_s = 0.0, registers_s, ends_s
+
+    def ask(self, gcs_address: str, node_id: str) -> str:
+        if self.now_s < self._registers_s:
+            raise RuntimeError(f"No node {node_id} at {gcs_address}")
+        return node_id
+
+    def asked(self) -> Callable[..., str]:
+        return patient(self.ask, lambda: self.now_s < self._ends_s, lambda: self.now_s, self.pause)
+
+    def pause(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
+def test_a_raylet_that_registers_late_is_found_and_a_fast_one_at_once() -> None:
+    fast, late = Machine(registers_s=0.0), Machine(registers_s=100.0)
+
+    assert (fast.asked()("head", "n1"), fast.now_s) == ("n1", 0.0)
+    assert late.asked()("head", "n1") == "n1"
+    assert late.now_s == pytest.approx(100.0, abs=0.3)
+
+
+@pytest.mark.parametrize(("ends_s", "until_s"), [(15.0, 15.0), (float("inf"), START_S)])
+def test_a_raylet_that_ended_is_not_waited_for_and_one_that_never_registers_not_for_ever(
+    ends_s: float, until_s: float
+) -> None:
+    machine = Machine(ends_s=ends_s)
+
+    with pytest.raises(RuntimeError, match="No node n1 at head"):
+        machine.asked()("head", "n1")
+    assert machine.now_s == pytest.approx(until_s, abs=0.3)
+
+
+def test_ray_waits_longer_around_a_start_only_and_as_long_as_the_user_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ray._private import services
+
+    monkeypatch.setenv("RAY_DASHBOARD_STARTUP_TIMEOUT_S", "7")
+    monkeypatch.delenv("RAY_gcs_server_port_wait_time_s", raising=False)
+    ask = services.get_node
+    with patient_start():
+        assert services.get_node is not ask
+        assert os.environ["RAY_gcs_server_port_wait_time_s"] == "120"  # noqa: SIM112 - Ray's own spelling
+        assert os.environ["RAY_DASHBOARD_STARTUP_TIMEOUT_S"] == "7"
+    assert services.get_node is ask
+    assert "RAY_gcs_server_port_wait_time_s" not in os.environ
+    assert os.environ["RAY_DASHBOARD_STARTUP_TIMEOUT_S"] == "7"
+
+
+def test_a_raylet_is_known_by_its_program_among_what_this_process_started(tmp_path: Path) -> None:
+    assert not raylet_lives()
+    program = tmp_path / "raylet/raylet"
+    program.parent.mkdir()
+    program.symlink_to("/bin/cat")
+    with subprocess.Popen([str(program)], stdin=subprocess.PIPE) as started:
+        assert raylet_lives()
+        started.communicate()
+    assert not raylet_lives()
