@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.slots.ray_patience import START_S, patient, patient_start, raylet_lives
+from orchestrator.slots.ray_patience import START_S, interruptible, patient, patient_start, raylet_lives
 
 
 class Machine:
@@ -49,17 +49,59 @@ def test_a_raylet_that_ended_is_not_waited_for_and_one_that_never_registers_not_
     assert machine.now_s == pytest.approx(until_s, abs=0.3)
 
 
+class Port:
+    """A port whose file comes after so many pieces of waiting, or at a wait for it that is broken."""
+
+    def __init__(self, clock: Machine, comes_s: float) -> None:
+        self.pieces: list[int] = []
+        self._clock, self._comes_s = clock, comes_s
+
+    def wait(self, folder: str, *, timeout_ms: int) -> int:
+        if folder == "nowhere":
+            raise ValueError("no such folder")
+        self.pieces.append(timeout_ms)
+        self._clock.pause(timeout_ms / 1000)
+        if self._clock.now_s < self._comes_s:
+            raise RuntimeError(f"Timed out waiting for file {folder}/port")
+        return 6379
+
+
+def test_a_wait_for_a_port_is_made_of_pieces_in_between_which_a_signal_is_heard() -> None:
+    clock = Machine()
+    port = Port(clock, comes_s=1.2)
+    waited = interruptible(port.wait, lambda: clock.now_s)
+
+    assert waited("s", timeout_ms=2000) == 6379
+    assert port.pieces == [500, 500, 500]
+    with pytest.raises(ValueError, match="no such folder"):
+        waited("nowhere", timeout_ms=2000)
+
+
+def test_a_wait_for_a_port_that_does_not_come_ends_in_its_time() -> None:
+    clock = Machine()
+    port = Port(clock, comes_s=float("inf"))
+
+    with pytest.raises(RuntimeError, match="Timed out waiting for file s/port"):
+        interruptible(port.wait, lambda: clock.now_s)("s", timeout_ms=1200)
+    assert port.pieces == [500, 500, 200]
+    with pytest.raises(RuntimeError, match="Timed out"):
+        interruptible(port.wait, lambda: clock.now_s)("s", timeout_ms=0)
+    assert port.pieces[3:] == [0]
+
+
 def test_ray_waits_longer_around_a_start_only_and_as_long_as_the_user_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ray._private import services
+    from ray._private import node, services
 
     monkeypatch.setenv("RAY_DASHBOARD_STARTUP_TIMEOUT_S", "7")
     monkeypatch.delenv("RAY_gcs_server_port_wait_time_s", raising=False)
-    ask = services.get_node
+    ask, wait = services.get_node, node.wait_for_persisted_port
     with patient_start():
         assert services.get_node is not ask
+        assert node.wait_for_persisted_port is not wait
         assert os.environ["RAY_gcs_server_port_wait_time_s"] == "120"  # noqa: SIM112 - Ray's own spelling
         assert os.environ["RAY_DASHBOARD_STARTUP_TIMEOUT_S"] == "7"
     assert services.get_node is ask
+    assert node.wait_for_persisted_port is wait
     assert "RAY_gcs_server_port_wait_time_s" not in os.environ
     assert os.environ["RAY_DASHBOARD_STARTUP_TIMEOUT_S"] == "7"
 
