@@ -31,7 +31,7 @@ from orchestrator.clusters.raylet_settings import ACCESS, DETECTION, ISOLATION, 
 ROOT = Path(__file__).resolve().parent.parent
 _GCS_PORT, _JOBS_PORT = 6379, 8265
 _UP_S = 200.0
-_TRIES = 3
+_TRIES = 5
 _COUNT = itertools.count()
 # A lost host is noticed after seconds instead of a minute, on its own side too.
 QUICK_LOSS = {
@@ -210,7 +210,12 @@ class HostRig:
     def _finish_ray(self, host: RigHost, started: subprocess.Popen[str]) -> None:
         """A raylet gives its agent 15 s, whatever it is told, and ends; where that was too short it is tried again."""
         for left in reversed(range(_TRIES)):
-            said, complained = started.communicate(timeout=_UP_S)
+            try:
+                said, complained = started.communicate(timeout=_UP_S)
+            except subprocess.TimeoutExpired:
+                for process in inner(started):
+                    process.kill()
+                said, complained = started.communicate()
             if started.returncode == 0:
                 return
             if not left:

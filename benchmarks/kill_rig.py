@@ -29,7 +29,7 @@ RUN_MARK, TRIAL_MARK = "SPECSWEEP_RUN_ID", "SPECSWEEP_TRIAL_ID"
 RIG_MARK, PART_MARK = "SPECSWEEP_KILL_RIG", "SPECSWEEP_KILL_RIG_PART"
 NODE_LABEL = "role=victim"
 _UP_S = 200.0
-_TRIES = 3
+_TRIES = 5
 # `ray start` as a command line, but for its patience with a machine that does much else.
 PATIENT_RAY = """
 import sys

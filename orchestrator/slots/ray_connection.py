@@ -22,7 +22,7 @@ from orchestrator.clusters.raylet_settings import PRIORITY
 from orchestrator.errors import BadInput, ClusterRefusal
 from orchestrator.job_place import shipped_with_job
 from orchestrator.slots.cluster import Cluster
-from orchestrator.slots.ray_patience import patient_start
+from orchestrator.slots.ray_patience import end_start, patient_start
 
 PROBE_S = 10.0
 # Not begun anew after that: whoever waits wants to know.
@@ -101,7 +101,11 @@ def _begin(ray: Any, options: dict[str, Any]) -> None:
     slow = retry_if_exception(lambda error: is_slow_start(str(error)))
     for attempt in Retrying(stop=stop_after_attempt(3) | stop_after_delay(_ANEW_S), retry=slow, reraise=True):
         with attempt, patient_start():
-            ray.init(**options)
+            try:
+                ray.init(**options)
+            except Exception:
+                end_start(options["_temp_dir"])
+                raise
 
 
 def _silence_events() -> None:

@@ -82,8 +82,21 @@ def interruptible(wait: Callable[..., Any], clock: Callable[[], float] = time.mo
 
 def raylet_lives() -> bool:
     """Whether a raylet is among the processes that this one has started."""
+    return any(word.endswith("/raylet/raylet") for _, words in _started() for word in words)
+
+
+def end_start(folder: str) -> None:
+    """End what a start of Ray that failed has left: processes of ours that were told this folder. Ray ends them at our
+    end only; until then they take the CPUs that the next start needs.
+    """
+    for process, words in _started():
+        if any(folder in word for word in words):
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+
+
+def _started() -> Iterator[tuple[psutil.Process, list[str]]]:
+    """The processes that this one has started, and those below them, with their command lines."""
     for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
-            if any(word.endswith("/raylet/raylet") for word in child.cmdline()):
-                return True
-    return False
+            yield child, child.cmdline()

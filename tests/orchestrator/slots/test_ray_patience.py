@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.slots.ray_patience import START_S, interruptible, patient, patient_start, raylet_lives
+from orchestrator.slots.ray_patience import START_S, end_start, interruptible, patient, patient_start, raylet_lives
 
 
 class Machine:
@@ -104,6 +104,19 @@ def test_ray_waits_longer_around_a_start_only_and_as_long_as_the_user_says(monke
     assert node.wait_for_persisted_port is wait
     assert "RAY_gcs_server_port_wait_time_s" not in os.environ
     assert os.environ["RAY_DASHBOARD_STARTUP_TIMEOUT_S"] == "7"
+
+
+def test_what_a_failed_start_left_is_ended_and_nothing_else(tmp_path: Path) -> None:
+    ours, other = tmp_path / "ours", tmp_path / "other"
+    waiting = "read line; exit 7"
+    with (
+        subprocess.Popen(["sh", "-c", waiting, f"--session-dir={ours}/session_1"], stdin=subprocess.PIPE) as left,
+        subprocess.Popen(["sh", "-c", waiting, f"--session-dir={other}/session_1"], stdin=subprocess.PIPE) as stranger,
+    ):
+        end_start(str(ours))
+        assert left.wait(60) == -9
+        stranger.communicate(b"\n")
+    assert stranger.returncode == 7
 
 
 def test_a_raylet_is_known_by_its_program_among_what_this_process_started(tmp_path: Path) -> None:
