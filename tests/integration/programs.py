@@ -40,9 +40,9 @@ objectives:
   - {name: fast, maximize: output_throughput_tok_s, at: {concurrency: 1}}
 """
 
-# A server falls silent inside its second point until the file `go` is there, beside the script. By `IN_STEPS` the first
-# one is measured by then, and has 8 requests, after the one by which the lengths of prompts are found.
-HELD = "serving: {fault: stall, request: 15, until: go%s}\n"
+# A server falls silent inside its second point until the file `go` is there, beside the script. By `IN_STEPS` a point has
+# one request to warm up and eight that count; before the first point is the one by which the lengths of prompts are found.
+HELD = "serving: {fault: stall, request: 17, until: go%s}\n"
 IN_STEPS = "measure: {warmup_s: 0, requests: 8}\n"
 
 
