@@ -53,7 +53,7 @@ def all_go(root: Path) -> None:
 
 def ended(driver: subprocess.Popen[str]) -> str:
     """What a run that went well has said."""
-    printed, complained = driver.communicate(timeout=250)
+    printed, complained = driver.communicate(timeout=300)
     assert driver.returncode == 0, printed + complained
     return printed
 

@@ -40,8 +40,8 @@ objectives:
   - {name: fast, maximize: output_throughput_tok_s, at: {concurrency: 1}}
 """
 
-# A server falls silent inside its second point until the file `go` is there, beside the script. By `IN_STEPS` a point has
-# one request to warm up and eight that count; before the first point is the one by which the lengths of prompts are found.
+# A server falls silent inside its second point until the file `go` is there, beside the script. By `IN_STEPS` a point
+# has one request to warm up and eight that count; before all is the one by which the lengths of prompts are found.
 HELD = "serving: {fault: stall, request: 17, until: go%s}\n"
 IN_STEPS = "measure: {warmup_s: 0, requests: 8}\n"
 
@@ -106,7 +106,7 @@ def marked_processes(run_id: str) -> list[str]:
     return found
 
 
-def wait_until(condition: Callable[[], object], what: str, timeout_s: float = 200) -> None:
+def wait_until(condition: Callable[[], object], what: str, timeout_s: float = 300) -> None:
     """Poll until a condition holds; AssertionError naming it if it never does."""
     deadline = time.monotonic() + timeout_s
     while not condition():

@@ -14,7 +14,7 @@ from orchestrator.run_files.journal import read_events
 from tests.fakes.docker_host import DockerHost, docker_host
 from tests.integration.programs import QUICK, ROOT, at_work, held, let_go, marked_processes, run, start, wait_until
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 
 ENGINE = f"""  command: [docker, run, --gpus, all, image, {sys.executable}, -m, actors.emulator]
   env: {{PYTHONPATH: "{ROOT}"}}

@@ -26,7 +26,7 @@ from tests.integration.programs import (
     wait_until,
 )
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def interrupted(tmp_path_factory: pytest.TempPathFactory, endless: Path) -> Inte
     driver = start("run", str(endless), "--address", "local", "--run-dir", str(root))
     wait_until(lambda: events(root, "point_done"), "a first point is measured")
     driver.send_signal(signal.SIGINT)
-    printed, complained = driver.communicate(timeout=120)
+    printed, complained = driver.communicate(timeout=300)
     left = marked_processes("interrupted")
     return Interrupted(root, driver.returncode, printed, complained, left, len(events(root, "point_done")))
 
@@ -123,7 +123,7 @@ def test_a_run_that_is_stopped_before_its_first_server_leaves_nothing(
     driver = start("run", str(scenario), "--address", "local", "--run-dir", str(root))
     wait_until(lambda: named(str(profiler)), "Ray is starting")
     driver.send_signal(number)
-    _, complained = driver.communicate(timeout=120)
+    _, complained = driver.communicate(timeout=300)
 
     assert driver.returncode == 130, complained
     assert "Stopped before anything was started; nothing is left of the run." in complained

@@ -18,7 +18,7 @@ from benchmarks.host_rig import HostRig
 from benchmarks.kill_rig import environment
 from tests.integration.programs import ROOT, events, started_hosts, wait_until
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 
 SMALL = """\
 name: small
@@ -135,7 +135,7 @@ def test_ray_job_stop_while_weights_load_ends_the_run_in_order(rig: HostRig, clo
 def test_a_wrong_token_is_told_as_such(rig: HostRig, clone: Path) -> None:
     words = ("-m", "orchestrator", "status", "--address", rig.jobs)
     refused = rig.popen(rig.hosts[0], sys.executable, *words, env={"RAY_AUTH_TOKEN": "wrong"}, cwd=clone)
-    _, complained = refused.communicate(timeout=120)
+    _, complained = refused.communicate(timeout=300)
 
     assert refused.returncode == 3
     assert f"{rig.jobs} does not accept our token" in complained

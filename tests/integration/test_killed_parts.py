@@ -23,7 +23,7 @@ from tests.integration.programs import (
     wait_until,
 )
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def test_a_killed_load_actor_costs_its_trial_a_second_attempt_and_nothing_else(
     wait_until(lambda: len(events(root, "point_done")) == len(at_work(root)) == 2, "both are in their second point")
     next(cluster.actors("LoadHost")).kill()
     let_go(tmp_path)
-    printed, complained = driver.communicate(timeout=200)
+    printed, complained = driver.communicate(timeout=300)
 
     assert driver.returncode == 0, printed + complained
     assert "failed (" in printed

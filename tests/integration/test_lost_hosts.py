@@ -29,7 +29,7 @@ from tests.integration.host_runs import (
 )
 from tests.integration.programs import assert_each_once, at_work, events, wait_until
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")

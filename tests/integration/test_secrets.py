@@ -15,7 +15,7 @@ import zstandard
 
 from tests.integration.programs import QUICK, at_work, held, let_go, marked_processes, start, wait_until
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 
 KEY = "sk-live-0a1b2c3d4e5f"
 TOKEN = "hf_9z8y7x6w5v4u"
@@ -71,7 +71,7 @@ def test_an_api_key_given_to_a_server_is_in_no_process_list_and_nowhere_on_disk_
 
     wait_until(is_loaded, "a server is loaded")
     let_go(tmp_path)
-    printed, complained = driver.communicate(timeout=200)
+    printed, complained = driver.communicate(timeout=300)
 
     assert driver.returncode == 0, printed + complained
     assert shown == []

@@ -19,7 +19,7 @@ from tests.integration.programs import QUICK, marked_processes, run
 from tests.orchestrator.paced_slot import PacedSlot
 from tests.orchestrator.sweeping import sweep_on
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 
 
 def without_lateness(root: Path) -> None:
