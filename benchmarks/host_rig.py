@@ -23,15 +23,15 @@ from pathlib import Path
 import psutil
 
 from actors.gpus.gpu_ledger import LEDGER_VARIABLE, GpuLedger
-from benchmarks.kill_rig import RUN_MARK, environment, title
+from benchmarks.kill_rig import PATIENT_RAY, RUN_MARK, environment, title
 from benchmarks.rig_host import RigHost
 from benchmarks.rig_network import RigNetwork
 from orchestrator.clusters.raylet_settings import ACCESS, DETECTION, ISOLATION, PRIORITY
 
 ROOT = Path(__file__).resolve().parent.parent
 _GCS_PORT, _JOBS_PORT = 6379, 8265
-_UP_S = 120.0
-_TRIES = 3
+_UP_S = 200.0
+_TRIES = 5
 _COUNT = itertools.count()
 # A lost host is noticed after seconds instead of a minute, on its own side too.
 QUICK_LOSS = {
@@ -44,26 +44,6 @@ QUICK_LOSS = {
     "RAY_gcs_rpc_server_reconnect_timeout_s": "15",
 }
 _QUIET = {**ACCESS, **PRIORITY, "RAY_DISABLE_IMPORT_WARNING": "1"}
-
-
-# `ray start` gives its raylet 30 s to register and no more, which is little on a machine that does much else.
-_PATIENT_RAY = """
-import sys, time
-from ray._private import services
-ask = services.get_node
-def get_node(*arguments):
-    until = time.monotonic() + 90
-    while True:
-        try:
-            return ask(*arguments)
-        except RuntimeError:
-            if time.monotonic() > until:
-                raise
-            time.sleep(0.2)
-services.get_node = get_node
-from ray.scripts.scripts import main
-sys.exit(main())
-"""
 
 
 class HostRig:
@@ -214,15 +194,20 @@ class HostRig:
             ]  # fmt: skip
         labels = ",".join(f"{k}={v}" for k, v in host.labels.items())
         return self.popen(
-            host, sys.executable, "-c", _PATIENT_RAY, "start", *own, f"--node-ip-address={host.address}",
+            host, sys.executable, "-c", PATIENT_RAY, "start", *own, f"--node-ip-address={host.address}",
             f"--num-gpus={host.gpus}", f"--num-cpus={self._cpus}", "--object-store-memory=104857600",
             f"--temp-dir={host.folder}/tmp/ray", f"--labels={labels}", "--disable-usage-stats",
         )  # fmt: skip
 
     def _finish_ray(self, host: RigHost, started: subprocess.Popen[str]) -> None:
-        """Ray also waits 15 s for its agent, whatever it is told; where that was too short it is tried again."""
+        """A raylet gives its agent 15 s, whatever it is told, and ends; where that was too short it is tried again."""
         for left in reversed(range(_TRIES)):
-            said, complained = started.communicate(timeout=_UP_S)
+            try:
+                said, complained = started.communicate(timeout=_UP_S)
+            except subprocess.TimeoutExpired:
+                for process in inner(started):
+                    process.kill()
+                said, complained = started.communicate()
             if started.returncode == 0:
                 return
             if not left:

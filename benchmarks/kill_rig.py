@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import shutil
 import signal
 import socket
@@ -27,16 +28,26 @@ from orchestrator.clusters.raylet_settings import PRIORITY
 RUN_MARK, TRIAL_MARK = "SPECSWEEP_RUN_ID", "SPECSWEEP_TRIAL_ID"
 RIG_MARK, PART_MARK = "SPECSWEEP_KILL_RIG", "SPECSWEEP_KILL_RIG_PART"
 NODE_LABEL = "role=victim"
-_UP_S = 120.0
-_TRIES = 3
+_UP_S = 200.0
+_TRIES = 5
+# `ray start` as a command line, but for its patience with a machine that does much else.
+PATIENT_RAY = """
+import sys
+from orchestrator.slots.ray_patience import patient_start
+with patient_start():
+    from ray.scripts.scripts import main
+    sys.exit(main())
+"""
+ROOT = Path(__file__).resolve().parent.parent
 
 
 def free_port() -> int:
-    """A port of loopback that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port of loopback that nobody listens on: none of a server, none that a connection may take before Ray does."""
+    for port in random.sample(range(27000, 32000), 200):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise RuntimeError("no port of 27000 to 32000 is free")
 
 
 def environment(process: psutil.Process) -> dict[str, str]:
@@ -191,7 +202,7 @@ class KillRig:
         )  # fmt: skip
 
     def _started(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
-        """A raylet, and what is around it, up. Ray gives up after half a minute; then it is tried again."""
+        """A raylet, and what is around it, up. It gives its agent 15 s, and ends; then it is tried again."""
         log = self._folder / f"{name}.log"
         for _ in range(_TRIES):
             log.unlink(missing_ok=True)
@@ -218,9 +229,9 @@ class KillRig:
             own.append(f"--temp-dir={self._ray_folder}")
         with (self._folder / f"{name}.log").open("ab") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--node-ip-address=127.0.0.1",
+                [sys.executable, "-c", PATIENT_RAY, "start", "--block", "--node-ip-address=127.0.0.1",
                  "--object-store-memory=104857600", *arguments, *own],
-                stdout=log, stderr=log, env=env, start_new_session=True,
+                stdout=log, stderr=log, env=env, start_new_session=True, cwd=ROOT,
             )  # fmt: skip
 
     def _kill_all(self, name: str | None = None) -> None:

@@ -53,8 +53,8 @@ EDGES = {
     "scenarios": "scenario_file",
     "searches": "course",
     "slots":
-        "actor_watch cluster head_watch ray_connection ray_ensemble ray_slot slot_grant slot_making "
-        "slot_source span_log span_slot",
+        "actor_watch cluster head_watch ray_connection ray_ensemble ray_patience ray_slot slot_grant "
+        "slot_making slot_source span_log span_slot",
     "starts": "start_history",
     "sweeps":
         "foresight grid_leaders reference_trials run_account run_command run_conductor run_record run_sweep "
@@ -176,6 +176,7 @@ def test_ray_is_known_at_the_edges_only() -> None:
         "orchestrator/slots/actor_watch.py",
         "orchestrator/slots/cluster.py",
         "orchestrator/slots/ray_connection.py",
+        "orchestrator/slots/ray_patience.py",
         "orchestrator/slots/ray_slot.py",
         "orchestrator/slots/slot_grant.py",
         "orchestrator/slots/ray_ensemble.py",

@@ -14,11 +14,15 @@ NO_HOST = (
     "or send it there by `specsweep submit`. If this is such a host, its raylet does not run."
 )
 
-BUSY = "This machine is so busy that Ray's own processes do not come up in 30 s, three times: see what else runs here."
+BUSY = (
+    "Ray's own processes do not come up, however often they are started: this machine is too busy; see what runs here."
+)
 SHORTER = "Ray's sockets need a short path: set TMPDIR to a folder such as /tmp."
 
 
 OWN = "Ray could not be started on this machine. To join a cluster that runs, name it: --address HEAD:6379."
+# The raylet (its agent among it) and the head's own server, as Ray's node.py and its Cython parts tell it.
+_SLOW = ("timed out during startup", "Timed out waiting for file")
 # What Ray's C++ parts write: time, severity, process and thread, place in the source.
 _LOGGED = re.compile(r"^\[[^\]]* ([DIWEF]) \d+ \d+\] \S+:\d+: ")
 
@@ -26,6 +30,11 @@ _LOGGED = re.compile(r"^\[[^\]]* ([DIWEF]) \d+ \d+\] \S+:\d+: ")
 def no_cluster(address: str, told: str) -> str:
     """The whole message for a user. `told` is what Ray printed, or its error; the last line that is a reason counts."""
     return f"no Ray cluster at --address {address}: {_reason(told)}\n{_todo(address, told)}"
+
+
+def is_slow_start(told: str) -> bool:
+    """Whether Ray's own processes were there, but not in the time that Ray gives them."""
+    return any(words in told for words in _SLOW)
 
 
 def _reason(told: str) -> str:
@@ -44,6 +53,6 @@ def _todo(address: str, told: str) -> str:
         return NO_HOST
     if "AF_UNIX path length" in told:
         return SHORTER
-    if "timed out during startup" in told:
+    if is_slow_start(told):
         return BUSY
     return OWN if address == "local" else START

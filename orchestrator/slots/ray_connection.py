@@ -17,14 +17,16 @@ from typing import Any
 from actors.host.own_folder import mark_owner
 from actors.host.run_lease import dead_ray_folders
 from orchestrator.clusters.cluster_token import cluster_token
-from orchestrator.clusters.no_cluster import no_cluster
+from orchestrator.clusters.no_cluster import is_slow_start, no_cluster
 from orchestrator.clusters.raylet_settings import PRIORITY
 from orchestrator.errors import BadInput, ClusterRefusal
 from orchestrator.job_place import shipped_with_job
 from orchestrator.slots.cluster import Cluster
+from orchestrator.slots.ray_patience import end_start, patient_start
 
 PROBE_S = 10.0
-_SLOW_START = "timed out during startup"
+# Not begun anew after that: whoever waits wants to know.
+_ANEW_S = 180.0
 
 
 @dataclass(frozen=True)
@@ -88,13 +90,22 @@ def connect(connection: Connection, run_id: str) -> Cluster:
 
 
 def _begin(ray: Any, options: dict[str, Any]) -> None:
-    """Ray gives the processes of a cluster of its own 30 s to come up, fixed; a busy machine takes longer."""
-    from tenacity import Retrying, retry_if_exception, stop_after_attempt
+    """The processes of a cluster of its own may take their time. A raylet gives its agent 15 s, fixed, and ends: what
+    was loaded from the disk by then is there when it is started again.
+    """
+    if options["address"] != "local":
+        ray.init(**options)
+        return
+    from tenacity import Retrying, retry_if_exception, stop_after_attempt, stop_after_delay
 
-    slow = retry_if_exception(lambda error: _SLOW_START in str(error))
-    for attempt in Retrying(stop=stop_after_attempt(3), retry=slow, reraise=True):
-        with attempt:
-            ray.init(**options)
+    slow = retry_if_exception(lambda error: is_slow_start(str(error)))
+    for attempt in Retrying(stop=stop_after_attempt(3) | stop_after_delay(_ANEW_S), retry=slow, reraise=True):
+        with attempt, patient_start():
+            try:
+                ray.init(**options)
+            except Exception:
+                end_start(options["_temp_dir"])
+                raise
 
 
 def _silence_events() -> None:

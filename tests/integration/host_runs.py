@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.host_rig import HostRig
-from tests.integration.programs import events, started_hosts, wait_until
+from orchestrator.paths import RunPaths
+from orchestrator.run_files import dataset
+from tests.integration.programs import events, held, let_go, started_hosts, wait_until
 
 SCENARIO = """\
 name: lost
@@ -22,7 +24,7 @@ sweep:
 slots: {gpus: 1, labels: {role: gpu}}
 workloads:
   - {name: chat, input_tokens: 32, output_tokens: 32, concurrency: [1, 2]}
-measure: {warmup_s: 0.2, duration_s: 2}
+measure: {warmup_s: 0, requests: 8}
 objectives:
   - {name: fast, maximize: output_throughput_tok_s, at: {concurrency: 1}}
 """
@@ -33,32 +35,34 @@ POINTS = 8
 def two_hosts() -> Iterator[HostRig]:
     """A head, which sends the load, and two hosts with a GPU each."""
     with started_hosts([0, 1, 1]) as hosts:
-        (hosts.folder / "lost.yaml").write_text(SCENARIO)
         yield hosts
 
 
 def began(rig: HostRig, name: str, *more: str) -> tuple[subprocess.Popen[str], Path]:
-    """A run on the rig and its directory."""
+    """A run on the rig and its directory. Its servers are held inside their second point until `all_go`."""
     root = rig.folder / "runs" / name
-    words = (str(rig.folder / "lost.yaml"), "--address", rig.address, "--run-dir", str(root), *more)
+    (rig.folder / name).mkdir()
+    words = (str(held(rig.folder / name, SCENARIO)), "--address", rig.address, "--run-dir", str(root), *more)
     return rig.specsweep("run", *words), root
+
+
+def all_go(root: Path) -> None:
+    """Servers of the run are not held any more."""
+    let_go(root.parent.parent / root.name)
 
 
 def ended(driver: subprocess.Popen[str]) -> str:
     """What a run that went well has said."""
-    printed, complained = driver.communicate(timeout=250)
+    printed, complained = driver.communicate(timeout=300)
     assert driver.returncode == 0, printed + complained
     return printed
 
 
-def serving(root: Path, host: str) -> bool:
-    """Whether a server of a trial that goes on is ready on a host."""
+def loaded(root: Path, host: str) -> bool:
+    """Whether a trial that goes on has measured its first point on a host: it is held in its second."""
     over = {(e["trial_id"], e["attempt"]) for e in events(root, "trial_ended")}
-    ready = {e["trial_id"] for e in events(root, "server_ready")}
-    return any(
-        e["place"]["host"] == host and e["trial_id"] in ready and (e["trial_id"], e["attempt"]) not in over
-        for e in events(root, "trial_started")
-    )
+    rows = dataset.read_rows(RunPaths(root), "loads")
+    return any(row["host"] == host and (row["trial_id"], row["attempt"]) not in over for row in rows)
 
 
 def failed_on(root: Path, host: str) -> list[str]:
@@ -71,10 +75,10 @@ def failed_on(root: Path, host: str) -> list[str]:
     ]
 
 
-def until_serving(driver: subprocess.Popen[str], root: Path, host: str) -> None:
-    wait_until(lambda: serving(root, host) or driver.poll() is not None, f"a server on {host}", 120)
+def until_loaded(driver: subprocess.Popen[str], root: Path, host: str) -> None:
+    wait_until(lambda: loaded(root, host) or driver.poll() is not None, f"a server on {host} is loaded")
     assert driver.poll() is None, driver.communicate()
 
 
 def until_clean(rig: HostRig) -> None:
-    wait_until(lambda: not rig.marked(), "no process of ours is left on any host", 120)
+    wait_until(lambda: not rig.marked(), "no process of ours is left on any host")

@@ -40,6 +40,31 @@ objectives:
   - {name: fast, maximize: output_throughput_tok_s, at: {concurrency: 1}}
 """
 
+# A server falls silent inside its second point until the file `go` is there, beside the script. By `IN_STEPS` a point
+# has one request to warm up and eight that count; before all is the one by which the lengths of prompts are found.
+HELD = "serving: {fault: stall, request: 17, until: go%s}\n"
+IN_STEPS = "measure: {warmup_s: 0, requests: 8}\n"
+
+
+def held(folder: Path, text: str, when: str = "") -> Path:
+    """A scenario whose servers are held (those of which `when` is true), in a file."""
+    (folder / "held.yaml").write_text(HELD % (f", when: {when}" if when else ""))
+    engine = f"  faults: {folder / 'held.yaml'}\n  start_speedup"
+    steps = "".join(IN_STEPS if line.startswith("measure: ") else line for line in text.splitlines(keepends=True))
+    file = folder / "scenario.yaml"
+    file.write_text(steps.replace("  start_speedup", engine) + "timeouts: {silent_s: 900}\n")
+    return file
+
+
+def let_go(folder: Path) -> None:
+    """What is held goes on."""
+    (folder / "go").touch()
+
+
+def at_work(root: Path) -> list[Path]:
+    """Points of which records have come, and which are not measured yet."""
+    return list((root / "stream").glob("*.arrows"))
+
 
 def start(*arguments: str, stdout: int = subprocess.PIPE) -> subprocess.Popen[str]:
     """`python -m orchestrator ...` in the background, output captured."""
@@ -81,7 +106,7 @@ def marked_processes(run_id: str) -> list[str]:
     return found
 
 
-def wait_until(condition: Callable[[], object], what: str, timeout_s: float = 120) -> None:
+def wait_until(condition: Callable[[], object], what: str, timeout_s: float = 300) -> None:
     """Poll until a condition holds; AssertionError naming it if it never does."""
     deadline = time.monotonic() + timeout_s
     while not condition():

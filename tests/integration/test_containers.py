@@ -12,9 +12,9 @@ import zstandard
 
 from orchestrator.run_files.journal import read_events
 from tests.fakes.docker_host import DockerHost, docker_host
-from tests.integration.programs import QUICK, ROOT, marked_processes, run, start, wait_until
+from tests.integration.programs import QUICK, ROOT, at_work, held, let_go, marked_processes, run, start, wait_until
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 
 ENGINE = f"""  command: [docker, run, --gpus, all, image, {sys.executable}, -m, actors.emulator]
   env: {{PYTHONPATH: "{ROOT}"}}
@@ -33,18 +33,19 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[DockerHost]:
 def test_a_driver_that_is_killed_leaves_no_container_and_the_run_is_finished_by_resume(
     host: DockerHost, tmp_path: Path
 ) -> None:
-    root, scenario = tmp_path / "boxed", tmp_path / "boxed.yaml"
+    root = tmp_path / "boxed"
     text = QUICK.replace("  start_speedup", ENGINE + "  start_speedup")
     text = text.replace("speculative_num_steps: [0, 1, 2, 3]", 'env.FAKE_A: ["0", "1"]')
-    scenario.write_text(text.replace("speculative_algorithm: NEXTN, ", ""))
+    scenario = held(tmp_path, text.replace("speculative_algorithm: NEXTN, ", ""))
     driver = start("run", str(scenario), "--address", "local", "--run-dir", str(root))
-    wait_until(lambda: list((root / "stream").glob("*")) or driver.poll() is not None, "a point is measured", 120)
+    wait_until(lambda: len(at_work(root)) == 2 or driver.poll() is not None, "two points are measured")
     options = [host.options(name) for name in host.names()]
     driver.kill()
     driver.communicate()
-    wait_until(lambda: not marked_processes("boxed") and not host.names(), "containers and clients are gone", 120)
+    wait_until(lambda: not marked_processes("boxed") and not host.names(), "containers and clients are gone")
+    let_go(tmp_path)
 
-    assert options
+    assert len(options) == 2
     for given in options:
         assert given[given.index("--gpus") + 1] in {"device=0", "device=1"}
         assert given.count("--gpus") == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -13,9 +14,19 @@ import pytest
 
 from actors.gpus.gpu_ledger import LEDGER_VARIABLE, GpuLedger
 from benchmarks.kill_rig import KillRig
-from tests.integration.programs import assert_whole, events, marked_processes, run, start, wait_until
+from tests.integration.programs import (
+    QUICK,
+    assert_whole,
+    events,
+    held,
+    let_go,
+    marked_processes,
+    run,
+    start,
+    wait_until,
+)
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 
 
 @dataclass(frozen=True)
@@ -39,25 +50,33 @@ def _hosts_of_one_class(ledger: GpuLedger) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def interrupted(tmp_path_factory: pytest.TempPathFactory, scenario: Path) -> Interrupted:
+def endless(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """QUICK, of which one config is held in its second point."""
+    return held(tmp_path_factory.mktemp("endless"), QUICK, "{speculative_num_steps: 3}")
+
+
+@pytest.fixture(scope="module")
+def interrupted(tmp_path_factory: pytest.TempPathFactory, endless: Path) -> Interrupted:
     root = tmp_path_factory.mktemp("runs") / "interrupted"
-    driver = start("run", str(scenario), "--address", "local", "--run-dir", str(root))
-    wait_until(lambda: events(root, "point_done"), "a first point is measured", 120)
+    driver = start("run", str(endless), "--address", "local", "--run-dir", str(root))
+    wait_until(lambda: events(root, "point_done"), "a first point is measured")
     driver.send_signal(signal.SIGINT)
-    printed, complained = driver.communicate(timeout=120)
+    printed, complained = driver.communicate(timeout=300)
     left = marked_processes("interrupted")
     return Interrupted(root, driver.returncode, printed, complained, left, len(events(root, "point_done")))
 
 
 @pytest.fixture(scope="module")
-def resumed(interrupted: Interrupted, cluster: KillRig) -> subprocess.CompletedProcess[str]:
+def resumed(interrupted: Interrupted, endless: Path, cluster: KillRig) -> subprocess.CompletedProcess[str]:
     """The same run, finished in another cluster."""
+    let_go(endless.parent)
     return run("run", "--resume", str(interrupted.root), "--address", cluster.address)
 
 
-def ray_processes(driver_pid: int, title: str) -> list[int]:
-    """Workers with a title in the cluster that a driver embeds."""
-    return [p.pid for p in psutil.Process(driver_pid).children(recursive=True) if title in " ".join(p.cmdline())]
+def named(word: str) -> list[str]:
+    """Command lines of processes in which a word stands."""
+    found = [" ".join(p.info["cmdline"] or ()) for p in psutil.process_iter(["cmdline"])]
+    return [line for line in found if word in line]
 
 
 def test_ctrl_c_keeps_what_was_measured_stops_every_server_and_says_how_to_resume(interrupted: Interrupted) -> None:
@@ -76,7 +95,7 @@ def test_an_interrupted_run_is_finished_by_resume(
 
 
 def test_a_finished_run_has_nothing_to_resume_and_ranks_again(
-    interrupted: Interrupted, resumed: subprocess.CompletedProcess[str], scenario: Path
+    interrupted: Interrupted, resumed: subprocess.CompletedProcess[str], endless: Path
 ) -> None:
     assert resumed.returncode == 0, resumed.stdout + resumed.stderr
 
@@ -84,24 +103,32 @@ def test_a_finished_run_has_nothing_to_resume_and_ranks_again(
 
     assert again.returncode == 0
     assert "Nothing is missing" in again.stdout
-    other = run("run", str(scenario), "--resume", str(interrupted.root), "--set", "seed=2")
+    other = run("run", str(endless), "--resume", str(interrupted.root), "--set", "seed=2")
     assert other.returncode == 2
     assert "that run asked another question (differs in: seed)" in other.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_run_that_is_stopped_before_its_first_server_leaves_nothing(
-    tmp_path: Path, scenario: Path, number: int
+    tmp_path: Path, scenario: Path, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = tmp_path / "early"
+    # Ray starts its head's server by way of this program, and waits for what never comes.
+    profiler = tmp_path / "bin/valgrind"
+    profiler.parent.mkdir()
+    profiler.write_text("#!/bin/sh\nwhile :; do sleep 0.2; done\n")
+    profiler.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{profiler.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("RAY_GCS_SERVER_VALGRIND_PROFILER", "1")
     driver = start("run", str(scenario), "--address", "local", "--run-dir", str(root))
-    wait_until(lambda: ray_processes(driver.pid, "gcs_server"), "Ray is starting", 120)
+    wait_until(lambda: named(str(profiler)), "Ray is starting")
     driver.send_signal(number)
-    _, complained = driver.communicate(timeout=120)
+    _, complained = driver.communicate(timeout=300)
 
     assert driver.returncode == 130, complained
     assert "Stopped before anything was started; nothing is left of the run." in complained
     assert not root.exists()
+    wait_until(lambda: not named(str(profiler)), "nothing of Ray is left")
 
 
 def test_a_cluster_that_does_not_answer_is_refused_at_once_and_leaves_no_run(tmp_path: Path, scenario: Path) -> None:

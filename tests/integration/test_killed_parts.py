@@ -10,9 +10,20 @@ import pytest
 from actors.gpus.gpu_ledger import GpuLedger
 from benchmarks.kill_rig import KillRig
 from benchmarks.random_kills import ENDING, Killer
-from tests.integration.programs import assert_each_once, events, marked_processes, start, started_rig, wait_until
+from tests.integration.programs import (
+    QUICK,
+    assert_each_once,
+    at_work,
+    events,
+    held,
+    let_go,
+    marked_processes,
+    start,
+    started_rig,
+    wait_until,
+)
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
@@ -23,14 +34,15 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, ledger: GpuLedger) -> Iter
 
 
 def test_a_killed_load_actor_costs_its_trial_a_second_attempt_and_nothing_else(
-    tmp_path: Path, scenario: Path, cluster: KillRig
+    tmp_path: Path, cluster: KillRig
 ) -> None:
     root = tmp_path / "actor"
-    two_longer = ("--set", "sweep.axes.speculative_num_steps=[0, 3]", "--set", "measure.duration_s=2")
-    driver = start("run", str(scenario), "--address", cluster.address, "--run-dir", str(root), *two_longer)
-    wait_until(lambda: list((root / "stream").glob("*")), "a point is being measured", 120)
+    scenario = held(tmp_path, QUICK.replace("[0, 1, 2, 3]", "[0, 3]"))
+    driver = start("run", str(scenario), "--address", cluster.address, "--run-dir", str(root))
+    wait_until(lambda: len(events(root, "point_done")) == len(at_work(root)) == 2, "both are in their second point")
     next(cluster.actors("LoadHost")).kill()
-    printed, complained = driver.communicate(timeout=200)
+    let_go(tmp_path)
+    printed, complained = driver.communicate(timeout=300)
 
     assert driver.returncode == 0, printed + complained
     assert "failed (" in printed

@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from tests.integration.programs import QUICK, marked_processes, start, wait_until
+from tests.integration.programs import QUICK, at_work, held, let_go, marked_processes, start, wait_until
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 
 KEY = "sk-live-0a1b2c3d4e5f"
 TOKEN = "hf_9z8y7x6w5v4u"
@@ -52,13 +52,14 @@ def seen_in_process_list() -> list[str]:
 
 
 def test_an_api_key_given_to_a_server_is_in_no_process_list_and_nowhere_on_disk_after_a_run(tmp_path: Path) -> None:
-    scenario, root = tmp_path / "keyed.yaml", tmp_path / "runs" / "keyed"
+    root = tmp_path / "runs" / "keyed"
     engine = f"""  extra_args: [--api-key, {KEY}]
   env: {{HF_TOKEN: {TOKEN}}}
   before_start: [{{command: [sh, -c, "echo key $1 token $HF_TOKEN", sh, --api-key={KEY}]}}]
   after_stop: [{{command: [sh, -c, "echo key {KEY}; false"]}}]
 """
-    scenario.write_text(QUICK.replace("  start_speedup", engine + "  start_speedup").replace("[0, 1, 2, 3]", "[0, 2]"))
+    keyed = QUICK.replace("  start_speedup", engine + "  start_speedup").replace("[0, 1, 2, 3]", "[0, 2]")
+    scenario = held(tmp_path, keyed)
     driver = start("run", str(scenario), "--address", "local", "--run-dir", str(root))
     shown: list[str] = []
     scratch = Path(tempfile.gettempdir()) / f"specsweep-{os.getuid()}" / "keyed"
@@ -66,10 +67,11 @@ def test_an_api_key_given_to_a_server_is_in_no_process_list_and_nowhere_on_disk_
     def is_loaded() -> bool:
         servers = [line for line in marked_processes("keyed") if "actors.emulator" in line]
         shown.extend(line for line in seen_in_process_list() if "actors.emulator" in line)
-        return bool(servers) and any((root / "stream").glob("*"))
+        return bool(servers) and bool(at_work(root))
 
-    wait_until(is_loaded, "a server is loaded", 120)
-    printed, complained = driver.communicate(timeout=200)
+    wait_until(is_loaded, "a server is loaded")
+    let_go(tmp_path)
+    printed, complained = driver.communicate(timeout=300)
 
     assert driver.returncode == 0, printed + complained
     assert shown == []

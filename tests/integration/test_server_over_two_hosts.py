@@ -9,33 +9,39 @@ import pyarrow.dataset as ds
 import pytest
 import yaml
 
+from benchmarks.kill_rig import title
 from orchestrator.diagnosing.log_diagnosis import diagnose_log
 from orchestrator.outcome import Label
-from tests.integration.programs import QUICK, started_hosts
+from tests.integration.programs import QUICK, at_work, events, held, started_hosts, wait_until
 
 pytestmark = pytest.mark.timeout(600)
 
-# The second host's scheduler is killed once the server of the second config serves.
-FAULTS = "serving: {fault: die, label: rank_killed, after_s: 0.5, when: {node_rank: 1, mem_fraction_static: 0.7}}\n"
-
 
 def scenario(folder: Path) -> Path:
-    told: dict[str, Any] = yaml.safe_load(QUICK)
-    (folder / "faults.yaml").write_text(FAULTS)
-    told["engine"] = {"kind": "emulator", "start_speedup": 100, "faults": str(folder / "faults.yaml")}
+    """The server of the second config is held inside its point, for ever."""
+    told: dict[str, Any] = yaml.safe_load(held(folder, QUICK, "{node_rank: 0, mem_fraction_static: 0.7}").read_text())
+    del told["engine"]["settings"]
     told["sweep"] = {"axes": {"mem_fraction_static": [0.8, 0.7]}}
     told["slots"] = {"gpus": 1, "nnodes": 2}
     told["workloads"] = [{"name": "chat", "input_tokens": 32, "output_tokens": 32, "concurrency": [1]}]
-    told["measure"] = {"warmup_s": 0, "duration_s": 3}
+    told["measure"] = {"warmup_s": 0, "requests": 20}
     told["recovery"] = {"mode": "off"}
     (folder / "span.yaml").write_text(yaml.safe_dump(told))
     return folder / "span.yaml"
+
+
+def second_is_loaded(root: Path) -> bool:
+    return len(events(root, "point_done")) == 1 and bool(at_work(root))
 
 
 def test_a_server_over_two_hosts_is_measured_and_one_whose_rank_is_killed_is_told_with_the_first_cause() -> None:
     with started_hosts([0, 1, 1]) as rig:
         root = rig.folder / "run"
         driver = rig.specsweep("run", str(scenario(rig.folder)), "--address", rig.address, "--run-dir", str(root))
+        wait_until(lambda: second_is_loaded(root) or driver.poll() is not None, "the second server is loaded", 400)
+        for process in rig.hosts[2].processes():
+            if "scheduler" in title(process):
+                process.kill()
         said, complained = driver.communicate(timeout=400)
         left = rig.marked()
         assert "on 1 slot;" in said, said + complained
