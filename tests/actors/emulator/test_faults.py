@@ -179,7 +179,7 @@ def test_a_stall_silences_all_streams_and_then_they_go_on(tmp_path: Path) -> Non
 @pytest.mark.parametrize("health", [200, 503])
 def test_a_hung_server_lives_without_ever_giving_a_token(tmp_path: Path, health: int) -> None:
     with faulty(tmp_path, f"serving: {{fault: hang, request: 1, token: 4, health: {health}}}") as running:
-        stream = ask(running, 150, timeout_s=3.0)
+        stream = ask(running, 150, sure_until=4)
         assert not stream.complete
         assert 4 <= stream.tokens < 150
         assert ask(running, timeout_s=0.5).data == b""
