@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from orchestrator.sglang.options import canonical_name, did_you_mean, known_options
 
@@ -41,6 +41,24 @@ class Fault(Strict):
             if canonical_name(name) not in known_options():
                 raise ValueError(f"'{name}' is no setting of a server{did_you_mean(name, list(known_options()))}")
         return {canonical_name(name): value for name, value in when.items()}
+
+
+class Lasting(Fault):
+    """A fault that ends: after a time, or once a file is there, so that whoever watches decides when."""
+
+    seconds: Seconds | None = Field(None, description="How long; the start speed-up does not shorten it.")
+    until: str | None = Field(
+        None,
+        min_length=1,
+        description="Instead of `seconds`: until this file is there; relative to the script. It holds a server where a "
+        "test wants it.",
+    )
+
+    @model_validator(mode="after")
+    def _ends_in_one_way(self) -> Self:
+        if (self.seconds is None) == (self.until is None):
+            raise ValueError("wants either `seconds` or `until`")
+        return self
 
 
 def applies(fault: Fault, settings: dict[str, Any]) -> bool:

@@ -62,7 +62,9 @@ class Faults:
         """The server is built and about to open its port."""
         from actors.emulator.serving_strike import ServingStrike
 
-        self._serving = ServingStrike(self._serving_faults, self._script.seed, self._stream, self._bed)
+        self._serving = ServingStrike(
+            self._serving_faults, self._script.seed, self._path.parent, self._stream, self._bed
+        )
         server.state.middlewares.append(self._serving.middleware)
         server.state.engine.gate = self._serving.gate
 

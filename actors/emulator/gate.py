@@ -1,12 +1,14 @@
-"""Holds up the steps of the engine: for a while, for ever, or more and more."""
+"""Holds up the steps of the engine: for a while, until a file is there, for ever, or more and more."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 
 _LONGEST_S = 3600.0
+_LOOK_S = 0.02
 
 
 @dataclass
@@ -17,10 +19,15 @@ class Gate:
     _stalled_until: float = 0.0
     _decays_since: float = 0.0
     _halving_s: float | None = None
+    _awaited: list[Path] = field(default_factory=list)
 
     def stall(self, seconds: float) -> None:
         """Nothing leaves for so long from now on."""
         self._stalled_until = max(self._stalled_until, time.monotonic() + seconds)
+
+    def hold(self, until: Path) -> None:
+        """Nothing leaves before this file is there."""
+        self._awaited.append(until)
 
     def decay(self, halving_s: float) -> None:
         """From now on the speed halves every so many seconds."""
@@ -33,6 +40,9 @@ class Gate:
             await asyncio.sleep(min(_LONGEST_S, seconds * (2**halvings - 1)))
         while (left := self._stalled_until - time.monotonic()) > 0:  # noqa: ASYNC110 - may be put off meanwhile
             await asyncio.sleep(left)
+        while any(not awaited.exists() for awaited in self._awaited):  # noqa: ASYNC110 - another process's file
+            await asyncio.sleep(_LOOK_S)
+        self._awaited.clear()
         if self.closed:
             await asyncio.Event().wait()
         return time.monotonic() - began

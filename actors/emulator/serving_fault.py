@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 from pydantic import Field
 
-from actors.emulator.fault import Count, Fault, FloodLine, Seconds
+from actors.emulator.fault import Count, Fault, FloodLine, Lasting, Seconds
 
 DeathLabel = Literal[
     "runtime_oom", "runtime_pool", "cuda_ima", "nccl_timeout", "software_bug", "watchdog_hang", "segfault_abort",
@@ -50,11 +50,10 @@ class ServerFault(StreamFault):
     """A fault of the whole server. Without `request` and `probability` it strikes by itself, `after_s` after ready."""
 
 
-class Stall(ServerFault):
+class Stall(Lasting, ServerFault):
     """All streams are silent for a while, then go on."""
 
     fault: Literal["stall"]
-    seconds: Seconds = Field(description="How long.")
 
 
 class Hang(ServerFault):

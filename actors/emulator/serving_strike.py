@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from html import escape
 from http import HTTPStatus
+from pathlib import Path
 
 import orjson
 from aiohttp import web
@@ -50,11 +51,11 @@ _FLOOD_TICK_S = 0.05
 class ServingStrike:
     """The serving faults of one server, from `begin` on."""
 
-    def __init__(self, faults: Sequence[Fault], seed: int, stream: PhaseStream, bed: Deathbed) -> None:
+    def __init__(self, faults: Sequence[Fault], seed: int, folder: Path, stream: PhaseStream, bed: Deathbed) -> None:
         rngs = (random.Random(f"{seed}-{number}") for number in range(len(faults)))
         self._triggers = [Trigger(f, rng) for f, rng in zip(faults, rngs, strict=True) if isinstance(f, RequestFault)]
         self._endpoints = [EndpointTrigger(fault) for fault in faults if isinstance(fault, EndpointFault)]
-        self._seed = seed
+        self._seed, self._folder = seed, folder
         self._stream = stream
         self._bed = bed
         self._began: float | None = None
@@ -111,7 +112,10 @@ class ServingStrike:
     def strike(self, fault: ServerFault) -> None:
         """A fault of the whole server, now."""
         if isinstance(fault, Stall):
-            self.gate.stall(fault.seconds)
+            if fault.seconds is not None:
+                self.gate.stall(fault.seconds)
+            if fault.until is not None:
+                self.gate.hold(self._folder / fault.until)
         elif isinstance(fault, Hang):
             self.gate.closed, self._health = True, fault.health
         elif isinstance(fault, SlowDeath):

@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 from pydantic import Field
 
-from actors.emulator.fault import Fault, FloodLine, Seconds
+from actors.emulator.fault import Fault, FloodLine, Lasting, Seconds
 
 Phase = Literal[
     "launch", "args", "dist_init", "weights", "draft_weights", "kv_pool", "graph_target", "graph_draft", "http_bind",
@@ -58,11 +58,10 @@ class HangingStart(Fault):
     ignore_sigterm: bool = Field(False, description="Then only SIGKILL ends it.")
 
 
-class SlowStart(Fault):
+class SlowStart(Lasting):
     """A phase that takes longer, e.g. weights from a slow disk."""
 
     slow: Phase = Field(description="Which phase.")
-    seconds: Seconds = Field(description="How much longer; the start speed-up does not shorten it.")
     bars: bool = Field(True, description="A progress bar moves meanwhile; otherwise silence.")
     busy: bool = Field(False, description="It uses a CPU meanwhile, as a compiler does; otherwise it sleeps.")
 

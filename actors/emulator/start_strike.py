@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import signal
 import subprocess
@@ -35,6 +36,8 @@ _FIRST_LINE = (
 )
 _STAMP = re.compile(rb"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)[^\]]*\]")
 _BAR_STATES = 20
+# How often it is looked whether a file is there that a start waits for.
+_LOOK_S = 0.1
 # Long enough for any test to see it, short enough not to stay on a machine.
 _ORPHAN_S = 600
 
@@ -111,11 +114,14 @@ class StartStrike:
         end_with(fault.exit_code)
 
     def _dawdle(self, fault: SlowStart) -> None:
-        each = fault.seconds / _BAR_STATES
-        for done in range(_BAR_STATES):
+        each = _LOOK_S if fault.seconds is None else fault.seconds / _BAR_STATES
+        for done in itertools.count():
+            if done == _BAR_STATES if fault.until is None else (self._folder / fault.until).exists():
+                break
             if fault.bars:
                 label = "Loading safetensors checkpoint shards"
-                self._log.raw("\r" + progress_bar(label, done, _BAR_STATES, done * each, each))
+                shown = min(done, _BAR_STATES - 1)
+                self._log.raw("\r" + progress_bar(label, shown, _BAR_STATES, done * each, each))
             (spin if fault.busy else time.sleep)(each)
         if fault.bars:
             self._log.raw("\n")

@@ -228,6 +228,8 @@ An example, [two-bad-depths.yaml](../scenarios/faults/two-bad-depths.yaml), of w
   `rank` counts the schedulers of the node.
 * Every entry strikes on its own and counts for itself; several may strike one request, which is then held up first,
   refused second, and changed last.
+* A start or a stream that is held `until` a file is there goes on when you make the file: that is how a server is kept
+  in a state for as long as it is looked at, on a machine of any speed.
 * Faults keep real time. `--emulator-start-speedup` shortens only the waits that are SGLang's own (5 s between the last
   words and the end).
 * `label` ends a start with the words of that cause as SGLang, torch or NCCL print them, and with SGLang's exit code:
@@ -237,7 +239,7 @@ An example, [two-bad-depths.yaml](../scenarios/faults/two-bad-depths.yaml), of w
 
 def faults_page() -> str:
     """docs/emulator-faults.md."""
-    from actors.emulator.fault import Fault
+    from actors.emulator.fault import Fault, Lasting
     from actors.emulator.fault_script import FaultScript
     from actors.emulator.serving_fault import SERVING_FAULTS, RequestFault, ServerFault, ServingFault, StreamFault
     from actors.emulator.start_fault import START_FAULTS
@@ -262,6 +264,8 @@ def faults_page() -> str:
         of = next((word for word, base in bases if issubclass(kind, base)), "endpoints")
         hidden = {"fault", *(field for base in kind.__mro__[1:] for field in getattr(base, "model_fields", ()))}
         own = {field for field in kind.__annotations__ if field != "fault"}
+        if issubclass(kind, Lasting):
+            own |= {"seconds", "until"}
         parts.append(_fault_table(f"## serving: `{name}` (of {of})", kind, hidden - own))
     return "\n".join(parts)
 

@@ -23,7 +23,7 @@ def all_faults(tree: YamlTree, error: ValidationError, model: type[BaseModel]) -
     """All faults by line of a tree that does not fit the model, what is missing last."""
     faults = []
     for detail in error.errors(include_url=False):
-        path = _key_path(tree.value, detail["loc"])
+        path = _key_path(tree.value, detail["loc"], missing=detail["type"] == "missing")
         line = tree.line_of(path)
         # A misspelt key is also a missing one: the misspelling is what to tell.
         order = (detail["type"] == "missing", line or 0)
@@ -32,15 +32,15 @@ def all_faults(tree: YamlTree, error: ValidationError, model: type[BaseModel]) -
     return [fault for _, fault in faults]
 
 
-def _key_path(value: Any, loc: tuple[int | str, ...]) -> KeyPath:
+def _key_path(value: Any, loc: tuple[int | str, ...], *, missing: bool) -> KeyPath:
     """The part of a pydantic location that is really in the file (it adds names of union members)."""
     path: KeyPath = ()
     for i, part in enumerate(loc):
         in_list = isinstance(value, list) and isinstance(part, int) and part < len(value)
         if in_list or (isinstance(value, dict) and part in value):
             value, path = value[part], (*path, part)
-        elif i == len(loc) - 1 and isinstance(value, dict) and isinstance(part, str):
-            path = (*path, part)  # a required key that is not there
+        elif missing and i == len(loc) - 1 and isinstance(part, str):
+            path = (*path, part)
     return path
 
 

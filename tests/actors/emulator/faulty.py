@@ -89,12 +89,17 @@ def ask(
     return stream
 
 
-def raw_chunks(running: Emulator, tokens: int) -> list[bytes]:
-    """The HTTP chunks of an answer, one for each write of the server."""
+def raw_request(tokens: int) -> bytes:
+    """A streamed /generate on a connection of its own."""
     body = json.dumps(body_of("generate", tokens)).encode()
     head = f"POST /generate HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
+    return head.encode() + body
+
+
+def raw_chunks(running: Emulator, tokens: int) -> list[bytes]:
+    """The HTTP chunks of an answer, one for each write of the server."""
     with socket.create_connection(("127.0.0.1", running.port), timeout=30) as connection:
-        connection.sendall(head.encode() + body)
+        connection.sendall(raw_request(tokens))
         data = b""
         while piece := connection.recv(1 << 16):
             data += piece

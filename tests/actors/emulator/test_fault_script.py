@@ -30,6 +30,8 @@ WRONG = [
     ("serving: {fault: cut, probability: 2}", ":1: serving.probability: input should be less than or equal to 1"),
     ("serving: {fault: cut, when: {speculative_num_step: 1}}", "is no setting of a server; did you mean"),
     ("serving: {fault: endpoint, path: metrics}", ":1: serving.path: String should match pattern '^/'"),
+    ("start: {slow: weights}", ":1: start: wants either `seconds` or `until`"),
+    ("serving: {fault: stall, seconds: 1, until: go}", ":1: serving: wants either `seconds` or `until`"),
     ("start: {replay: none.log, exit_code: 1}", "none.log: no such file (paths are relative to the script)"),
     ("seed: 1", "has no fault; give `start` or `serving`"),
     ("- fault: cut", ":1: must be a mapping of keys, not a list"),

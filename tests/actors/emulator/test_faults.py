@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
 import json
 import re
 import signal
+import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from actors.emulator.gate import Gate
-from tests.actors.emulator.faulty import ask, faulty, raw_chunks
+from tests.actors.emulator.faulty import ask, faulty, raw_chunks, raw_request
 
 QUEUE_FULL = "The request queue is full."
 
@@ -185,6 +187,23 @@ def test_a_hung_server_lives_without_ever_giving_a_token(tmp_path: Path, health:
         assert ask(running, timeout_s=0.5).data == b""
         assert running.call("GET", "/health").status == health
         assert running.process.poll() is None
+
+
+def test_a_server_is_held_until_a_file_is_there_and_then_answers_whole(tmp_path: Path) -> None:
+    with faulty(tmp_path, "serving: {fault: stall, request: 1, token: 4, until: go}") as running:
+        with socket.create_connection(("127.0.0.1", running.port)) as connection:
+            connection.sendall(raw_request(150))
+            connection.settimeout(0.5)
+            before = b""
+            with contextlib.suppress(TimeoutError):
+                while piece := connection.recv(1 << 16):
+                    before += piece
+            assert b"[DONE]" not in before
+            (tmp_path / "go").touch()
+            connection.settimeout(60)
+            after = b"".join(iter(lambda: connection.recv(1 << 16), b""))
+        assert b'"completion_tokens":150,' in after
+        assert after.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
 
 
 def test_a_slow_death_doubles_the_delay_of_a_step_every_halving() -> None:

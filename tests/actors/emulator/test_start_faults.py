@@ -263,6 +263,25 @@ def test_a_flooded_log_loses_neither_the_ready_line_nor_the_phases(tmp_path: Pat
     assert READY.encode() in (tmp_path / "server.log").read_bytes()[-2000:]
 
 
+def test_a_start_is_held_in_its_phase_until_a_file_is_there(tmp_path: Path) -> None:
+    log = tmp_path / "held" / "server.log"
+
+    async def go() -> StartEvent:
+        async with started(log.parent, "start: {slow: weights, until: ../go}") as (_, last):
+            return last
+
+    async def opened() -> StartEvent:
+        start = asyncio.ensure_future(go())
+        while not log.exists() or b"  5%|" not in log.read_bytes():  # noqa: ASYNC110 - another process writes it
+            await asyncio.sleep(0.02)
+        assert not start.done()
+        assert b"Load weight end" not in log.read_bytes()
+        (tmp_path / "go").touch()
+        return await start
+
+    assert isinstance(asyncio.run(opened()), ServerReady)
+
+
 def test_a_fault_of_the_first_start_is_over_at_the_second(tmp_path: Path) -> None:
     script = "start: {label: kv_budget, starts: 1}"
 
