@@ -169,13 +169,16 @@ serving:
 
 def test_a_stall_silences_all_streams_and_then_they_go_on(tmp_path: Path) -> None:
     with (
-        faulty(tmp_path, "serving: {fault: stall, request: 2, token: 20, seconds: 0.8}") as running,
+        faulty(tmp_path, "serving: {fault: stall, request: 1, token: 20, until: go}") as running,
         ThreadPoolExecutor() as pool,
     ):
-        streams = list(pool.map(lambda _: ask(running, 150), range(2)))
-    for stream in streams:
-        assert stream.tokens == 150
-        assert max(b - a for a, b in zip(stream.times, stream.times[1:], strict=False)) >= 0.7
+        silent = ask(running, 150, sure_until=20)
+        assert (silent.complete, 20 <= silent.tokens < 150) == (False, True)
+        waiting = pool.submit(ask, running, 150)
+        assert ask(running, timeout_s=0.5).data == b""
+        assert not waiting.done()
+        (tmp_path / "go").touch()
+        assert (waiting.result().complete, waiting.result().tokens) == (True, 150)
 
 
 @pytest.mark.parametrize("health", [200, 503])

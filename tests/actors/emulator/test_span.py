@@ -119,7 +119,7 @@ def test_a_node_that_does_not_finish_loading_is_told_of_by_the_others(
 ) -> None:
     clock = ClockOfChildren(monkeypatch, tmp_path)
     with nodes(tmp_path, TWO, "start: {hang: weights, when: {node_rank: 1}}", speedup=1000.0) as (first, _second):
-        first.wait_for("Load weight end.")
+        first.wait_for("| 8/8 [")  # and now for the other
         while first.process.poll() is None:
             clock.leap_by(LEAST_LOADING_S)
             time.sleep(0.05)
