@@ -98,7 +98,7 @@ def raw_request(tokens: int) -> bytes:
 
 def raw_chunks(running: Emulator, tokens: int) -> list[bytes]:
     """The HTTP chunks of an answer, one for each write of the server."""
-    with socket.create_connection(("127.0.0.1", running.port), timeout=30) as connection:
+    with socket.create_connection(("127.0.0.1", running.port), timeout=60) as connection:
         connection.sendall(raw_request(tokens))
         data = b""
         while piece := connection.recv(1 << 16):

@@ -95,7 +95,7 @@ def test_a_command_before_the_start_that_fails_is_the_diagnosis_and_what_follows
 
 def test_a_command_that_takes_too_long_is_ended_with_its_process_group(tmp_path: Path) -> None:
     script = f"sleep 600 & echo $! > {tmp_path}/pid; echo waiting; wait"
-    spec = spec_for(SERVE, before_start=(sh(script, 1.0),))
+    spec = spec_for(SERVE, before_start=(sh(script, 3.0),))
 
     async def run() -> StartEvent:
         async with started(spec, tmp_path) as (_, events):
@@ -103,7 +103,7 @@ def test_a_command_that_takes_too_long_is_ended_with_its_process_group(tmp_path:
 
     diagnosis = diagnosis_of(asyncio.run(run()))
     assert diagnosis.label is Label.USER_COMMAND
-    assert diagnosis.evidence.endswith(" did not end within 1 s: waiting")
+    assert diagnosis.evidence.endswith(" did not end within 3 s: waiting")
     assert not is_alive(int((tmp_path / "pid").read_text(encoding="utf-8")))
 
 
