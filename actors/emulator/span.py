@@ -22,10 +22,12 @@ from actors.emulator.ranks import LocalRanks
 MEETING_S = {"cuda": 600.0, "cpu": 1800.0}
 # What a rank that has loaded its weights waits for the others.
 LOADING_S = 480.0
-# The start speed-up shortens that, but nodes do not start at the same moment.
-LEAST_LOADING_S = 3.0
+# The start speed-up shortens that, but nodes do not start at the same moment, and this machine may stand still.
+LEAST_LOADING_S = 30.0
 END = b'"end"'
 _RETRY_S = 0.05
+# How often the clock is looked at while another node is waited for.
+_LOOK_S = 0.5
 _PAIR = "[/__w/pytorch/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:537] Read error"
 _HINT = (
     "This is typically caused by a remote worker hanging or bugs in the application. Check the logs of the remote "
@@ -57,9 +59,10 @@ class Peer:
         """What it says next; waits for it, TimeoutError after `until`. SpanBroken if it is gone."""
         while b"\n" not in self.said:
             left_s = None if until is None else max(until - time.monotonic(), 0)
-            if not select.select([self.connection], [], [], left_s)[0]:
+            if select.select([self.connection], [], [], None if left_s is None else min(left_s, _LOOK_S))[0]:
+                self.said += self.read()
+            elif left_s == 0:
                 raise TimeoutError
-            self.said += self.read()
         line, _, self.said = self.said.partition(b"\n")
         return json.loads(line)
 

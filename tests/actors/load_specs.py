@@ -26,7 +26,7 @@ SPEC = PointSpec(
     requests=1,
     temperature=0.0,
     ignore_eos=True,
-    request_timeout_s=20.0,
+    request_timeout_s=200.0,
     model="m",
     seed=7,
 )

@@ -13,6 +13,7 @@ from orchestrator.points.point_metrics import PointMetrics
 from orchestrator.records import RequestRecord
 from orchestrator.trial import ClientReport, LoadLevel
 from tests.actors.load_specs import ask, run, spec
+from tests.fakes.leaping_clock import Leaping
 from tests.fakes.load import load_endpoint
 from tests.fakes.raw_server import RawServer, Step, chunked
 from tests.fakes.scripted_endpoint import DONE, chat, trailing_usage
@@ -22,12 +23,12 @@ REQUEST = Request(0, False, 0, Prompt("Hello", None, "hash"), 3)
 
 
 def asked(
-    script: Callable[[int], list[Step]], requests: int = 1, **changes: Any
+    script: Callable[[int], list[Step]], requests: int = 1, *, clock: Leaping | None = None, **changes: Any
 ) -> tuple[list[RequestRecord], RawServer]:
     """Records of requests sent one after the other; their times are those of the server's clock."""
 
     async def go() -> tuple[list[RequestRecord], RawServer]:
-        server = RawServer(script)
+        server = RawServer(script, clock=clock)
         async with server, StreamClient(server.url, spec(**changes)) as client:
             return [await ask(client, i, origin_ns=0) for i in range(requests)], server
 
@@ -42,10 +43,10 @@ def one(steps: list[Step], **changes: Any) -> tuple[RequestRecord, list[int]]:
 
 
 def loaded(
-    script: Callable[[int], list[Step]], *, together: range = range(0), **changes: Any
+    script: Callable[[int], list[Step]], *, together: range = range(0), clock: Leaping | None = None, **changes: Any
 ) -> tuple[list[RequestRecord], ClientReport, RawServer]:
     async def go() -> tuple[list[RequestRecord], ClientReport, RawServer]:
-        server = RawServer(script, together=together)
+        server = RawServer(script, together=together, clock=clock)
         async with server:
             records, report = await load_endpoint(server.url, spec(**changes))
             return [r for r in records if not r.warmup], report, server

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -65,9 +66,10 @@ def docker_host(monkeypatch: pytest.MonkeyPatch) -> Iterator[DockerHost]:
     try:
         while not (folder / "socket").exists():
             assert daemon.poll() is None
+            time.sleep(0.01)
         yield host
-        for name in host.names():
-            host.docker("rm", "-f", name)
+        for name in host.names():  # some may be going
+            subprocess.run(["docker", "rm", "-f", name], check=False, capture_output=True)
     finally:
         daemon.kill()
         daemon.wait()

@@ -76,8 +76,9 @@ class Daemon:
 
     def serve(self, path: str) -> None:
         with socket.socket(socket.AF_UNIX) as server:
-            server.bind(path)
+            server.bind(f"{path}.part")
             server.listen(16)
+            Path(f"{path}.part").rename(path)  # whoever sees it can connect
             while True:
                 connection, _ = server.accept()
                 threading.Thread(target=self.answer, args=(connection,), daemon=True).start()

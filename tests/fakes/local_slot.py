@@ -17,7 +17,7 @@ from orchestrator.trial import Point
 
 T = TypeVar("T")
 
-_GRACE_S = 5.0
+_GRACE_S = 60.0
 
 
 class LocalSlot:

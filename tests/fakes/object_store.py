@@ -142,10 +142,10 @@ def serving(store: ObjectStore) -> Iterator[ObjectStore]:
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    ready.wait(10)
+    assert ready.wait(60)
     try:
         yield store
     finally:
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(10)
+        thread.join(60)
         loop.close()

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal, Self
 
+from tests.fakes.leaping_clock import Leaping
+
 # Bytes are written at once, as a network read of their own if the reader keeps up; numbers are seconds to wait.
 Step = bytes | float | Literal["close", "reset", "hang"]
 
@@ -50,7 +52,8 @@ class RawServer:
     Side endpoints are not found, unless the script is to answer `side_calls` too.
 
     It keeps what it saw: `asked`, `connections`, `peak_open` (answers on their way), `writers`, and when it
-    wrote what: `written`. The requests `together` are answered once the last of them has come in.
+    wrote what: `written`. The requests `together` are answered once the last of them has come in. With a `clock` it
+    leaps where it would wait.
     """
 
     def __init__(
@@ -61,8 +64,10 @@ class RawServer:
         tls: ssl.SSLContext | None = None,
         side_calls: bool = False,
         together: range = range(0),
+        clock: Leaping | None = None,
     ) -> None:
         self._all = side_calls
+        self._clock = clock
         self._script = script
         self._host = host
         self._tls = tls
@@ -145,6 +150,8 @@ class RawServer:
                     given = writer.get_extra_info("socket")
                     given.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 return False
+            elif self._clock is not None:
+                await self._clock.leap(step, writer.transport)
             else:
                 await asyncio.sleep(step)
         return True

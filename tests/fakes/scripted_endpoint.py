@@ -11,17 +11,23 @@ from typing import Any, Literal, Self
 
 from aiohttp import web
 
+from tests.fakes.leaping_clock import Leaping
+
 DONE = b"data: [DONE]\n\n"
 
 
 @dataclass(frozen=True)
 class Script:
-    """One answer: (seconds or event to wait for, bytes to write) in turn, then how it ends."""
+    """One answer: (seconds or event to wait for, bytes to write) in turn, then how it ends.
+
+    One that hangs does so for ever; `before_end` is for clocks that leap, and leave the client with its silence.
+    """
 
     writes: Sequence[tuple[float | asyncio.Event, bytes]] = ()
     status: int = 200
     end: Literal["clean", "reset", "hang"] = "clean"
     content_type: str = "text/event-stream"
+    before_end: float = 0.0
 
 
 def frame(value: dict[str, Any]) -> bytes:
@@ -68,6 +74,7 @@ class ScriptedEndpoint:
 
     It keeps what it saw: `bodies`, `headers`, `peak_open`, `calls` (every path in order). The requests `together` are
     answered once the last of them has come in, so that a peak is what the client asked for, on however slow a machine.
+    With a `clock` it leaps where it would wait for seconds.
     """
 
     def __init__(
@@ -79,8 +86,10 @@ class ScriptedEndpoint:
         keepalive_s: float = 30.0,
         profile_statuses: tuple[int, int] | None = None,
         together: range = range(0),
+        clock: Leaping | None = None,
     ) -> None:
         self._script = script
+        self._clock = clock
         self._metrics = metrics
         self._flush_statuses = list(flush_statuses)
         self._profile_statuses = profile_statuses or (404, 404)
@@ -148,17 +157,23 @@ class ScriptedEndpoint:
         if script.writes or script.end == "clean":
             await response.prepare(request)
         for pause, data in script.writes:
-            if isinstance(pause, asyncio.Event):
-                await pause.wait()
-            elif pause:
-                await asyncio.sleep(pause)
+            await self._wait(pause, request)
             await response.write(data)
         if script.end == "hang":
+            await self._wait(script.before_end, request)
             await self._forever.wait()
         if script.end == "reset":
             return self._reset(request)
         await response.write_eof()
         return response
+
+    async def _wait(self, pause: float | asyncio.Event, request: web.Request) -> None:
+        if isinstance(pause, asyncio.Event):
+            await pause.wait()
+        elif self._clock is not None:
+            await self._clock.leap(pause, request.transport)
+        elif pause:
+            await asyncio.sleep(pause)
 
     @staticmethod
     def _reset(request: web.Request) -> web.StreamResponse:

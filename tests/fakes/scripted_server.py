@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 import actors.servers.lifeline
+import actors.servers.pulse
 import actors.servers.server
 from actors.guards.guard_process import process_table
 from actors.servers.launch import free_port
@@ -50,7 +52,7 @@ def spec_for(script: dict[str, Any], **changes: Any) -> LaunchSpec:
         model_path="m",
         settings=freeze_settings({}),
         env=(("FAKE_SCRIPT", json.dumps(script)), ("HF_TOKEN", "hf_do_not_store")),
-        stop_grace_s=5.0,
+        stop_grace_s=60.0,
     )
     return replace(spec, **changes)
 
@@ -64,21 +66,44 @@ def events_of(server: Server, spec: LaunchSpec, tmp_path: Path) -> AsyncIterator
 class Clock:
     """The clock by which servers are held to their limits. It leaps over the rest of them once a server is at a known
     place, so that the machine may take as long as it likes to get there.
+
+    Tasks share it, but for those that went apart: servers that are started side by side have a clock each.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._ahead_s = 0.0
-        for module in (actors.servers.lifeline, actors.servers.server):
+        self._shared_s = [0.0]
+        self._own_s: ContextVar[list[float] | None] = ContextVar("own_s", default=None)
+        for module in (actors.servers.lifeline, actors.servers.server, actors.servers.pulse):
             monkeypatch.setattr(module, "time", self)
+        monkeypatch.setattr(actors.servers.pulse, "_LONGEST_S", actors.servers.pulse._SHORTEST_S)
+
+    @property
+    def _ahead_s(self) -> list[float]:
+        return self._own_s.get() or self._shared_s
 
     def monotonic(self) -> float:
-        return time.monotonic() + self._ahead_s
+        return time.monotonic() + self._ahead_s[0]
+
+    def go_apart(self) -> None:
+        """This task, and those that it starts from now on, have a clock of their own."""
+        self._own_s.set([0.0])
+
+    def leap_by(self, seconds: float) -> None:
+        """So much later, now."""
+        self._ahead_s[0] += seconds
 
     async def leap(self, server: Server, when: Callable[[Life], bool]) -> None:
         """An hour, as soon as its life is so."""
         while (line := server._lifeline) is None or not when(line.life):  # noqa: ASYNC110 - no event to wait for
             await asyncio.sleep(0.01)
-        self._ahead_s = 3600.0
+        self._ahead_s[0] = 3600.0
+
+    async def leap_on(self, server: Server, by_s: Callable[[Life], float]) -> None:
+        """By so much at every look, until it has ended; a sign of life that comes meanwhile is of the new time."""
+        while (line := server._lifeline) is None or line.life.verdict is None:
+            if line is not None:
+                self.leap_by(by_s(line.life))
+            await asyncio.sleep(0.05)
 
 
 @asynccontextmanager

@@ -38,7 +38,7 @@ def test_a_reader_that_left_or_a_full_disk_ends_nothing_and_is_no_exit_code(
 ) -> None:
     told = where()
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(tmp_path / "end")], stdout=told, stderr=told, check=False, timeout=60
+        [sys.executable, "-c", PROGRAM, str(tmp_path / "end")], stdout=told, stderr=told, check=False, timeout=200
     )
     os.close(told)
 

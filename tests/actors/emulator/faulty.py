@@ -14,6 +14,7 @@ from typing import Any
 
 from tests.actors.emulator.running import READY, Emulator, emulator
 
+_MOMENT_S = 0.5
 PATHS = {"generate": "/generate", "completions": "/v1/completions", "chat": "/v1/chat/completions"}
 
 
@@ -60,10 +61,13 @@ def ask(
     running: Emulator,
     tokens: int = 20,
     api: str = "generate",
-    timeout_s: float = 30.0,
+    timeout_s: float = 60.0,
     on: http.client.HTTPConnection | None = None,
+    sure_until: int | None = None,
 ) -> Stream:
-    """One streamed answer as far as it goes (status 0: nowhere); silence for `timeout_s` ends it."""
+    """One streamed answer as far as it goes (status 0: nowhere); silence for `timeout_s` ends it, or a moment of it
+    behind the tokens `sure_until`.
+    """
     connection = on or http.client.HTTPConnection("127.0.0.1", running.port, timeout=timeout_s)
     headers = {"Content-Type": "application/json"}
     connection.request("POST", PATHS[api], json.dumps(body_of(api, tokens)), headers)
@@ -77,6 +81,8 @@ def ask(
         while piece := response.read1(1 << 16):
             stream.data += piece
             stream.times.append(time.monotonic())
+            if sure_until is not None and stream.tokens >= sure_until and connection.sock is not None:
+                connection.sock.settimeout(_MOMENT_S)
         stream.complete = True
     if on is None:
         connection.close()
@@ -92,7 +98,7 @@ def raw_request(tokens: int) -> bytes:
 
 def raw_chunks(running: Emulator, tokens: int) -> list[bytes]:
     """The HTTP chunks of an answer, one for each write of the server."""
-    with socket.create_connection(("127.0.0.1", running.port), timeout=30) as connection:
+    with socket.create_connection(("127.0.0.1", running.port), timeout=60) as connection:
         connection.sendall(raw_request(tokens))
         data = b""
         while piece := connection.recv(1 << 16):

@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.actors.emulator.faulty import faulty
 from tests.actors.emulator.planning import DEEPSEEK, QWEN, chain
 from tests.actors.emulator.running import READY, Emulator, emulator
 
@@ -56,13 +57,12 @@ def test_sigterm_before_the_port_is_open_is_deadly(tmp_path: Path) -> None:
 
 
 def test_sigterm_while_serving_drains_and_exits_with_zero(tmp_path: Path) -> None:
-    with emulator(tmp_path, "--model-path m", speedup=100) as running:
-        running.wait_for(READY)
+    with faulty(tmp_path, "serving: {fault: stall, request: 1, token: 1, until: go}", speedup=100) as running:
         answers: list[int] = []
 
         def ask() -> None:
-            body = {"text": "hello", "sampling_params": {"max_new_tokens": 400}, "rid": "r1"}
-            answers.append(len(running.generate(**body).json["output_ids"]))
+            body = {"text": "hello", "sampling_params": {"max_new_tokens": 40}, "rid": "r1", "stream": True}
+            answers.append(running.generate(**body).events[-2]["meta_info"]["completion_tokens"])
 
         client = threading.Thread(target=ask)
         client.start()
@@ -70,10 +70,12 @@ def test_sigterm_while_serving_drains_and_exits_with_zero(tmp_path: Path) -> Non
         running.process.terminate()
         running.wait_for("SIGTERM received.")
         assert running.call("GET", "/health").status == 503
+        running.wait_for("Remaining number of requests 1.")
+        (tmp_path / "go").touch()
         client.join()
         assert ends_with(running) == 0
         log = running.log
-    assert answers == [400]
+    assert answers == [40]
     assert "SIGTERM received. signum=None frame=None. Draining requests and shutting down..." in log
     assert "Gracefully exiting... Remaining number of requests 1. Remaining requests remaining_rids=['r1']." in log
     assert "Gracefully exiting... Remaining number of requests 0. Remaining requests remaining_rids=[]." in log

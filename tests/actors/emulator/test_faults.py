@@ -170,19 +170,22 @@ serving:
 
 def test_a_stall_silences_all_streams_and_then_they_go_on(tmp_path: Path) -> None:
     with (
-        faulty(tmp_path, "serving: {fault: stall, request: 2, token: 20, seconds: 0.8}") as running,
+        faulty(tmp_path, "serving: {fault: stall, request: 1, token: 20, until: go}") as running,
         ThreadPoolExecutor() as pool,
     ):
-        streams = list(pool.map(lambda _: ask(running, 150), range(2)))
-    for stream in streams:
-        assert stream.tokens == 150
-        assert max(b - a for a, b in zip(stream.times, stream.times[1:], strict=False)) >= 0.7
+        silent = ask(running, 150, sure_until=20)
+        assert (silent.complete, 20 <= silent.tokens < 150) == (False, True)
+        waiting = pool.submit(ask, running, 150)
+        assert ask(running, timeout_s=0.5).data == b""
+        assert not waiting.done()
+        (tmp_path / "go").touch()
+        assert (waiting.result().complete, waiting.result().tokens) == (True, 150)
 
 
 @pytest.mark.parametrize("health", [200, 503])
 def test_a_hung_server_lives_without_ever_giving_a_token(tmp_path: Path, health: int) -> None:
     with faulty(tmp_path, f"serving: {{fault: hang, request: 1, token: 4, health: {health}}}") as running:
-        stream = ask(running, 150, timeout_s=3.0)
+        stream = ask(running, 150, sure_until=4)
         assert not stream.complete
         assert 4 <= stream.tokens < 150
         assert ask(running, timeout_s=0.5).data == b""

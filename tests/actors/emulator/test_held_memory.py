@@ -76,9 +76,11 @@ def test_a_server_whose_memory_another_process_holds_dies_and_names_that_process
 def test_memory_that_another_process_takes_while_a_server_starts_is_missing_in_the_phase_that_wants_it(
     ledger: GpuLedger, stranger: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
-    with emulator(tmp_path, QWEN, speedup=10) as server:
+    (tmp_path / "faults.yaml").write_text("start: {slow: weights, until: go}", encoding="utf-8")
+    with emulator(tmp_path, f"{QWEN} --emulator-faults {tmp_path / 'faults.yaml'}", speedup=1000) as server:
         server.wait_for("Load weight begin")
         ledger.hold(stranger.pid, 1, ledger.gpus()[1].free_gib)
+        (tmp_path / "go").touch()
         assert server.process.wait(60) == -9
         assert "torch.OutOfMemoryError: CUDA out of memory" in server.log
         assert "GPU 1 has a total capacity of 200.00 GiB of which 0.00 GiB is free" in server.log

@@ -5,16 +5,19 @@ from __future__ import annotations
 import http.client
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
 
 from actors.diagnosis import diagnose
 from actors.emulator.ranks import LocalRanks, local_ranks
+from actors.emulator.span import LEAST_LOADING_S
 from actors.servers.follower import split_log
 from orchestrator.outcome import Diagnosis, Label, Phase
 from tests.actors.emulator.running import READY, Emulator
 from tests.actors.emulator.spanning import nodes
+from tests.fakes.leaping_clock import ClockOfChildren
 
 TWO = "--model-path m --tp 2"
 UP = "Dummy health check server started in background thread at 127.0.0.2:"
@@ -111,6 +114,13 @@ def test_a_node_alone_waits_for_the_others_as_long_as_torch_does(tmp_path: Path,
         assert told in alone.log
 
 
-def test_a_node_that_does_not_finish_loading_is_told_of_by_the_others(tmp_path: Path) -> None:
+def test_a_node_that_does_not_finish_loading_is_told_of_by_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ClockOfChildren(monkeypatch, tmp_path)
     with nodes(tmp_path, TWO, "start: {hang: weights, when: {node_rank: 1}}", speedup=1000.0) as (first, _second):
+        first.wait_for("| 8/8 [")  # and now for the other
+        while first.process.poll() is None:
+            clock.leap_by(LEAST_LOADING_S)
+            time.sleep(0.05)
         assert (verdict(first).label, verdict(first).phase) == (Label.PEER_RANK_FAILED, Phase.WEIGHTS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, get_args
@@ -14,18 +14,21 @@ import pytest
 
 from actors.emulator.start_fault import StartLabel
 from actors.servers.launch import free_port
+from actors.servers.life_state import Life, Starting
 from actors.servers.server import Server
 from orchestrator.outcome import Diagnosis, Phase
 from orchestrator.server_start import LaunchSpec, PhaseBudget, ServerDied, ServerReady, StartEvent
 from orchestrator.trial import freeze_settings
 from tests.actors.emulator.running import READY
+from tests.fakes.scripted_server import Clock
 
 LOGS = Path(__file__).parents[2] / "data/logs"
 # Below the ports that outgoing connections take, which could come between our look and the server.
 BASE_PORT = 11000 + os.getpid() % 20 * 500
 PHASES = ("launch", "args", "dist_init", "weights", "kv_pool", "graph_target", "graph_draft", "warmup")
-# So long without a line, CPU time or disk traffic ends a start; a slow machine is no silence.
-SILENT_S = 2.0
+# So long without a line, CPU time or disk traffic ends a start. A slow machine is not silent for as long; it is leapt.
+SILENT_S = 600.0
+NO_LIMIT_S = 1e6
 # The real cause -> what a start that dies of it is said to have died of: label, phase, exit code.
 TOLD = {
     "stop_requested": ("stop_requested", "shutdown", 0),
@@ -78,9 +81,9 @@ def spec_for(script: Path, **changes: Any) -> LaunchSpec:
         "settings": freeze_settings(dict(DRAFTING)),
         "env": (),
         "extra_args": flags,
-        "start_timeout_s": 100.0,
-        "phase_timeout_s": 60.0,
-        "stop_grace_s": 5.0,
+        "start_timeout_s": 200.0,
+        "phase_timeout_s": 200.0,
+        "stop_grace_s": 60.0,
     }
     return LaunchSpec(**given | changes)
 
@@ -97,14 +100,33 @@ def held_to(silent_s: float, total_s: float = 1000.0) -> tuple[PhaseBudget, ...]
     return tuple(PhaseBudget(phase, total_s, silent_s, "the test", "the test") for phase in Phase)
 
 
+def silent_in(phase: str) -> Callable[[Life], float]:
+    """Leaps over the time that a start may be silent, as soon as it has come to the phase."""
+    return lambda life: 2 * SILENT_S if life.state == Starting() and life.signs.phase == phase else 0.0
+
+
 @asynccontextmanager
 async def started(
-    folder: Path, script: str, slot: int = 0, seen: list[StartEvent] | None = None, **changes: Any
+    folder: Path,
+    script: str,
+    slot: int = 0,
+    seen: list[StartEvent] | None = None,
+    leaps: tuple[Clock, Callable[[Life], float]] | None = None,
+    **changes: Any,
 ) -> AsyncIterator[tuple[Server, StartEvent]]:
-    """A server with these faults, and the last event of its start (all are put into `seen`); it is gone afterwards."""
+    """A server with these faults, and the last event of its start (all are put into `seen`); it is gone afterwards.
+
+    With a clock it has nothing but its budgets for a limit, and `leaps` over them.
+    """
     seen = [] if seen is None else seen
     file = _written(folder, script)
     server = Server()
+    leaping: asyncio.Task[None] | None = None
+    if leaps is not None:
+        clock, by_s = leaps
+        clock.go_apart()
+        leaping = asyncio.create_task(clock.leap_on(server, by_s))
+        changes = {"start_timeout_s": NO_LIMIT_S, "phase_timeout_s": NO_LIMIT_S, "stop_grace_s": 60.0, **changes}
     try:
         events = server.start(
             spec_for(file, **changes),
@@ -117,6 +139,8 @@ async def started(
             seen.append(event)
         yield server, seen[-1]
     finally:
+        if leaping is not None:
+            leaping.cancel()
         await server.stop(1.0)
 
 
@@ -135,17 +159,27 @@ def ends(tmp_path_factory: pytest.TempPathFactory) -> dict[str, StartEvent]:
     """All labels at once, a few at a time: a start is mostly the start of a Python."""
     folder, few = tmp_path_factory.mktemp("labels"), asyncio.Semaphore(4)
 
-    async def one(number: int, label: str) -> StartEvent:
-        budgets = held_to(SILENT_S) if label == "health_stale" else ()
+    async def one(number: int, label: str, **changes: Any) -> StartEvent:
         script = f"start: {{label: {label}}}"
-        async with few, started(folder / label, script, number, phase_budgets=budgets) as (_, last):
+        async with few, started(folder / label, script, number, **changes) as (_, last):
             return last
 
-    async def go() -> dict[str, StartEvent]:
-        labels = get_args(StartLabel)
-        return dict(zip(labels, await asyncio.gather(*(one(n, label) for n, label in enumerate(labels))), strict=True))
+    def silent(clock: Clock) -> dict[str, Any]:
+        log, leap_s = folder / "health_stale" / "server.log", silent_in("warmup")
+        words = "Health check failed."
+        return {
+            "phase_budgets": held_to(SILENT_S),
+            "leaps": (clock, lambda life: leap_s(life) if words in log.read_text(encoding="utf-8") else 0.0),
+        }
 
-    return asyncio.run(go())
+    async def go(clock: Clock) -> dict[str, StartEvent]:
+        labels = get_args(StartLabel)
+        more = {"health_stale": silent(clock)}
+        ends = (one(n, label, **more.get(label, {})) for n, label in enumerate(labels))
+        return dict(zip(labels, await asyncio.gather(*ends), strict=True))
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        return asyncio.run(go(Clock(monkeypatch)))
 
 
 def test_every_label_is_in_the_table() -> None:
@@ -167,10 +201,12 @@ def test_a_frightening_line_of_a_healthy_start_is_no_death(ends: dict[str, Start
     assert isinstance(ends["benign"], ServerReady)
 
 
-def test_a_hang_is_found_in_the_phase_that_it_is_in(tmp_path: Path) -> None:
+def test_a_hang_is_found_in_the_phase_that_it_is_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+
     async def one(number: int, phase: str) -> StartEvent:
-        script = f"start: {{hang: {phase}}}"
-        async with started(tmp_path / phase, script, number, phase_budgets=held_to(SILENT_S)) as (_, last):
+        script, leaps = f"start: {{hang: {phase}}}", (clock, silent_in(phase))
+        async with started(tmp_path / phase, script, number, leaps=leaps, phase_budgets=held_to(SILENT_S)) as (_, last):
             return last
 
     async def go() -> list[StartEvent]:
@@ -181,9 +217,14 @@ def test_a_hang_is_found_in_the_phase_that_it_is_in(tmp_path: Path) -> None:
     assert [d.evidence[:16] for d in told] == ["silent in phase "] * len(PHASES)
 
 
-def test_a_start_that_ignores_sigterm_and_leaves_a_daemon_is_ended_whole(tmp_path: Path) -> None:
+def test_a_start_that_ignores_sigterm_and_leaves_a_daemon_is_ended_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     script = "start: [{orphan: true}, {hang: weights, ignore_sigterm: true}]"
-    told = end_of(tmp_path, script, phase_budgets=held_to(SILENT_S), stop_grace_s=0.5, run_id="run-orphan")
+    told = end_of(
+        tmp_path, script, leaps=(Clock(monkeypatch), silent_in("weights")),
+        phase_budgets=held_to(SILENT_S), stop_grace_s=0.5, run_id="run-orphan",
+    )  # fmt: skip
     assert (told.label, told.phase, told.exit_code) == ("start_timeout", "weights", -9)
     assert [p.pid for p in psutil.process_iter(["environ"]) if _is_of(p, "run-orphan")] == []
 

@@ -74,7 +74,7 @@ def holders() -> Iterator[list[subprocess.Popen[bytes]]]:
         process.stdout.close()
 
 
-def start(script: str, tmp_path: Path, *, grace_s: float = 5.0) -> Guarded:
+def start(script: str, tmp_path: Path, *, grace_s: float = 60.0) -> Guarded:
     command = [sys.executable, "-c", script, str(tmp_path / "daemon")]
     return guarded(command, env=dict(os.environ), log_path=tmp_path / "log", grace_s=grace_s)
 
@@ -131,7 +131,7 @@ def test_the_environment_of_a_server_is_in_no_command_line(tmp_path: Path) -> No
     assert [b"hf_do_not_show" in line for line in shown] == [False, False]
     assert b"hf_do_not_show" in Path(f"/proc/{held.pid}/environ").read_bytes()
     assert Path(f"/proc/{held.guard_pid}/environ").read_bytes().count(b"TOKEN") == 0
-    held.stop(5.0)
+    held.stop(60.0)
 
 
 def test_a_command_that_does_not_exist_is_told_as_missing(tmp_path: Path) -> None:
@@ -194,6 +194,6 @@ def test_the_sweep_ends_only_what_carries_the_mark_of_the_run(
     assert marked.wait(60) == -9
     assert [longer.poll(), unmarked.poll(), held.poll()] == [None, None, None]
     command = f"{sys.executable} -c import time; time.sleep(600)"
-    (last,) = end_run_processes(run, grace_s=5.0)
+    (last,) = end_run_processes(run, grace_s=60.0)
     assert (last.process.pid, last.command, last.guarded) == (held.pid, command, True)
     assert held.poll(60) == ServerExit(-15)

@@ -68,7 +68,7 @@ def test_two_who_ask_for_the_end_at_once_both_wait_for_it() -> None:
     async def run() -> None:
         host = slot()
         ready = await served(host)
-        first, second = await asyncio.gather(host.stop(5.0), host.stop(5.0))
+        first, second = await asyncio.gather(host.stop(60.0), host.stop(5.0))
         assert first == second
         assert not is_alive(ready.pid)
         await host.close(1.0)
@@ -82,10 +82,10 @@ def test_a_slot_serves_and_stops_and_tells_the_end_again_to_whoever_has_lost_the
         assert await host.died() is None
         ready = await served(host)
         assert await host.died() is None
-        report = await host.stop(5.0)
+        report = await host.stop(60.0)
         assert (report["exit_code"], report["gpu_free"]) == (-15, None)
         assert not is_alive(ready.pid)
-        assert await host.stop(5.0) == report
+        assert await host.stop(60.0) == report
         log = text_of(await host.server_log())
         assert log.startswith(START[0][:40])
         assert "sk-printed" not in log
@@ -102,7 +102,7 @@ def test_a_new_launch_ends_the_server_before_it_and_begins_a_log_of_its_own() ->
         second = await served(host)
         assert not is_alive(first.pid)
         assert is_alive(second.pid)
-        await host.stop(5.0)
+        await host.stop(60.0)
         assert text_of(await host.server_log()).count("ready to roll!") == 1
         await host.close(1.0)
 
@@ -211,7 +211,8 @@ def test_load_is_offered_with_the_key_and_spooled_until_it_is_forgotten(key: str
     async def run() -> None:
         host = LoadHost(RUN, "attach")
         async with ScriptedEndpoint(lambda n, body: native_answer(3)) as endpoint:
-            items = [item async for item in host.run_point(endpoint.url, point(requests=4), 2, key)]
+            came = [item async for item in host.run_point(endpoint.url, point(requests=4), 2, key)]
+            items = [item for item in came if item is not None]  # none only says that it is still there
         *batches, last = items
         assert isinstance(last, ClientReport)
         assert (last.requests, last.stopped_by) == (4, "requests")
@@ -236,20 +237,16 @@ def test_load_that_is_interrupted_ends_with_its_report() -> None:
         await host.interrupt()  # nothing runs: nothing happens
         async with ScriptedEndpoint(lambda n, body: native_answer(3, pause_s=0.05)) as endpoint:
             stream = host.run_point(endpoint.url, point(requests=10_000), 1)
-            stopping = asyncio.create_task(_later(host))
-            items = [item async for item in stream]
-            await stopping
+            items = []
+            async for item in stream:
+                items.append(item)
+                await host.interrupt()
         report: ClientReport = items[-1]
         return report
 
     report = asyncio.run(run())
     assert report.stopped_by == "cancelled"
     assert report.requests < 10_000
-
-
-async def _later(host: LoadHost) -> None:
-    await asyncio.sleep(0.5)
-    await host.interrupt()
 
 
 def test_faults_of_the_load_reach_the_driver() -> None:

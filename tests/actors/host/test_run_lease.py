@@ -121,7 +121,7 @@ def test_a_server_below_a_living_guard_is_no_orphan_even_if_its_run_is_dead(tmp_
     assert [p.guarded for p in marks.processes if p.run_id == run_id] == [True]
     assert not [p for p in orphans(marks, unclaimed=True) if p.run_id == run_id]
     assert GUARD_MARK.encode() in Path(f"/proc/{held.guard_pid}/environ").read_bytes()
-    held.stop(5.0)
+    held.stop(60.0)
 
 
 def test_a_server_below_a_guard_of_an_earlier_release_is_no_orphan(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_a_server_below_a_guard_of_an_earlier_release_is_no_orphan(tmp_path: Pat
     assert found[0].guarded
     assert marks.life_of(run_id) is UNKNOWN
     assert not [p for p in orphans(marks, unclaimed=True) if p.run_id == run_id]
-    held.stop(5.0)
+    held.stop(60.0)
 
 
 def test_a_lease_is_told_as_it_was_written_and_goes_with_its_holder() -> None:

@@ -15,6 +15,7 @@ from orchestrator.records import RequestRecord
 from orchestrator.traffic import Arrival, Draw, Traffic
 from orchestrator.trial import ClientReport, LoadLevel, PointSpec, Shard
 from tests.actors.load_specs import run, spec
+from tests.fakes.leaping_clock import LeapingClock
 from tests.fakes.load import load_endpoint
 from tests.fakes.scripted_endpoint import DONE, Script, ScriptedEndpoint, native, native_answer
 
@@ -115,16 +116,16 @@ def test_the_peak_is_never_above_the_limit_nor_below_the_mean() -> None:
     assert sum(in_flight) / len(in_flight) <= report.peak_concurrency
 
 
-@pytest.mark.parametrize("bound", [{"requests": 20}, {"requests": None, "duration_s": 0.4}])
-def test_warm_up_and_prompts_are_counted_once_or_not_at_all(bound: dict[str, Any]) -> None:
+@pytest.mark.parametrize("bound", [{"requests": 20}, {"requests": None, "duration_s": 600.0}])
+def test_warm_up_and_prompts_are_counted_once_or_not_at_all(bound: dict[str, Any], clock: LeapingClock) -> None:
     """By count and by time: 100 prompt tokens and 10 output tokens each, the warm-up left out."""
 
     def script(n: int, body: dict[str, Any]) -> Script:
         finish = {"type": "length", "length": 10}
-        return Script([(0.01, native("x", 10, finish, prompt_tokens=100, cached_tokens=0)), (0, DONE)])
+        return Script([(60.0, native("x", 10, finish, prompt_tokens=100, cached_tokens=0)), (0, DONE)])
 
-    point = spec(**{**bound, "warmup_requests": 5, "output_tokens": 10})
-    ((records, report),) = load(ScriptedEndpoint(script), point)
+    point = spec(**{**bound, "warmup_requests": 5, "output_tokens": 10, "request_timeout_s": 3600.0})
+    ((records, report),) = load(ScriptedEndpoint(script, clock=clock), point)
     measured = [r for r in records if not r.warmup]
     assert len(records) - len(measured) == 6  # the probe too
     assert (report.requests, len(measured)) == (len(measured), point.requests or len(measured))

@@ -123,7 +123,7 @@ def test_a_hang_ends_the_point_as_hung_whatever_health_says(tmp_path: Path) -> N
         folder = tmp_path / str(health)
         folder.mkdir()
         with faulty(folder, f"serving: {{fault: hang, request: 3, token: 2, health: {health}}}") as running:
-            return load(running, requests=6, request_timeout_s=5.0)
+            return load(running, requests=6, request_timeout_s=8.0)
 
     with ThreadPoolExecutor() as pool:
         for records, report in pool.map(loaded, (200, 503)):

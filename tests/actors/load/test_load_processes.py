@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,13 +21,21 @@ from actors.workloads.request_source import RequestSource
 from orchestrator.records import RequestRecord, RequestStatus
 from orchestrator.trial import ClientReport, LoadLevel, Point, PointSpec, Shard
 from tests.actors.load_specs import point, run, spec
+from tests.fakes.leaping_clock import ClockOfChildren
 from tests.fakes.scripted_endpoint import Script, ScriptedEndpoint, native_answer
 
 SECRETS = LoadOptions(engine="attach", api_key="sk-never-shown", headers=(("X-Tenant", "tenant-never-shown"),))
 
 
 def children() -> list[psutil.Process]:
-    return [c for c in psutil.Process().children() if "actors.load.load_process" in " ".join(c.cmdline())]
+    """Load processes of ours that live; one may end while we look."""
+    return [c for c in psutil.Process().children() if "actors.load.load_process" in _command(c)]
+
+
+def _command(process: psutil.Process) -> str:
+    with suppress(psutil.NoSuchProcess):
+        return " ".join(process.cmdline())
+    return ""
 
 
 class FlushSeen(ScriptedEndpoint):
@@ -41,23 +49,21 @@ class FlushSeen(ScriptedEndpoint):
 
 
 def load(
-    count: int, asked: PointSpec, script: Callable[[int, dict[str, Any]], Script], see: Callable[[int], object] = id,
-    options: LoadOptions = SECRETS,
+    count: int, asked: PointSpec, script: Callable[[int, dict[str, Any]], Script],
+    see: Callable[[list[RequestRecord]], object] = id, options: LoadOptions = SECRETS, **how: Any,
 ) -> tuple[list[RequestRecord], ClientReport | None, ScriptedEndpoint, list[str]]:  # fmt: skip
-    """What `count` processes measured; `see` is called with the number of each item that comes."""
+    """What `count` processes measured; `see` is called with all records so far whenever some have come."""
 
     async def go() -> Any:
         processes, records, report = LoadProcesses(count, options), [], None
-        server = FlushSeen(script)
+        server = FlushSeen(script, **how)
         async with server, aclosing(processes.run(server.url, Point("p1", "t1", "c1", 0, asked))) as items:
-            number = 0
             async for item in items:
                 if isinstance(item, ClientReport):
                     report = item
                 else:
                     records += records_of(item)
-                see(number)
-                number += 1
+                see(records)
         return records, report, server, processes.faults
 
     records, report, server, faults = run(go())
@@ -76,7 +82,7 @@ def test_three_processes_offer_the_load_of_one() -> None:
     asked = spec(level=LoadLevel("rate", 30.0), requests=60, warmup_requests=5, input_tokens=50)
     seen: list[str] = []
 
-    def look(number: int) -> None:
+    def look(records: list[RequestRecord]) -> None:
         seen.extend(" ".join(c.cmdline()) for c in children())
 
     FlushSeen.open_at_flush.clear()
@@ -106,9 +112,9 @@ def test_three_processes_offer_the_load_of_one() -> None:
 
 
 def test_a_killed_process_ends_the_load_for_all_with_what_came_kept() -> None:
-    def kill(number: int) -> None:
-        if number == 3:
-            children()[1].kill()
+    def kill(records: list[RequestRecord]) -> None:
+        if {r.request_index % 2 for r in records} == {0, 1} and len(living := children()) == 2:
+            living[1].kill()
 
     asked = spec(level=LoadLevel("concurrency", 4), requests=None, duration_s=600.0)
     records, report, _, faults = load(2, asked, lambda n, body: native_answer(3, pause_s=0.01), kill)
@@ -121,11 +127,14 @@ def test_a_killed_process_ends_the_load_for_all_with_what_came_kept() -> None:
     assert children() == []
 
 
-def test_a_hung_server_is_found_by_all_processes_together_and_a_dropped_load_leaves_no_process() -> None:
-    asked = spec(level=LoadLevel("concurrency", 3), requests=100)
-    options = LoadOptions(hang_timeout_s=1.5)
-    script = lambda n, body: native_answer(1) if n < 10 else Script(end="hang")  # noqa: E731
-    records, report, _, faults = load(2, asked, script, options=options)
+def test_a_hung_server_is_found_by_all_processes_together_and_a_dropped_load_leaves_no_process(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked = spec(level=LoadLevel("concurrency", 3), requests=100, request_timeout_s=3600.0)
+    options = LoadOptions(hang_timeout_s=600.0)
+    script = lambda n, body: native_answer(1) if n < 10 else Script(end="hang", before_end=601.0)  # noqa: E731
+    clock = ClockOfChildren(monkeypatch, tmp_path)
+    records, report, _, faults = load(2, asked, script, options=options, together=range(10, 13), clock=clock)
 
     assert faults == []
     assert report is not None

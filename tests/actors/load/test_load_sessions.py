@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from orchestrator.traffic import Arrival, Draw, Session, Traffic
 from orchestrator.trial import ClientReport, LoadLevel, Shard
 from tests.actors.emulator.running import READY, emulator
 from tests.actors.load_specs import run, spec
+from tests.fakes.leaping_clock import LeapingClock
 from tests.fakes.load import load_endpoint
 from tests.fakes.scripted_endpoint import DONE, Script, ScriptedEndpoint, chat, native
 
@@ -135,15 +137,20 @@ def test_in_an_open_loop_sessions_begin_when_due_whatever_became_of_others() -> 
     assert [r.scheduled_ns for r in records if r.turn == 1] == [r.end_ns for r in records if r.turn == 0]
 
 
-def test_who_thinks_longer_than_the_load_lasts_is_not_waited_for() -> None:
+def test_who_thinks_longer_than_the_load_lasts_is_not_waited_for(clock: LeapingClock) -> None:
+    def script(n: int, body: dict[str, Any]) -> Script:
+        told = answer(n, body)
+        return replace(told, writes=[(600.0, b""), *told.writes]) if n == 2 else told
+
     records, report, _ = load(
-        ScriptedEndpoint(answer), requests=None, duration_s=0.3, traffic=talking(gap_s=3600.0),
+        ScriptedEndpoint(script, together=range(3), clock=clock),
+        requests=None, duration_s=600.0, request_timeout_s=3600.0, traffic=talking(gap_s=36_000.0),
         level=LoadLevel("concurrency", 3),
     )  # fmt: skip
 
     assert [r.turn for r in records] == [0, 0, 0]
     assert report.stopped_by == "duration"
-    assert report.duration_s < 3
+    assert 600 <= report.duration_s < 3600
 
 
 def test_a_recorded_conversation_is_asked_again_with_the_servers_answers(tmp_path: Path) -> None:

@@ -23,10 +23,14 @@ from orchestrator.points.metrics import summarise
 from orchestrator.records import RequestRecord, RequestStatus
 from orchestrator.trial import ClientReport, LoadLevel, Point
 from tests.actors.load_specs import point, run, spec
+from tests.fakes.leaping_clock import LeapingClock
 from tests.fakes.load import load_endpoint
 from tests.fakes.scripted_endpoint import DONE, Script, ScriptedEndpoint, native, native_answer
 
 Loaded = tuple[list[RequestRecord], ClientReport, ScriptedEndpoint]
+
+
+S = 1_000_000_000
 
 
 def load(server: ScriptedEndpoint, generator: LoadGenerator | None = None, **changes: Any) -> Loaded:
@@ -98,15 +102,15 @@ def test_the_probe_corrects_the_length_of_prompts() -> None:
     assert 90 <= prompt <= 100  # this tokenizer makes a token of every character
 
 
-def test_warm_up_lasts_its_seconds() -> None:
-    server = ScriptedEndpoint(lambda n, body: native_answer(1, first_s=0.02))
-    records, _, _ = load(server, **closed(2, 1, warmup_s=0.3))
+def test_warm_up_lasts_its_seconds(clock: LeapingClock) -> None:
+    server = ScriptedEndpoint(lambda n, body: native_answer(1, first_s=600.0 if n == 8 else 0.0), clock=clock)
+    records, _, _ = load(server, **closed(2, 1, warmup_s=600.0, request_timeout_s=3600.0))
     warm = [r for r in records if r.warmup]
-    assert len(warm) >= 3  # the probe, and one of each slot however slow the machine
+    assert len(warm) >= 9  # the probe, and what its slots asked for until the time was over
     began_ns = sorted(r.sent_ns for r in warm)[1]  # after the probe
-    assert sum(r.sent_ns > began_ns + 300_000_000 for r in warm) <= 2  # asked for in time, and sent a moment later
+    assert max(r.sent_ns for r in warm) < began_ns + 600 * S
     first = measured(records)[0]
-    assert first.sent_ns >= max(r.end_ns for r in warm) >= began_ns + 300_000_000
+    assert first.sent_ns >= max(r.end_ns for r in warm) >= began_ns + 600 * S
 
 
 def test_a_server_that_cannot_flush_is_still_measured() -> None:
@@ -137,7 +141,9 @@ def test_counters_of_the_server_are_differences_over_the_point() -> None:
     assert (report.generation_tokens_delta, report.requests_delta, report.verify_calls_delta) == (None, None, None)
 
 
-def test_a_duration_stops_sending_and_lets_those_in_flight_finish(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_duration_stops_sending_and_lets_those_in_flight_finish(
+    monkeypatch: pytest.MonkeyPatch, clock: LeapingClock
+) -> None:
     over = asyncio.Event()
 
     class Watched(OwnSpeed):
@@ -146,29 +152,37 @@ def test_a_duration_stops_sending_and_lets_those_in_flight_finish(monkeypatch: p
             over.set()
 
     monkeypatch.setattr("actors.load.point_load.OwnSpeed", Watched)
-    finish = {"type": "length", "length": 2}
-    held = Script([(0.0, native("x", 1)), (over, native("xx", 2, finish)), (0.0, DONE)])
-    server = ScriptedEndpoint(lambda n, body: held if n >= 3 else native_answer(2, pause_s=0.02))
+    finish = {"type": "length", "length": 3}
+    held: list[tuple[float | asyncio.Event, bytes]] = [
+        (0.0, native("x", 1)),
+        (600.0, native("xx", 2)),
+        (over, native("xxx", 3, finish)),
+        (0.0, DONE),
+    ]
+    server = ScriptedEndpoint(
+        lambda n, body: Script(held) if n >= 3 else native_answer(2), together=range(3, 6), clock=clock
+    )
     began = time.time()
-    records, report, _ = load(server, level=LoadLevel("concurrency", 3), requests=None, duration_s=0.5)
-    assert statuses(records) == {RequestStatus.OK: len(records)}
+    limits: dict[str, Any] = {"duration_s": 600.0, "request_timeout_s": 3600.0}
+    records, report, _ = load(server, level=LoadLevel("concurrency", 3), requests=None, **limits)
+    assert statuses(records) == {RequestStatus.OK: 6}  # nothing followed what was held when the time was over
     start = min(r.sent_ns for r in records)
-    assert max(r.sent_ns for r in records) - start <= 500_000_000
-    assert max(r.end_ns for r in records) - start >= 500_000_000
+    assert max(r.sent_ns for r in records) - start < 600 * S
+    assert min(r.end_ns for r in records[-3:]) - start >= 600 * S
     assert report.stopped_by == "duration"
-    assert 3 <= len(records) <= 6  # what was held ended after the measured time had been taken, and nothing followed it
-    assert report.duration_s >= 0.5
+    assert report.duration_s >= 600.0
     assert report.began_unix_s is not None
-    assert began <= report.began_unix_s <= time.time() - report.duration_s
+    assert began <= report.began_unix_s <= time.time()
 
 
-def test_what_does_not_finish_after_the_end_is_cancelled_and_recorded() -> None:
-    server = ScriptedEndpoint(lambda n, body: native_answer(1) if n < 2 else native_answer(1000, pause_s=0.02))
-    generator = LoadGenerator(drain_timeout_s=0.2)
-    records, report, _ = load(server, generator, **closed(2, 4))
+def test_what_does_not_finish_after_the_end_is_cancelled_and_recorded(clock: LeapingClock) -> None:
+    endless = Script([(0.0, native("x", 1)), (400.0, native("xx", 2))], end="hang", before_end=400.0)
+    server = ScriptedEndpoint(lambda n, body: native_answer(1) if n < 2 else endless, together=range(2, 4), clock=clock)
+    generator = LoadGenerator(drain_timeout_s=600.0)
+    records, report, _ = load(server, generator, **closed(2, 4, request_timeout_s=3600.0))
     assert statuses(records) == {RequestStatus.OK: 2, RequestStatus.CANCELLED: 2}
     cut = [r for r in records if r.status is RequestStatus.CANCELLED]
-    assert all(r.chunk_ns and r.error == "still running 0.2 s after the last request was sent" for r in cut)
+    assert all(r.chunk_ns and r.error == "still running 600 s after the last request was sent" for r in cut)
     assert report.stopped_by == "requests"
 
 
@@ -235,29 +249,36 @@ def test_half_of_all_connections_reset_is_told_and_voids_the_point() -> None:
     assert metrics.ttft_ms.n == 20 - lost
 
 
-def test_a_server_that_goes_silent_is_hung_not_slow() -> None:
-    server = ScriptedEndpoint(lambda n, body: native_answer(1) if n < 10 else Script(end="hang"))
-    records, report, _ = load(server, LoadGenerator(hang_timeout_s=0.4), **closed(2, 100))
+SILENT = Script(end="hang", before_end=601.0)
+
+
+def test_a_server_that_goes_silent_is_hung_not_slow(clock: LeapingClock) -> None:
+    server = ScriptedEndpoint(
+        lambda n, body: native_answer(1) if n < 10 else SILENT, together=range(10, 12), clock=clock
+    )
+    records, report, _ = load(server, LoadGenerator(hang_timeout_s=600.0), **closed(2, 100, request_timeout_s=3600.0))
     assert report.stopped_by == "hung"
     assert statuses(records) == {RequestStatus.OK: 10, RequestStatus.TIMEOUT: 2}
-    assert {r.error for r in records if r.error} == {"hung: no event of any answer for 0.4 s"}
+    assert {r.error for r in records if r.error} == {"hung: no event of any answer for 600 s"}
     metrics = summarise(records, level=LoadLevel("concurrency", 2), client=report)
     assert "the server hung: no request made progress" in metrics.void_reasons
 
 
-def test_a_server_that_hangs_in_warm_up_is_reported_too() -> None:
-    server = ScriptedEndpoint(lambda n, body: Script(end="hang"))
-    records, report, _ = load(server, LoadGenerator(hang_timeout_s=0.3), **closed(2, 100, warmup_requests=1))
+def test_a_server_that_hangs_in_warm_up_is_reported_too(clock: LeapingClock) -> None:
+    server = ScriptedEndpoint(lambda n, body: SILENT, clock=clock)
+    asked = closed(2, 100, warmup_requests=1, request_timeout_s=3600.0)
+    records, report, _ = load(server, LoadGenerator(hang_timeout_s=600.0), **asked)
     assert (report.stopped_by, report.requests) == ("hung", 0)
     assert all(r.warmup for r in records)
 
 
-def test_a_point_whose_warm_up_hung_says_so() -> None:
-    server = ScriptedEndpoint(lambda n, body: Script(end="hang"))
-    records, report, _ = load(server, LoadGenerator(hang_timeout_s=0.3), **closed(2, 100, warmup_requests=1))
+def test_a_point_whose_warm_up_hung_says_so(clock: LeapingClock) -> None:
+    server = ScriptedEndpoint(lambda n, body: SILENT, clock=clock)
+    asked = closed(2, 100, warmup_requests=1, request_timeout_s=3600.0)
+    records, report, _ = load(server, LoadGenerator(hang_timeout_s=600.0), **asked)
     metrics = summarise(records, level=LoadLevel("concurrency", 2), client=report)
     assert metrics.void_reasons == (
-        "no measured request was sent: warm-up ended with timeout: hung: no event of any answer for 0.3 s",
+        "no measured request was sent: warm-up ended with timeout: hung: no event of any answer for 600 s",
         "the server hung: no request made progress",
     )
 
@@ -286,19 +307,19 @@ def test_without_limits_of_its_own_a_load_counted_in_requests_waits_for_all_that
     assert limits == [(900.0, math.inf), (30.0, 600.0), (900.0, 900.0), (7, 8)]
 
 
-def test_a_silent_server_is_hung_by_the_first_requests_that_time_out() -> None:
+def test_a_silent_server_is_hung_by_the_first_requests_that_time_out(clock: LeapingClock) -> None:
     """The request timeout is the hang limit: slots that it frees at once are not taken for an idle server."""
-    server = ScriptedEndpoint(lambda n, body: Script(end="hang"))
-    records, report, _ = load(server, **closed(3, 100, request_timeout_s=0.4))
+    server = ScriptedEndpoint(lambda n, body: SILENT, together=range(3), clock=clock)
+    records, report, _ = load(server, **closed(3, 100, request_timeout_s=600.0))
     assert report.stopped_by == "hung"
     assert statuses(records) == {RequestStatus.TIMEOUT: 3}
 
 
-def test_a_request_that_times_out_beside_others_that_go_on_hangs_nothing() -> None:
+def test_a_request_that_times_out_beside_others_that_go_on_hangs_nothing(clock: LeapingClock) -> None:
     def script(n: int, body: dict[str, Any]) -> Script:
-        return Script(end="hang") if n == 0 else native_answer(3, pause_s=0.05)
+        return Script(end="hang") if n == 0 else native_answer(3, pause_s=100.0)
 
-    records, report, _ = load(ScriptedEndpoint(script), **closed(2, 20, request_timeout_s=0.5))
+    records, report, _ = load(ScriptedEndpoint(script, clock=clock), **closed(2, 20, request_timeout_s=600.0))
     assert report.stopped_by == "requests"
     assert statuses(records) == {RequestStatus.OK: 19, RequestStatus.TIMEOUT: 1}
 

@@ -67,7 +67,7 @@ def test_a_server_in_a_container_comes_up_serves_and_is_gone_after_its_stop(host
         async with started(emulated(), tmp_path) as (server, events):
             (name,) = host.names()
             env, options = host.env(name), host.options(name)
-            return events[-1], name, env, options, await server.stop(10.0), text_of(server)
+            return events[-1], name, env, options, await server.stop(60.0), text_of(server)
 
     ready, name, env, options, report, log = asyncio.run(run())
     assert isinstance(ready, ServerReady)
@@ -152,7 +152,7 @@ def test_a_holder_that_is_killed_leaves_neither_client_nor_container_nor_guard(
     holder.kill()
     holder.wait()
     holder.stdout.close()
-    assert soon(lambda: not is_alive(guard), 40)
+    assert soon(lambda: not is_alive(guard))
     assert (is_alive(client), host.names(), host.living("held")) == (False, [], [])
 
 
@@ -163,7 +163,7 @@ def test_a_guard_that_is_killed_leaves_the_container_to_the_stop(host: DockerHos
             assert server._lifeline is not None
             assert server._lifeline.guarded is not None
             os.kill(server._lifeline.guarded.guard_pid, signal.SIGKILL)
-            return name, await server.stop(5.0)
+            return name, await server.stop(60.0)
 
     name, report = asyncio.run(run())
     assert (report.exit_code, report.notes) == (None, ())
@@ -211,7 +211,7 @@ def test_a_removal_that_fails_is_tried_again_and_written_into_the_log(host: Dock
     async def run() -> tuple[StopReport, str]:
         async with started(emulated(), tmp_path) as (server, _):
             host.fail_next_removal()
-            return await server.stop(10.0), text_of(server)
+            return await server.stop(60.0), text_of(server)
 
     report, log = asyncio.run(run())
     assert report.notes == ()
@@ -227,7 +227,7 @@ def test_sudo_gets_the_variables_in_a_file_that_is_gone_once_the_server_is_ready
         async with started(spec, tmp_path) as (server, events):
             assert isinstance(events[-1], ServerReady)
             (name,) = host.names()
-            return host.env(name), host.options(name), files(), await server.stop(10.0)
+            return host.env(name), host.options(name), files(), await server.stop(60.0)
 
     def files() -> list[str]:
         return sorted(path.name for path in tmp_path.iterdir())

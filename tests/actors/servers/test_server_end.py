@@ -38,7 +38,7 @@ def test_a_stop_in_the_middle_of_a_start_ends_it_as_stopped(tmp_path: Path) -> N
         async for event in events_of(server, spec_for({"lines": START, "then": "hang"}), tmp_path):
             last = event
             if isinstance(event, StartProgress) and event.phase is Phase.GRAPH_TARGET and stopping is None:
-                stopping = asyncio.create_task(server.stop(5.0))
+                stopping = asyncio.create_task(server.stop(60.0))
         assert last is not None
         assert stopping is not None
         return last, (await stopping).exit_code
@@ -150,7 +150,7 @@ def test_attaching_asks_a_server_that_runs_and_never_ends_it(tmp_path: Path) -> 
                 assert (await guest.stop(1.0)).exit_code is None
             async with started(spec, tmp_path / "other") as (guest, _):
                 assert await guest.died() is None
-                await server.stop(5.0)
+                await server.stop(60.0)
                 gone = await guest.died()
                 assert gone is not None
                 assert gone.diagnosis.label is Label.UNKNOWN

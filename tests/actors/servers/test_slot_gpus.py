@@ -32,13 +32,13 @@ SPEC = LaunchSpec(
     settings=(),
     env=(),
     extra_args=("--emulator-start-speedup", "1000"),
-    stop_grace_s=5.0,
+    stop_grace_s=60.0,
 )
 
 
 @pytest.fixture
 def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GpuLedger:
-    for name, seconds in {"_SETTLE_S": 0.1, "_RETURN_S": 0.3, "_ENDED_S": 5.0}.items():
+    for name, seconds in {"_SETTLE_S": 0.1, "_RETURN_S": 0.3, "_ENDED_S": 60.0}.items():
         monkeypatch.setattr(actors.servers.slot_gpus, name, seconds)
     return watched_ledger(tmp_path, [200.0, 200.0], monkeypatch)
 
@@ -63,10 +63,10 @@ def test_memory_is_proven_back_gpu_by_gpu_and_the_slot_goes_on(ledger: GpuLedger
         assert isinstance(await launched(host), ServerReady)
         used = round(ledger.gpus()[1].used_gib, 2)
         assert used > 100
-        told = await host.stop(5.0)
+        told = await host.stop(60.0)
         assert (told["gpu_free"], told["gpus"], told["refused"], told["notes"]) == (True, [[1, used, 0.0]], None, ())
         assert isinstance(await launched(host), ServerReady)
-        await host.close(5.0)
+        await host.close(60.0)
 
     asyncio.run(run())
 
@@ -77,7 +77,7 @@ def test_memory_that_never_comes_back_refuses_the_slot_with_gib_before_and_after
         assert isinstance(await launched(host), ServerReady)
         used = ledger.gpus()[1].used_gib
         GpuLedger.create(ledger.folder, [200.0, 200.0], release_lag_s=None)
-        told = await host.stop(5.0)
+        told = await host.stop(60.0)
         assert told["gpu_free"] is False
         refused = str(told["refused"])
         numbers = f"GPU memory did not come back (GPU 1: {used:.1f} GiB before the stop, {used:.1f} after); "
@@ -86,8 +86,8 @@ def test_memory_that_never_comes_back_refuses_the_slot_with_gib_before_and_after
         )
         died = await launched(host)
         assert (diagnosis_of(died).label, diagnosis_of(died).evidence) == (Label.GPU_OCCUPIED, refused)
-        assert (await host.stop(5.0))["refused"] == refused
-        await host.close(5.0)
+        assert (await host.stop(60.0))["refused"] == refused
+        await host.close(60.0)
 
     asyncio.run(run())
 
@@ -99,7 +99,7 @@ def test_what_an_earlier_server_of_the_run_left_is_ended_before_the_next_starts(
         host = slot()
         assert isinstance(await launched(host), ServerReady)
         assert (left.poll(), other.poll()) == (-15, None)  # the other is another slot's
-        await host.close(5.0)
+        await host.close(60.0)
 
     asyncio.run(run())
 
@@ -111,8 +111,8 @@ def test_a_stranger_on_the_gpu_is_named_and_the_slot_refuses(start: Start) -> No
         host = slot()
         died = await launched(host)
         assert isinstance(died, ServerDied)
-        assert (await host.stop(5.0))["refused"] == died.diagnosis.evidence
-        await host.close(5.0)
+        assert (await host.stop(60.0))["refused"] == died.diagnosis.evidence
+        await host.close(60.0)
         return died
 
     died = asyncio.run(run())
@@ -141,11 +141,11 @@ def test_a_stranger_that_came_while_the_server_served_is_noted(start: Start) -> 
         assert isinstance(await launched(host), ServerReady)
         free = 200.0 - sum(gib for gib in GpuLedger(Path(os.environ[LEDGER_VARIABLE])).gpus()[1].holders.values())
         late = start({1: min(3.0, free)})
-        told = await host.stop(5.0)
+        told = await host.stop(60.0)
         assert str(told["notes"]).count(f"GPU 1: pid {late.pid} of ") == 1
         assert str(told["notes"]).count("began while the server of this trial ran") == 1
         assert str(earlier.pid) not in str(told["notes"])
-        await host.close(5.0)
+        await host.close(60.0)
         return told
 
     assert asyncio.run(run())["gpu_free"] is False

@@ -25,7 +25,7 @@ def spec(*words: str, **changes: Any) -> LaunchSpec:
     told: dict[str, Any] = {
         "run_id": "run-8", "trial_id": "trial-4", "engine": "command", "model_path": "m",
         "command": (sys.executable, str(FAKE), "--host", "{host}", "--port={port}", *words),
-        "settings": freeze_settings({}), "env": (), "stop_grace_s": 5.0, "start_timeout_s": 60.0,
+        "settings": freeze_settings({}), "env": (), "stop_grace_s": 60.0, "start_timeout_s": 60.0,
     }  # fmt: skip
     return LaunchSpec(**{**told, **changes})
 
@@ -50,7 +50,7 @@ def test_a_server_that_logs_nothing_is_ready_when_it_has_served(tmp_path: Path) 
             assert ready.start_s >= 0.5
             assert ready.resolved == {"served_model": "fake-model", "version": "7.1"}
             assert await server.died() is None
-            report = await server.stop(5.0)
+            report = await server.stop(60.0)
             assert (report.exit_code, report.killed) == (-15, ())
             assert not is_alive(ready.pid)
         assert (tmp_path / "server.log").read_bytes() == b""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from actors.wire.flight import Request
 from actors.workloads.workload import Prompt
 from orchestrator.records import RequestRecord, RequestStatus
 from tests.actors.load_specs import ask, run, spec
+from tests.fakes.leaping_clock import LeapingClock
 from tests.fakes.scripted_endpoint import (
     DONE,
     Script,
@@ -24,12 +26,14 @@ from tests.fakes.scripted_endpoint import (
     trailing_usage,
 )
 
+S = 1_000_000_000
 
-def answer_to(script: Script, **changes: Any) -> RequestRecord:
+
+def answer_to(script: Script, clock: LeapingClock | None = None, **changes: Any) -> RequestRecord:
     """Record of one request that is answered with the script."""
 
     async def go() -> RequestRecord:
-        server = ScriptedEndpoint(lambda n, body: script)
+        server = ScriptedEndpoint(lambda n, body: script, clock=clock)
         async with server, StreamClient(server.url, spec(**changes)) as client:
             return await ask(client)
 
@@ -41,14 +45,14 @@ def outcome(record: RequestRecord) -> tuple[RequestStatus, int | None, str | Non
     return record.status, record.http_status, record.error
 
 
-def test_a_good_answer_is_recorded_chunk_by_chunk() -> None:
-    record = answer_to(native_answer(3, pause_s=0.02, per_chunk=4, first_s=0.05))
+def test_a_good_answer_is_recorded_chunk_by_chunk(clock: LeapingClock) -> None:
+    record = answer_to(native_answer(3, pause_s=200.0, per_chunk=4, first_s=500.0), clock, request_timeout_s=900.0)
     assert outcome(record) == (RequestStatus.OK, 200, None)
     assert record.chunk_tokens == (4, 4, 4)
     assert (record.prompt_tokens, record.cached_tokens, record.output_tokens) == (9, 4, 12)
     assert (record.finish_reason, record.prompt_hash) == ("length", "hash")
-    assert record.first_token_ns == record.chunk_ns[0] >= record.sent_ns + 50_000_000
-    assert record.chunk_ns[1] - record.chunk_ns[0] >= 15_000_000
+    assert record.first_token_ns == record.chunk_ns[0] >= record.sent_ns + 500 * S
+    assert all(after - before >= 200 * S for before, after in pairwise(record.chunk_ns))
     assert record.end_ns == record.chunk_ns[2]
 
 
@@ -59,18 +63,18 @@ def test_events_that_are_called_json_are_events_however_the_network_cuts_them() 
     assert (outcome(record), record.output_tokens) == ((RequestStatus.OK, 200, None), 1)
 
 
-def test_the_end_is_the_last_token_not_the_usage_frame_behind_it() -> None:
-    script = Script([(0, chat({"content": "a"}, tokens=1)), (0.1, trailing_usage(1)), (0, DONE)])
-    record = answer_to(script, api="chat")
+def test_the_end_is_the_last_token_not_the_usage_frame_behind_it(clock: LeapingClock) -> None:
+    script = Script([(0, chat({"content": "a"}, tokens=1)), (9.0, trailing_usage(1)), (0, DONE)])
+    record = answer_to(script, clock, api="chat")
     assert (record.status, record.end_ns) == (RequestStatus.OK, record.chunk_ns[0])
 
 
-def test_a_late_role_chunk_is_not_the_first_token() -> None:
+def test_a_late_role_chunk_is_not_the_first_token(clock: LeapingClock) -> None:
     role = chat({"role": "assistant", "content": ""})
     text, end = chat({"content": "a"}), chat({}, finish="stop")
-    record = answer_to(Script([(0, role), (0.1, text), (0, end + trailing_usage(1) + DONE)]), api="chat")
+    record = answer_to(Script([(0, role), (9.0, text), (0, end + trailing_usage(1) + DONE)]), clock, api="chat")
     assert record.first_token_ns is not None
-    assert record.first_token_ns - record.sent_ns >= 100_000_000
+    assert record.first_token_ns - record.sent_ns >= 9 * S
 
 
 def test_characters_and_frames_split_between_writes_are_whole_again() -> None:
@@ -146,11 +150,12 @@ def test_a_server_that_keeps_the_stream_open_after_the_end_mark_costs_a_moment()
     assert record.status is RequestStatus.OK
 
 
-TIMED_OUT = "TimeoutError: no progress for 0.2 s while waiting for the next token"
+TIMED_OUT = "TimeoutError: no progress for 600 s while waiting for the next token"
 
 
-def test_a_request_without_an_end_times_out_by_name() -> None:
-    record = answer_to(Script([(0, native("a", 1))], end="hang"), request_timeout_s=0.2)
+def test_a_request_without_an_end_times_out_by_name(clock: LeapingClock) -> None:
+    silent = Script([(0, native("a", 1))], end="hang", before_end=601.0)
+    record = answer_to(silent, clock, request_timeout_s=600.0)
     assert outcome(record) == (RequestStatus.TIMEOUT, 200, TIMED_OUT)
     assert record.chunk_tokens == (1,)
 
@@ -160,8 +165,11 @@ def test_a_cancelled_request_says_why() -> None:
         server = ScriptedEndpoint(lambda n, body: Script([(0, native("a", 1))], end="hang"))
         async with server, StreamClient(server.url, spec()) as client:
             flight = client.flight(Request(0, False, 0, Prompt("x", None, "h"), 3))
-            asyncio.get_running_loop().call_later(0.2, flight.cancel, RequestStatus.CANCELLED, "enough")
-            await client.send(flight)
+            sending = asyncio.create_task(client.send(flight))
+            while not flight.answer.chunk_ns:  # noqa: ASYNC110 - the client says so nowhere else
+                await asyncio.sleep(0.001)
+            flight.cancel(RequestStatus.CANCELLED, "enough")
+            await sending
             return flight.record(0)
 
     assert outcome(run(go())) == (RequestStatus.CANCELLED, 200, "enough")

@@ -15,6 +15,7 @@ from orchestrator.records import RequestRecord, RequestStatus
 from orchestrator.trial import LoadLevel
 from tests.actors.load_specs import ask, run, spec
 from tests.actors.wire_loads import C1, REQUEST, asked, counted, loaded, one
+from tests.fakes.leaping_clock import LeapingClock
 from tests.fakes.raw_server import STREAM, RawServer, Step, chunk, chunked, whole
 from tests.fakes.scripted_endpoint import DONE, chat, native
 
@@ -62,34 +63,35 @@ def test_events_may_be_split_and_joined(pieces: list[bytes], layer: str) -> None
     assert record.end_ns == record.chunk_ns[-1]
 
 
-def test_a_stream_that_goes_on_has_no_time_limit() -> None:
+def test_a_stream_that_goes_on_has_no_time_limit(clock: LeapingClock) -> None:
     """Row 21: five times as long as the longest time without progress."""
     events: list[bytes | float] = []
     for i in range(1, 16):
-        events += [0.1, native("x" * i, i, {"type": "length"} if i == 15 else None)]
-    (record,), _ = asked(lambda n: chunked([*events, DONE]), request_timeout_s=0.4)
+        events += [200.0, native("x" * i, i, {"type": "length"} if i == 15 else None)]
+    (record,), _ = asked(lambda n: chunked([*events, DONE]), clock=clock, request_timeout_s=600.0)
     assert (record.status, record.error, record.output_tokens) == (RequestStatus.OK, None, 15)
-    assert record.end_ns - record.sent_ns > 1_400_000_000
+    assert record.end_ns - record.sent_ns >= 3000 * 10**9
 
 
-PINGS: list[Step] = [0.03, chunk(b": ping\n\n")] * 20
+SILENT: list[Step] = [601.0, "hang"]
+PINGS: list[Step] = [90.0, chunk(b": ping\n\n")] * 20
 
 
 @pytest.mark.parametrize(
     ("steps", "awaited"),
     [
-        (["hang"], "the headers of the answer"),
-        ([STREAM, "hang"], "the first token"),
-        ([STREAM, chunk(chat({"role": "assistant"})), "hang"], "the first token"),
-        ([STREAM, chunk(chat({"content": "a"})), "hang"], "the next token"),
+        (SILENT, "the headers of the answer"),
+        ([STREAM, *SILENT], "the first token"),
+        ([STREAM, chunk(chat({"role": "assistant"})), *SILENT], "the first token"),
+        ([STREAM, chunk(chat({"content": "a"})), *SILENT], "the next token"),
         ([STREAM, chunk(chat({"content": "a"})), *PINGS, chunk(DONE)], "the next token"),
-        ([b"HTTP/1.1 500 Oops\r\nContent-Length: 9\r\n\r\nhalf", "hang"], "the rest of the answer"),
+        ([b"HTTP/1.1 500 Oops\r\nContent-Length: 9\r\n\r\nhalf", *SILENT], "the rest of the answer"),
     ],
 )
-def test_a_timeout_says_its_type_and_what_was_awaited(steps: list[Step], awaited: str) -> None:
+def test_a_timeout_says_its_type_and_what_was_awaited(steps: list[Step], awaited: str, clock: LeapingClock) -> None:
     """Row 21: a failure never comes without a reason. Comments are no progress."""
-    (record,), _ = asked(lambda n: steps, api="chat", request_timeout_s=0.2)
-    told = f"TimeoutError: no progress for 0.2 s while waiting for {awaited}"
+    (record,), _ = asked(lambda n: steps, api="chat", clock=clock, request_timeout_s=600.0)
+    told = f"TimeoutError: no progress for 600 s while waiting for {awaited}"
     assert (record.status, record.error) == (RequestStatus.TIMEOUT, told)
 
 
@@ -192,22 +194,23 @@ def test_failures_are_counted_and_rates_are_of_the_rest() -> None:
     assert "15 of 50 requests failed" in found.void_reasons
 
 
-def test_a_server_that_takes_requests_and_answers_none_is_hung() -> None:
+def test_a_server_that_takes_requests_and_answers_none_is_hung(clock: LeapingClock) -> None:
     """Row 44: good answers, then not a byte more."""
     records, report, _ = loaded(
-        lambda n: counted(1, 1, 0.0) if n < 100 else ["hang"],
-        api="chat", requests=200, request_timeout_s=2.0, level=LoadLevel("concurrency", 4),
+        lambda n: counted(1, 1, 0.0) if n < 100 else SILENT,
+        api="chat", requests=200, request_timeout_s=600.0, level=LoadLevel("concurrency", 4),
+        clock=clock, together=range(100, 104),
     )  # fmt: skip
     assert report.stopped_by == "hung"
     assert Counter(r.status for r in records) == {RequestStatus.OK: 100, RequestStatus.TIMEOUT: 4}
 
 
-def test_pings_do_not_hide_that_a_server_hangs() -> None:
+def test_pings_do_not_hide_that_a_server_hangs(clock: LeapingClock) -> None:
     """A sibling of row 44: a gateway keeps the connection alive while the engine is dead."""
-    pings: list[Step] = [0.02, chunk(b": keep-alive\n\n")] * 200
     records, report, _ = loaded(
-        lambda n: [STREAM, *pings], api="chat", requests=10, request_timeout_s=0.3, level=LoadLevel("concurrency", 2)
-    )
+        lambda n: [STREAM, *PINGS], clock=clock,
+        api="chat", requests=10, request_timeout_s=600.0, level=LoadLevel("concurrency", 2),
+    )  # fmt: skip
     assert report.stopped_by == "hung"
     assert {r.status for r in records} == {RequestStatus.TIMEOUT}
 

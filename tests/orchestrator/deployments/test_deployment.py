@@ -116,7 +116,7 @@ def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path: Path) -> None:
     file.write_text(as_unit(server))
     said = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", str(file)],
-        check=False, capture_output=True, text=True, timeout=30,
+        check=False, capture_output=True, text=True, timeout=200,
     )  # fmt: skip
 
     told = [line for line in (said.stdout + said.stderr).splitlines() if file.name in line]

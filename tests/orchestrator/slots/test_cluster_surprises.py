@@ -124,21 +124,25 @@ def test_hosts_are_looked_at_again_after_a_look_that_failed(monkeypatch: pytest.
     cluster = FakeCluster(gpu_host("a"))
     source, run, _ = source_of(cluster)
     answers: list[Exception | None] = [TimeoutError("the head is restarted")] * 3
-    joined = threading.Event()
-    ask = cluster.ask_for
+    told = threading.Event()
+    ask, tell = cluster.ask_for, run.tell
 
     def hiccup(place: SlotPlace) -> Grant:
         if answers:
             error = answers.pop()
             assert error is not None
             raise error
-        joined.set()
         return ask(place)
 
+    def heard(*what: Any) -> None:
+        tell(*what)
+        told.set()
+
     cluster.ask_for = hiccup  # type: ignore[method-assign]
+    run.tell = heard  # type: ignore[method-assign,assignment]
     cluster.hosts = [gpu_host("a"), gpu_host("bb")]
     source.begin(run)
-    assert joined.wait(60)
+    assert told.wait(60)
     source.stop()
     assert names(run.joined) == ["bb/0"]
     assert run.told == [("host_joined", "bb")]

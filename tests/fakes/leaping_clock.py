@@ -1,0 +1,83 @@
+"""Monotonic clocks that leap where a server would pause: limits of minutes pass at once.
+
+A test that waits for a short limit fails where the machine stands still for as long; one that leaps over a long limit
+does not, and takes no time. Loops of asyncio follow the clock, those of uvloop do not.
+"""
+
+from __future__ import annotations
+
+import array
+import asyncio
+import fcntl
+import os
+import struct
+import termios
+import time
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+# Rounds of the event loop until whoever reads a connection in it has been given what is there.
+_ROUNDS = 3
+_SITE = Path(__file__).with_name("leaping")
+
+
+class Leaping(Protocol):
+    """What servers ask of a clock."""
+
+    async def leap(self, seconds: float, written: asyncio.BaseTransport | None) -> None:
+        """So much later, but not before a client in this loop has read what was written to it."""
+
+
+class LeapingClock:
+    """The clock of this process, while the test runs."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._ahead_ns = 0
+        seconds, nanoseconds = time.monotonic, time.monotonic_ns
+        monkeypatch.setattr(time, "monotonic", lambda: seconds() + self._ahead_ns / 1e9)
+        monkeypatch.setattr(time, "monotonic_ns", lambda: nanoseconds() + self._ahead_ns)
+        monkeypatch.setattr("actors.wire.http_connection._clock", time.monotonic_ns)  # has its own name for it
+
+    async def leap(self, seconds: float, written: asyncio.BaseTransport | None = None) -> None:
+        await _read(written)
+        self._ahead_ns += round(seconds * 1e9)
+
+
+class ClockOfChildren:
+    """The clock of the Python processes that are started from now on; ours goes on as it does."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+        self._file = folder / "ahead_ns"
+        self._ahead_ns = 0
+        self._file.write_bytes(struct.pack("q", 0))
+        monkeypatch.setenv("LEAPING_CLOCK", str(self._file))
+        monkeypatch.setenv("PYTHONPATH", str(_SITE), prepend=os.pathsep)
+
+    async def leap(self, seconds: float, written: asyncio.BaseTransport | None = None) -> None:
+        await _read(written)
+        self.leap_by(seconds)
+
+    def leap_by(self, seconds: float) -> None:
+        """So much later, now."""
+        self._ahead_ns += round(seconds * 1e9)
+        with self._file.open("r+b") as file:
+            file.write(struct.pack("q", self._ahead_ns))
+
+
+async def _read(transport: asyncio.BaseTransport | None) -> None:
+    while transport is not None and _on_its_way(transport):  # noqa: ASYNC110 - the system does not tell
+        await asyncio.sleep(0.001)
+    for _ in range(_ROUNDS):
+        await asyncio.sleep(0)
+
+
+def _on_its_way(transport: asyncio.BaseTransport) -> bool:
+    """Whether the other side's system has not yet got all that was written."""
+    given = transport.get_extra_info("socket")
+    if given is None or given.fileno() < 0:
+        return False
+    waiting = array.array("i", [0])
+    fcntl.ioctl(given.fileno(), termios.TIOCOUTQ, waiting)
+    return waiting[0] > 0
