@@ -9,7 +9,6 @@ import os
 import secrets
 import socket
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from rich.text import Text
 from actors.host.own_folder import own_folder
 from orchestrator.documents.report_document import ReportDocument
 from orchestrator.errors import BadInput
+from orchestrator.terminal import wait_while_read
 from orchestrator.watching.live_table import live_table
 from orchestrator.watching.live_view import counts_text
 from orchestrator.watching.run_mirror import RunMirror
@@ -93,7 +93,7 @@ def _print_json(run_watch: RunWatch) -> None:
             sys.stdout.flush()
         if run.is_over:
             return
-        time.sleep(LOOK_S)
+        wait_while_read(LOOK_S)
 
 
 def _facts(run: WatchedRun) -> WatchedRun:
@@ -107,7 +107,7 @@ def _show_live(run_watch: RunWatch, console: Console) -> None:
     run = run_watch.look()
     with Live(_shown(run, console), console=console, auto_refresh=False, transient=True) as live:
         while not run.is_over:
-            time.sleep(LOOK_S)
+            wait_while_read(LOOK_S)
             run = run_watch.look()
             live.update(_shown(run, console), refresh=True)
     _tell_end(run, console)
@@ -128,7 +128,7 @@ def _print_lines(run_watch: RunWatch, console: Console) -> None:
         if run.is_over:
             _tell_end(run, console)
             return
-        time.sleep(LOOK_S)
+        wait_while_read(LOOK_S)
 
 
 def new_lines(seen: tuple[str, ...], now: tuple[str, ...]) -> tuple[str, ...]:
