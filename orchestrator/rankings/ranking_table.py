@@ -7,6 +7,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from orchestrator.fitted_table import FittedColumn, FittedTable, Kind
 from orchestrator.plural import plural
 from orchestrator.rankings.explanation_text import explanation_lines
 from orchestrator.rankings.not_measured import NotMeasured
@@ -51,23 +52,16 @@ def _print_part(result: RunRanking, console: Console) -> None:
 
 
 def _objective(ranking: Ranking, result: RunRanking, labels: dict[str, str]) -> RenderableType:
-    title = heading(ranking, str(ranking.aim))
-    table = Table(title=escape(title), title_justify="left", title_style="bold", box=None, pad_edge=False)
     shown_columns = _columns(ranking)
-    for name in shown_columns:
-        right = name not in ("config", "remarks")
-        table.add_column(
-            name,
-            justify="right" if right else "left",
-            overflow="ellipsis" if right else "fold",
-            no_wrap=name == "config",
-        )
+    kinds: dict[str, Kind] = {"#": "name", "config": "name", "remarks": "text"}
+    columns = [FittedColumn(name, kinds.get(name, "number")) for name in shown_columns]
+    table = FittedTable(columns, heading(ranking, str(ranking.aim)))
     place = 0
     for row in ranking.rows[:SHOWN_ROWS]:
         place += row.eligible
         cells = _cells(row, place, result, labels)
         style = "bold green" if row.eligible and place == 1 else None if row.eligible else "dim"
-        table.add_row(*(escape(cells[name]) for name in shown_columns), style=style)
+        table.add_row(*(cells[name] for name in shown_columns), style=style)
     notes = [Text(f"Note: {note}", style="yellow") for note in ranking.notes]
     more = [Text(_more(len(ranking.rows)))] if len(ranking.rows) > SHOWN_ROWS else []
     return Group(Text(""), table, *more, Text(f"Why: {ranking.reason}", style="italic"), *notes)
