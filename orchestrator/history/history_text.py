@@ -8,9 +8,8 @@ from itertools import takewhile
 from typing import Any
 
 from orchestrator.history.change_points import ChangeRules
-from orchestrator.history.history_lines import PlacedChange, SeriesLine, history_lines
+from orchestrator.history.history_lines import PlacedChange, SeriesLine
 from orchestrator.history.night_history import AlarmRecord, History
-from orchestrator.nights.expected_changes import ExpectedChange
 from orchestrator.nights.night import Verdict
 from orchestrator.nights.night_evidence import series_name, share_text
 from orchestrator.plural import plural
@@ -165,9 +164,9 @@ def headline(lines: Sequence[SeriesLine], history: History) -> str:
     return "; ".join(told) or "nothing got worse in the last nights"
 
 
-def history_news(history: History, expected: Sequence[ExpectedChange] = ()) -> tuple[str, ...]:
+def history_news(lines: Sequence[SeriesLine]) -> tuple[str, ...]:
     """What single nights may not show: sure worsenings of the last nights, the surest first."""
-    found = [(line, change) for line in history_lines(history, expected) for change in line.news()]
+    found = [(line, change) for line in lines for change in line.news()]
     found.sort(key=lambda pair: pair[1].change.q)
     told = [f"over the nights: {line_name(line)}: {change_text(line, change)}" for line, change in found[:MOST_NEWS]]
     more = len(found) - len(told)

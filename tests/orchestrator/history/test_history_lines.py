@@ -108,13 +108,13 @@ def test_the_news_of_a_history_is_what_got_worse_in_its_last_nights() -> None:
     nights = [night(i, v - 0.08 * (i >= 36)) for i, v in enumerate(STEADY)]
     before, after = History.of(nights[:-1], ()), History.of(nights, ())
 
-    (told,) = history_news(after)
+    (told,) = history_news(history_lines(after))
 
     assert before.with_night(nights[-1]) == after
     assert told.startswith(
         "over the nights: output_throughput_tok_s at chat C=16, depth 3 on 8x H100: 2026-10-07 worse: "
     )
-    assert history_news(History.of(nights[:36], ())) == ()
+    assert history_news(history_lines(History.of(nights[:36], ()))) == ()
 
 
 def test_a_mark_of_the_series_holds_where_the_step_is_seen_a_night_or_two_beside_it() -> None:
@@ -151,8 +151,8 @@ def test_what_is_not_measured_any_more_is_no_news() -> None:
     nights = [night(i, v - 0.08 * (i >= 36)) for i, v in enumerate(STEADY)]
     without = [replace(night(40 + i), series=(other,)) for i in range(7)]
 
-    assert len(history_news(History.of([*nights, *without[:6]], ()))) == 1
-    assert history_news(History.of([*nights, *without], ())) == ()
+    assert len(history_news(history_lines(History.of([*nights, *without[:6]], ())))) == 1
+    assert history_news(history_lines(History.of([*nights, *without], ()))) == ()
 
 
 def test_a_floor_of_the_nights_holds_for_change_points_too() -> None:

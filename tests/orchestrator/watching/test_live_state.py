@@ -222,6 +222,18 @@ def test_a_search_says_how_many_starts_it_may_still_make() -> None:
     )
 
 
+def test_each_pair_of_a_night_that_is_made_anew_is_two_more_starts() -> None:
+    told = LiveState(replace(PLAN, slots=()), ["host/0"], 0.0, SearchBounds(6, 12, each_void=2))
+    told.saw("", TrialAsked(FIRST, "pair 1, pinned first"), 0.0)
+    told.saw("host/0", TrialBegan(FIRST, 1, ""), 0.0)
+    told.saw("host/0", ended(FIRST, Measured(2)), 100.0)
+    text = "1 of 1 trials, 0 of 2 points, 0 infeasible, 0 failed, 100 s, a search of at most {} starts (and 2 more for "
+
+    assert counts_text(told.view(100.0)) == text.format(12) + "each pair that breaks) goes on, 8 min to 18 min left"
+    told.saw("", SearchStep(Step("void", "pair 1 says nothing: host lost"), ""), 100.0)
+    assert counts_text(told.view(100.0)) == text.format(14) + "each pair that breaks) goes on, 12 min to 22 min left"
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0.4, "0 s"), (119.0, "119 s"), (120.0, "2 min"), (7199.0, "120 min"), (9000.0, "2.5 h")]
 )
