@@ -38,6 +38,11 @@ def console(*, stderr: bool = False) -> Console:
     return console
 
 
+def redraws(console: Console) -> bool:
+    """Whether a table can be drawn over itself there. A terminal of TERM=dumb cannot: an editor, a serial line."""
+    return console.is_terminal and not console.is_dumb_terminal
+
+
 class _Output:
     """A standard stream whose reader may leave, or whose disk may be full: then it goes silent.
 

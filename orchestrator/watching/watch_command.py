@@ -20,7 +20,7 @@ from rich.text import Text
 from actors.host.own_folder import own_folder
 from orchestrator.documents.report_document import ReportDocument
 from orchestrator.errors import BadInput
-from orchestrator.terminal import wait_while_read
+from orchestrator.terminal import redraws, wait_while_read
 from orchestrator.watching.live_table import live_table
 from orchestrator.watching.live_view import counts_text
 from orchestrator.watching.run_mirror import RunMirror
@@ -64,7 +64,7 @@ def _show(request: WatchRequest, run_watch: RunWatch, console: Console) -> None:
         _show_once(run_watch.look_twice(), request, console)
     elif request.as_json:
         _print_json(run_watch)
-    elif console.is_terminal:
+    elif redraws(console):
         _show_live(run_watch, console)
     else:
         _print_lines(run_watch, console)

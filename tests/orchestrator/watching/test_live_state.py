@@ -332,6 +332,40 @@ def test_slots_at_work_are_shown_first_and_the_rest_is_told() -> None:
     ]
 
 
+SHORT = SlotView("vm/0", "measuring", "speculative_num_steps=2", "chat C=8", 3, tok_s=2859, running=8, free_gib=6.6)
+LONG = SlotView(
+    "gpu-17.cluster.internal/3", "starting", "speculative_num_steps=10, mem_fraction_static=0.85",
+    "starting: graph_target 3/12", 412.0,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("slots", "width", "columns"),
+    [
+        # What fits is shown, whatever the width is: 80 columns are enough for short names.
+        ((SHORT,), 80, "slot config doing for tok/s requests free GiB"),
+        ((SHORT, LONG), 130, "slot config doing for tok/s requests free GiB"),
+        ((SHORT, LONG), 100, "slot config doing for tok/s free GiB"),
+        ((SHORT, LONG), 80, "slot config doing for tok/s"),
+        ((SHORT, LONG), 60, "slot config doing for"),
+        ((SHORT, LONG), 40, "slot doing for"),
+        ((SHORT,), 40, "slot config doing for tok/s"),
+        ((SHORT,), 34, "slot config doing for"),
+    ],
+)
+def test_columns_go_only_where_there_is_no_room_for_them(slots: tuple[SlotView, ...], width: int, columns: str) -> None:
+    head, *rows = drawn(replace(VIEW, slots=slots), width, 20)
+
+    assert head.split() == columns.split()
+    assert all(len(row) <= width for row in rows)
+
+
+def test_a_setting_that_is_cut_keeps_its_value() -> None:
+    _, row, *_ = drawn(replace(VIEW, slots=(SHORT,)), 40, 20)
+
+    assert row.split()[:2] == ["vm/0", "\u2026num_steps=2"]
+
+
 def test_a_narrow_terminal_wraps_how_far_the_run_is() -> None:
     lines = drawn(VIEW, 40, 24)
 
