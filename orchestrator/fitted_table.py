@@ -77,7 +77,7 @@ class FittedTable:
             last = told
             if widths:
                 yield Padding(self._part(values, widths, [(cells, style)], head=False), (0, 0, 0, _INDENT))
-            elif pairs := [self._pair(i, cells[i]) for i in values if cells[i]]:
+            elif pairs := [self._pair(i, cells[i]) for i in values if cells[i].plain not in ("", "-")]:
                 yield Padding(Text.assemble(Text(", ").join(pairs), style=style), (0, 0, 0, _INDENT))
             for i in below:
                 if cells[i]:
