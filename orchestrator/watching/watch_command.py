@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from textwrap import wrap
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -78,8 +79,8 @@ def _show_once(run: WatchedRun, request: WatchRequest, console: Console) -> None
 
 
 def _shown(run: WatchedRun, console: Console) -> Group:
-    head = Text(f"{run.name}: {run.text}", no_wrap=True, overflow="ellipsis")
-    return Group(head, live_table(run.view, console.width, console.height - 1))
+    head = wrap(f"{run.name}: {run.text}", console.width)
+    return Group(*map(Text, head), live_table(run.view, console.width, console.height - len(head)))
 
 
 def _print_json(run_watch: RunWatch) -> None:
