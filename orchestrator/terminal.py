@@ -38,6 +38,18 @@ def console(*, stderr: bool = False) -> Console:
     return console
 
 
+def say(text: str, console: Console, style: str = "") -> None:
+    """In a file one line, which is searched for; on a terminal broken between words, under its own beginning."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    if not console.is_terminal:
+        console.print(Text(text, style=style), soft_wrap=True)
+        return
+    words = text.lstrip()
+    console.print(Padding(Text(words, style=style), (0, 0, 0, len(text) - len(words))))
+
+
 def redraws(console: Console) -> bool:
     """Whether a table can be drawn over itself there. A terminal of TERM=dumb cannot: an editor, a serial line."""
     return console.is_terminal and not console.is_dumb_terminal

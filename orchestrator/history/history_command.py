@@ -9,7 +9,6 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from rich.console import Console
-from rich.padding import Padding
 from rich.text import Text
 
 from orchestrator.errors import BadInput
@@ -42,7 +41,7 @@ from orchestrator.nights.night_text import GAP_EXIT_CODE
 from orchestrator.paths import user_file
 from orchestrator.plural import plural
 from orchestrator.provenance import utc_now
-from orchestrator.terminal import print_json
+from orchestrator.terminal import print_json, say
 
 # Read if it is there and no other file is named.
 CHANGES_FILE = Path("scenarios/CHANGES.yaml")
@@ -105,8 +104,8 @@ def show_history(request: HistoryRequest, console: Console) -> int:
     _print(history, lines, console)
     if gate.fails:
         for alarm in gate.alarms:
-            console.print(f"changed: {alarm.line}", style="bold red", markup=False, soft_wrap=True)
-        console.print(how_to_mark(gate.alarms[0]), markup=False, soft_wrap=True)
+            say(f"changed: {alarm.line}", console, "bold red")
+        say(how_to_mark(gate.alarms[0]), console)
     return code
 
 
@@ -185,7 +184,7 @@ def _write(request: HistoryRequest, place: str, history: History, lines: Sequenc
 
 def _print(history: History, lines: Sequence[SeriesLine], console: Console) -> None:
     """What is new first; a table whose first rows are those to look at; then what happened when, and the gaps."""
-    _say(f"{plural(len(history.nights), 'night')}; {headline(lines, history)}.", console)
+    say(f"{plural(len(history.nights), 'night')}; {headline(lines, history)}.", console)
     ordered = by_urgency(lines)
     shown = ordered[: max(_MOST_ROWS, sum(map(needs_attention, ordered)))]
     table = FittedTable(_COLUMNS)
@@ -198,7 +197,7 @@ def _print(history: History, lines: Sequence[SeriesLine], console: Console) -> N
     if lines:
         console.print(table)
     if len(ordered) > len(shown):
-        _say(f"... and {len(ordered) - len(shown)} more, which nothing happened to of late; --json has all", console)
+        say(f"... and {len(ordered) - len(shown)} more, which nothing happened to of late; --json has all", console)
     said = events(lines)
     said += [f"{line_name(line)}: {text}" for line in lines for text in line.shifts]
     if gaps := gap_lines(history):
@@ -210,13 +209,4 @@ def _print(history: History, lines: Sequence[SeriesLine], console: Console) -> N
     said += [f"Not read: {text}" for text in history.skipped]
     said += [history.emulated] if history.emulated else []
     for text in said:
-        _say(text, console)
-
-
-def _say(text: str, console: Console) -> None:
-    """In a file one line, which is searched for; on a terminal broken between words, under its own beginning."""
-    if not console.is_terminal:
-        console.print(Text(text), soft_wrap=True)
-        return
-    words = text.lstrip()
-    console.print(Padding(Text(words), (0, 0, 0, len(text) - len(words))))
+        say(text, console)

@@ -29,6 +29,7 @@ from orchestrator.nights.night_text import (
 )
 from orchestrator.paths import RunPaths, write_whole
 from orchestrator.provenance import utc_now
+from orchestrator.terminal import say
 
 _COLUMNS = (
     FittedColumn("verdict", "name"), FittedColumn("series", "name"), FittedColumn("config", "name"),
@@ -124,15 +125,15 @@ def show_night(told: NightTold, console: Console) -> None:
     night = told.night
     style = "yellow" if night.verdict is None else _STYLES[night.verdict]
     console.print()
-    console.print(headline(night), style=f"bold {style}".strip(), markup=False, soft_wrap=True, highlight=False)
+    say(headline(night), console, f"bold {style}".strip())
     if told.alarms:
         for alarm in told.alarms:
-            console.print(f"changed: {alarm.line}", style="bold red", markup=False, soft_wrap=True, highlight=False)
-        console.print(how_to_mark(told.alarms[0]), markup=False, soft_wrap=True, highlight=False)
+            say(f"changed: {alarm.line}", console, "bold red")
+        say(how_to_mark(told.alarms[0]), console)
     if night.gap is None:
         _show_series(night, told.rules, console)
     for note in told.notes:
-        console.print(note, style="yellow", markup=False, soft_wrap=True, highlight=False)
+        say(note, console, "yellow")
 
 
 def _show_series(night: Night, rules: NightRules, console: Console) -> None:
@@ -143,4 +144,4 @@ def _show_series(night: Night, rules: NightRules, console: Console) -> None:
         table.add_row(*words, style=_STYLES[one.verdict])
     console.print(table)
     if sizes := sizes_text(night, rules):
-        console.print(sizes, markup=False, soft_wrap=True, highlight=False)
+        say(sizes, console)
