@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -20,6 +20,7 @@ from orchestrator.cli_options import (
 )
 from orchestrator.clusters.cluster_cli import cluster
 from orchestrator.decisions.decision_cli import DECISION_COMMANDS
+from orchestrator.errors import OutputFault, SpecsweepError
 from orchestrator.exchange.exchange_cli import EXCHANGE_COMMANDS
 from orchestrator.history.history_cli import history
 from orchestrator.jobs.job_cli import JOB_COMMANDS
@@ -28,24 +29,34 @@ from orchestrator.nightly.nightly_cli import nightly
 from orchestrator.reports.report_cli import report
 from orchestrator.shown_text import harmless
 from orchestrator.terminal import console as _console
-from orchestrator.terminal import lasting_output
+from orchestrator.terminal import lasting_output, own_output
 from orchestrator.watching.watch_cli import watch
 
 
 class _Group(click.Group):
     """Errors of ours end with their message and exit code, without a traceback."""
 
-    def invoke(self, ctx: click.Context) -> Any:
-        from orchestrator.errors import SpecsweepError
+    def main(self, *args: Any, **options: Any) -> Any:
+        try:
+            with own_output():
+                return super().main(*args, **options)
+        except OutputFault as error:
+            self._end(error)
 
+    def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
+        except OutputFault:
+            raise  # to `main`, where what is printed ends
         except SpecsweepError as error:
-            click.echo(f"specsweep: {harmless(str(error))}", err=True)
-            sys.exit(error.exit_code)
+            self._end(error)
         except KeyboardInterrupt:
             click.echo("specsweep: stopped at once", err=True)
             sys.exit(130)
+
+    def _end(self, error: SpecsweepError) -> NoReturn:
+        click.echo(f"specsweep: {harmless(str(error))}", err=True)
+        sys.exit(error.exit_code)
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})

@@ -3,6 +3,7 @@
 SpecsweepError                 exit code 1
 ├── BadInput                   exit code 2: refused before anything starts
 │   └── ScenarioError          has file, line and key
+├── OutputFault                exit code 74: what was printed could not be written
 ├── ClusterRefusal             exit code 3: the cluster cannot give what the scenario wants
 ├── NoSlotLeft, TrialsFailed   exit code 1: a run that is not whole
 └── RunInterrupted             exit code 130: stopped by the user; what was measured is kept
@@ -36,6 +37,12 @@ class ScenarioError(BadInput):
         self.line = line
         self.key = key
         self.message = message
+
+
+class OutputFault(SpecsweepError):
+    """Standard output takes no more, though it is read: a full disk. 74 is EX_IOERR of sysexits.h, and no verdict."""
+
+    exit_code = 74
 
 
 class ClusterRefusal(SpecsweepError):

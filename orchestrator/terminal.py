@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import sys
+import time
 from collections.abc import Iterator
 from functools import cache
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, cast
 
+from orchestrator.errors import OutputFault
 from orchestrator.shown_text import harmless
 
 if TYPE_CHECKING:
@@ -35,49 +38,121 @@ def console(*, stderr: bool = False) -> Console:
     return console
 
 
-class _LastingStream:
-    """A standard stream that goes silent when it takes no more: its reader has left, or its disk is full."""
+def say(text: str, console: Console, style: str = "") -> None:
+    """In a file one line, which is searched for; on a terminal broken between words, under its own beginning."""
+    from rich.padding import Padding
+    from rich.text import Text
 
-    def __init__(self, stream: TextIO) -> None:
+    if not console.is_terminal:
+        console.print(Text(text, style=style), soft_wrap=True)
+        return
+    words = text.lstrip()
+    console.print(Padding(Text(words, style=style), (0, 0, 0, len(text) - len(words))))
+
+
+def redraws(console: Console) -> bool:
+    """Whether a table can be drawn over itself there. A terminal of TERM=dumb cannot: an editor, a serial line."""
+    return console.is_terminal and not console.is_dumb_terminal
+
+
+class _Output:
+    """A standard stream whose reader may leave, or whose disk may be full: then it goes silent.
+
+    That nobody reads any more ends no command and is no exit code, unless it `ends`; a disk that is full is a fault,
+    unless what is printed `lasts`, which means that it is in files as well.
+    """
+
+    def __init__(self, stream: Any, *, lasts: bool = False, ends: bool = False) -> None:
         self._stream = stream
+        self._lasts, self._ends = lasts, ends
+        self.fault: OutputFault | None = None  # remembered, since whoever tries what a stream can do swallows it
 
-    def write(self, text: str) -> int:
+    def write(self, text: Any) -> int:
         try:
-            return self._stream.write(text)
-        except OSError:
-            self._go_silent()
+            return int(self._stream.write(text))
+        except OSError as error:
+            self._failed(error)
             return len(text)
 
     def flush(self) -> None:
         try:
             self._stream.flush()
-        except OSError:
-            self._go_silent()
+        except OSError as error:
+            self._failed(error)
+
+    @property
+    def buffer(self) -> _Output:
+        return _Output(self._stream.buffer, lasts=self._lasts, ends=self._ends)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
-    def _go_silent(self) -> None:
-        """Also for Python's own last flush, which would end us with a code of its own."""
+    def _failed(self, error: OSError) -> None:
+        # Silent also for Python's own last flush, which would end us with a code of its own.
         with contextlib.suppress(OSError, ValueError):
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self._stream.fileno())
             os.close(nowhere)
+        if isinstance(error, BrokenPipeError):
+            if self._ends:
+                raise SystemExit(0)
+        elif not self._lasts:
+            self.fault = OutputFault(f"standard output: {error.strerror or error}: what is printed is not whole")
+            raise self.fault
+
+
+@contextlib.contextmanager
+def own_output() -> Iterator[None]:
+    """Around every command: its exit code is its own, also where nobody reads its lines any more (rich and click would
+    end with 1, which is a night's word for a regression). OutputFault where a disk is full.
+    """
+    with _fated():
+        yield
 
 
 @contextlib.contextmanager
 def lasting_output() -> Iterator[None]:
-    """For what takes hours and has its results in files: that nobody reads its lines any more ends nothing, and is no
-    exit code (rich would end with 1, which is a night's word for a regression).
-    """
-    streams = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = map(_LastingStream, streams)
+    """For what takes hours and has its results in files: not even a full disk for its lines ends it."""
+    with _fated(lasts=True):
+        yield
+
+
+@contextlib.contextmanager
+def read_output() -> Iterator[None]:
+    """For what is printed without end, or at any length: it ends in order, with 0, when its reader has left."""
+    with _fated(ends=True):
+        yield
+
+
+@contextlib.contextmanager
+def _fated(*, lasts: bool = False, ends: bool = False) -> Iterator[None]:
+    before = sys.stdout, sys.stderr
+    out, err = (stream._stream if isinstance(stream, _Output) else stream for stream in before)
+    output = _Output(out, lasts=lasts, ends=ends)
+    # Nothing is lost with the lines of errors: the exit code says that there was one.
+    sys.stdout, sys.stderr = cast("Any", output), cast("Any", _Output(err, lasts=True))
     try:
         yield
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        sys.stdout, sys.stderr = streams
+        try:
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:
+            sys.stdout, sys.stderr = before
+        if output.fault is not None:
+            raise output.fault
+
+
+def wait_while_read(seconds: float) -> None:
+    """Sleep, but no longer than somebody reads standard output: `head` leaves in the middle of a silence, too."""
+    poll = select.poll()
+    try:
+        poll.register(sys.stdout.fileno(), 0)  # tells only that a pipe has no reader, or a terminal is gone
+    except (OSError, ValueError):
+        time.sleep(seconds)
+        return
+    if poll.poll(seconds * 1000):
+        raise SystemExit(0)
 
 
 def print_json(value: Any, console: Console) -> None:

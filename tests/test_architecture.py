@@ -25,7 +25,7 @@ VOCABULARY = {
 # Modules of orchestrator/ that read, write, wait or print, by package; whoever only calls those for it is one of them.
 # All others are the core: no I/O, no Ray, no Arrow, no clock. A package that is not here has no edge.
 EDGES = {
-    "": "__main__ cli cli_options job_place paths provenance redaction schemas stop_signals terminal",
+    "": "__main__ cli cli_options fitted_table job_place paths provenance redaction schemas stop_signals terminal",
     "clusters": "cluster_cli cluster_command cluster_token ray_schema",
     "decisions": "decision_cli explain_command rank_command verify_command",
     "deployments": "deploy_command",

@@ -31,6 +31,7 @@ from orchestrator.exchange.peer_file import read_peer_file
 from orchestrator.exchange.run_comparison import RunComparison, compare_sides
 from orchestrator.exchange.run_side import least_near_tie, objective_metrics, run_side
 from orchestrator.exchange.stored_run import StoredRun, read_run
+from orchestrator.fitted_table import FittedColumn, FittedTable
 from orchestrator.points.metric_names import METRICS
 from orchestrator.provenance import utc_now
 from orchestrator.scenarios.scenario import Scenario
@@ -42,6 +43,11 @@ _OF_STARTS = ("kv_tokens", "start_s")
 # Other clients give other statistics; what one of the sides lacks is left out.
 _OF_PEERS = ("request_throughput_rps", "ttft_mean_ms", "ttft_p99_ms", "tpot_mean_ms", "tpot_p99_ms", "e2e_mean_ms")
 _MOST_ROWS = 30
+_ROW_COLUMNS = (
+    FittedColumn("metric", "name"), FittedColumn("config", "name"), FittedColumn("at"), FittedColumn("first", "number"),
+    FittedColumn("second", "number"), FittedColumn("change", "number"), FittedColumn("95%", "number"),
+    FittedColumn("verdict"),
+)  # fmt: skip
 _STYLES = {Standing.WORSE: "red", Standing.BETTER: "green", Standing.SAME: "", Standing.OPEN: "dim"}
 
 
@@ -179,15 +185,13 @@ def _print_environment(found: RunComparison, console: Console) -> None:
 
 
 def _print_rows(found: RunComparison, console: Console) -> None:
-    table = Table(box=None, pad_edge=False)
-    for name in ("metric", "config", "at", "first", "second", "change", "95%", "verdict"):
-        table.add_column(name, justify="left" if name in {"metric", "config", "at", "verdict"} else "right")
+    table = FittedTable(_ROW_COLUMNS)
     rows = ordered(found.rows)
     for row in rows[:_MOST_ROWS]:
         at = f"{row.workload} {row.level}" if row.level else "start"
         table.add_row(
-            row.metric, escape(row.config), escape(at), shown(row.first), shown(row.second), change(row),
-            interval(row) or "-", Text(word(row), style=_STYLES[row.standing]),
+            row.metric, row.config, at, shown(row.first), shown(row.second), change(row), interval(row) or "-",
+            Text(word(row), style=_STYLES[row.standing]),
         )  # fmt: skip
     console.print(table)
     if len(rows) > _MOST_ROWS:

@@ -9,7 +9,7 @@ import click
 
 from orchestrator.cli_options import PATH, json_option, out_option, run_argument
 from orchestrator.exchange.compare_cli import compare
-from orchestrator.terminal import console
+from orchestrator.terminal import console, read_output
 
 
 @click.command("import-points")
@@ -48,7 +48,9 @@ def export(**options: Any) -> None:
     from orchestrator.exchange.export_command import ExportRequest
     from orchestrator.exchange.export_command import export as export_run
 
-    for remark in export_run(ExportRequest(**options)):
+    with read_output():
+        remarks = export_run(ExportRequest(**options))
+    for remark in remarks:
         click.echo(f"specsweep: {remark}", err=True)
     if options["out"] is not None:
         click.echo(f"Written: {options['out']}")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from orchestrator.exchange.peer_file import read_peer_file
+from orchestrator.fitted_table import FittedColumn, FittedTable
 from orchestrator.points.point_view import number
 from orchestrator.terminal import print_json
 
@@ -23,12 +23,11 @@ def import_and_print(path: Path, kind: str | None, *, as_json: bool, console: Co
     if as_json:
         print_json([asdict(point) for point in points], console)
         return
-    table = Table(box=None, pad_edge=False)
-    for name in ("line", "from", "name", "at", *_SHOWN):
-        table.add_column(name, justify="left" if name in {"from", "name", "at"} else "right")
+    names = (FittedColumn(name, "name") for name in ("line", "from", "name", "at"))
+    table = FittedTable([*names, *(FittedColumn(name.replace("_", " "), "number") for name in _SHOWN)])
     for point in points:
         cells = (number(point.metrics.get(name)) for name in _SHOWN)
-        table.add_row(str(point.line), point.kind, escape(point.name), point.level, *cells)
+        table.add_row(str(point.line), point.kind, point.name, point.level, *cells)
     console.print(table)
     for note in dict.fromkeys(note for point in points for note in point.notes):
         console.print(escape(f"note: {note}"), style="yellow")

@@ -73,12 +73,14 @@ def read_aiperf(number: int, document: Mapping[str, Any]) -> ImportedPoint:
     notes = list(_NOTES)
     if document.get("was_cancelled") is True:
         notes.append("the run was cancelled: it is not whole")
-    load, most = _load(document)
-    return ImportedPoint(number, _name(document), level_text(load, most), known(found), tuple(notes), KIND, load)
+    elif document.get("is_complete") is False:
+        notes.append("AIPerf says that the run is not complete")
+    load, text = _load(document)
+    return ImportedPoint(number, _name(document), text, known(found), tuple(notes), KIND, load)
 
 
-def _load(document: Mapping[str, Any]) -> tuple[LoadLevel | None, Any]:
-    """(load level, most requests in flight) of the profiled phase; the load of a trace has no level."""
+def _load(document: Mapping[str, Any]) -> tuple[LoadLevel | None, str]:
+    """(load level, the same in words) of the profiled phase; one that has no level, as of a trace, has its type."""
     asked = mapping(document, "input_config")
     phases = asked.get("phases")
     told = mapping(asked, "loadgen")
@@ -86,7 +88,10 @@ def _load(document: Mapping[str, Any]) -> tuple[LoadLevel | None, Any]:
         if isinstance(phase, Mapping) and phase.get("kind", phase.get("name")) == "profiling":
             told = phase
     rate = told.get("rate", told.get("request_rate"))
-    return load_level(rate, told.get("concurrency")), told.get("concurrency")
+    most = told.get("concurrency")
+    load = load_level(rate, most)
+    kind = told.get("type")
+    return load, str(kind).replace("_", " ") if load is None and kind else level_text(load, most)
 
 
 def _name(document: Mapping[str, Any]) -> str:

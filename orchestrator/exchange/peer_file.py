@@ -56,12 +56,52 @@ def read_peer_file(path: Path, kind: str | None = None) -> list[ImportedPoint]:
     for number, document in _documents(path, wanted):
         found = next((k for k in chosen if k.knows(document)), None)
         if found is None:
-            who = kind or "a load client that we know"
-            raise BadInput(f"{path}: line {number} is not a result of {who}; give {wanted}")
+            raise BadInput(f"{path}: line {number} {_why_not(document, kind)}; give {wanted}")
         points += found.read(number, document)
     if not points:
         raise BadInput(f"{path}: has no line; give {wanted}")
     return points
+
+
+# Other files of the same clients, which are easily taken for the right one: keys that tell them, and what they are.
+_OTHER_FILES = (
+    (("timeslices",), "has `timeslices` of AIPerf, not the whole run"),
+    (("metadata.aggregation_type",), "is AIPerf's aggregate of several runs (`metadata.aggregation_type`): give the "
+     "file of each run, or a list of them, which are repeats"),
+    (("metadata.x_request_id",), "is one request of AIPerf (`metadata.x_request_id`), not the whole run"),
+    (("avg_latency", "latencies"), "is of vllm bench latency (`avg_latency`), which loads no server"),
+    (("elapsed_time", "tokens_per_second"), "is of vllm bench throughput (`elapsed_time`), which loads no server"),
+    (("completed", "mean_e2el_ms"), "has no `mean_ttft_ms`: results of embeddings have no tokens to compare"),
+)  # fmt: skip
+# What each client's result has, so that whoever sees the message can look for it.
+_KNOWN_BY = (
+    "a result has `mean_ttft_ms` (vLLM, bench_serving), `benchmarks` with `request_totals` (GuideLLM) or "
+    "`request_throughput` with `aiperf_version` (AIPerf)"
+)
+_MOST_KEYS = 6
+
+
+def _why_not(document: Any, kind: str | None) -> str:
+    """Why a JSON value is no result: what it is instead, if that can be told, else by which keys one is known."""
+    not_one = f"is not a result of {kind or 'a load client that we know'}"
+    if not isinstance(document, Mapping):
+        return f"{not_one}: it is no JSON object"
+    for other in KINDS:
+        if kind is not None and other.knows(document):
+            return f"{not_one}, but of {other.name}"
+    for keys, what in _OTHER_FILES:
+        if all(_has(document, key) for key in keys):
+            return what
+    told = [str(key) for key in document]
+    more = ", ..." if len(told) > _MOST_KEYS else ""
+    return f"{not_one}: it has {', '.join(told[:_MOST_KEYS]) or 'no keys'}{more}, while {_KNOWN_BY}"
+
+
+def _has(document: Any, key: str) -> bool:
+    head, _, rest = key.partition(".")
+    if not isinstance(document, Mapping) or head not in document:
+        return False
+    return not rest or _has(document[head], rest)
 
 
 def _documents(path: Path, wanted: str) -> list[tuple[int, Any]]:

@@ -48,6 +48,7 @@ def _point(number: int, benchmark: Mapping[str, Any]) -> ImportedPoint:
         "requests_cancelled": totals.get("incomplete"),
         "requests_total": totals.get("total"),
         "request_throughput_rps": _successful(metrics, "requests_per_second").get("mean"),
+        "goodput_rps": _successful(metrics, "request_goodput").get("mean"),
         "output_throughput_tok_s": _successful(metrics, "output_tokens_per_second").get("mean"),
         "input_throughput_tok_s": _successful(metrics, "prompt_tokens_per_second").get("mean"),
         "peak_concurrency": _successful(metrics, "request_concurrency").get("max"),
@@ -56,8 +57,9 @@ def _point(number: int, benchmark: Mapping[str, Any]) -> ImportedPoint:
         "output_tokens_mean": _successful(metrics, "output_token_count").get("mean"),
         "output_tokens_total": _successful(metrics, "output_token_count").get("total_sum"),
     }
-    if found["requests_total"]:
-        found["failed_share"] = (totals.get("errored") or 0) / found["requests_total"]
+    total, errored = found["requests_total"], found["requests_failed"] or 0
+    if is_number(total) and is_number(errored) and total:
+        found["failed_share"] = errored / total
     for theirs, (ours, factor) in _TIMES.items():
         told = _successful(metrics, theirs)
         if not told.get("count"):
@@ -65,9 +67,16 @@ def _point(number: int, benchmark: Mapping[str, Any]) -> ImportedPoint:
         values = {"mean": told.get("mean"), "max": told.get("max")}
         values |= {p: mapping(told, "percentiles").get(p) for p in _PERCENTILES}
         found |= {f"{ours}_{name}_ms": v * factor for name, v in values.items() if is_number(v)}
-    load, most = _load(benchmark)
-    text = level_text(load, most)
-    return ImportedPoint(number, _name(benchmark), text, known(found), _NOTES, KIND, load)
+    load, text = _load(benchmark)
+    notes = (*_NOTES, *_warnings(benchmark))
+    return ImportedPoint(number, _name(benchmark), text, known(found), notes, KIND, load)
+
+
+def _warnings(benchmark: Mapping[str, Any]) -> list[str]:
+    """What GuideLLM itself found wrong with the benchmark: a rate that was not reached, too few requests."""
+    told = benchmark.get("warnings")
+    messages = (mapping(one).get("message") for one in told) if isinstance(told, list) else ()
+    return [f"GuideLLM warned: {message}" for message in messages if message]
 
 
 def _successful(metrics: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -78,17 +87,19 @@ def _settings(benchmark: Mapping[str, Any]) -> Mapping[str, Any]:
     return mapping(benchmark, "config") or mapping(benchmark, "args")
 
 
-def _load(benchmark: Mapping[str, Any]) -> tuple[LoadLevel | None, Any]:
-    """(load level, most requests in flight) by the strategy of the benchmark."""
+def _load(benchmark: Mapping[str, Any]) -> tuple[LoadLevel | None, str]:
+    """(load level, the same in words) by the strategy of the benchmark; one that has no level has its name."""
     strategy = mapping(_settings(benchmark), "strategy")
-    kind, most = strategy.get("type_"), strategy.get("max_concurrency")
+    kind, most = str(strategy.get("type_") or ""), strategy.get("max_concurrency")
     if kind == "synchronous":
-        return LoadLevel("concurrency", 1.0), None
-    if kind == "concurrent" and is_number(strategy.get("streams")):
-        return LoadLevel("concurrency", float(strategy["streams"])), None
-    if kind in {"constant", "poisson"} and is_number(strategy.get("rate")):
-        return LoadLevel("rate", float(strategy["rate"])), most
-    return None, None
+        load = LoadLevel("concurrency", 1.0)
+    elif kind == "concurrent" and is_number(strategy.get("streams")):
+        load = LoadLevel("concurrency", float(strategy["streams"]))
+    elif kind in {"constant", "poisson"} and is_number(strategy.get("rate")):
+        load = LoadLevel("rate", float(strategy["rate"]))
+    else:
+        return None, level_text(None) if kind in {"throughput", ""} else kind
+    return load, level_text(load, most)
 
 
 def _name(benchmark: Mapping[str, Any]) -> str:

@@ -60,5 +60,9 @@ def read_vllm(number: int, document: Mapping[str, Any]) -> ImportedPoint:
     without_streaming(metrics, notes)
     most = document.get("max_concurrency")
     load = load_level(document.get("request_rate"), most)
+    text = level_text(load, most)
+    if ramp := document.get("ramp_up_strategy"):  # its rate grows: `request_rate` is not what was sent
+        load, rates = None, (document.get(f"ramp_up_{end}_rps") for end in ("start", "end"))
+        text = f"{ramp} ramp from {' to '.join(map(str, rates))} req/s"
     name = str(document.get("label") or document.get("model_id") or KIND)
-    return ImportedPoint(number, name, level_text(load, most), metrics, tuple(notes), KIND, load)
+    return ImportedPoint(number, name, text, metrics, tuple(notes), KIND, load)

@@ -9,12 +9,18 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+from rich.text import Text
 
 from orchestrator.errors import BadInput
+from orchestrator.fitted_table import FittedColumn, FittedTable
 from orchestrator.history.change_alarms import REGRESSED_EXIT_CODE, ChangeGate, change_alarms, how_to_mark
-from orchestrator.history.history_lines import RECENT_NIGHTS, SeriesLine, history_lines
+from orchestrator.history.history_lines import (
+    RECENT_NIGHTS,
+    SeriesLine,
+    by_urgency,
+    history_lines,
+    needs_attention,
+)
 from orchestrator.history.history_store import HistoryStore
 from orchestrator.history.history_text import (
     events,
@@ -23,20 +29,30 @@ from orchestrator.history.history_text import (
     history_json,
     line_name,
     record_text,
+    short_remark,
+    too_few_text,
     value_text,
 )
 from orchestrator.history.night_history import History, Mark, Word
 from orchestrator.nights.expected_changes import ExpectedChange, expected_changes
+from orchestrator.nights.night import Verdict
 from orchestrator.nights.night_evidence import series_name
 from orchestrator.nights.night_text import GAP_EXIT_CODE
 from orchestrator.paths import user_file
 from orchestrator.plural import plural
 from orchestrator.provenance import utc_now
-from orchestrator.terminal import print_json
+from orchestrator.terminal import print_json, say
 
 # Read if it is there and no other file is named.
 CHANGES_FILE = Path("scenarios/CHANGES.yaml")
 _MOST_NAMED = 8
+# A terminal is no place for hundreds of series that are as they were, nor for a year of gaps.
+_MOST_ROWS, _MOST_GAPS = 40, 10
+_COLUMNS = (
+    FittedColumn("series", "name"), FittedColumn("config", "name"), FittedColumn("nights", "number"),
+    FittedColumn("newest"), FittedColumn("verdict"), FittedColumn("over the nights"),
+)  # fmt: skip
+_STYLES = {Verdict.REGRESSED: "red", Verdict.INCONCLUSIVE: "yellow", Verdict.IMPROVED: "green", Verdict.SAME: ""}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +104,8 @@ def show_history(request: HistoryRequest, console: Console) -> int:
     _print(history, lines, console)
     if gate.fails:
         for alarm in gate.alarms:
-            console.print(f"changed: {alarm.line}", style="bold red", markup=False, soft_wrap=True)
-        console.print(how_to_mark(gate.alarms[0]), markup=False, soft_wrap=True)
+            say(f"changed: {alarm.line}", console, "bold red")
+        say(how_to_mark(gate.alarms[0]), console)
     return code
 
 
@@ -167,24 +183,30 @@ def _write(request: HistoryRequest, place: str, history: History, lines: Sequenc
 
 
 def _print(history: History, lines: Sequence[SeriesLine], console: Console) -> None:
-    table = Table(box=None, pad_edge=False, title_justify="left")
-    for name in ("series", "config", "nights", "newest", "verdict", "changes"):
-        table.add_column(name, justify="right" if name in {"nights", "changes"} else "left", overflow="fold")
-    for line in lines:
-        changed = len(line.changes) + len(line.turns)
+    """What is new first; a table whose first rows are those to look at; then what happened when, and the gaps."""
+    say(f"{plural(len(history.nights), 'night')}; {headline(lines, history)}.", console)
+    ordered = by_urgency(lines)
+    shown = ordered[: max(_MOST_ROWS, sum(map(needs_attention, ordered)))]
+    table = FittedTable(_COLUMNS)
+    for line in shown:
+        verdict = line.last.verdict
         table.add_row(
-            escape(series_name(line.last)), escape(line.label or line.key.config), str(len(line.values)),
-            escape(value_text(line)), line.last.verdict.value, str(changed) if changed else "",
+            series_name(line.last), line.label or line.key.config, str(len(line.values)), value_text(line),
+            Text(verdict.value, style=_STYLES[verdict]), short_remark(line),
         )  # fmt: skip
-    said = [f"{plural(len(history.nights), 'night')}; {headline(lines, history)}."]
     if lines:
         console.print(table)
-    said += events(lines)
+    if len(ordered) > len(shown):
+        say(f"... and {len(ordered) - len(shown)} more, which nothing happened to of late; --json has all", console)
+    said = events(lines)
     said += [f"{line_name(line)}: {text}" for line in lines for text in line.shifts]
     if gaps := gap_lines(history):
-        said += ["Nights that could not be measured; none of them is a pass:", *(f"  {text}" for text in gaps)]
+        said.append("Nights that could not be measured; none of them is a pass:")
+        earlier = len(gaps) - _MOST_GAPS
+        said += [f"  {text}" for text in (*([f"{earlier} earlier ones"] if earlier > 0 else []), *gaps[-_MOST_GAPS:])]
     said.append(record_text(history.alarm_record()))
+    said += [text for text in (too_few_text(lines),) if text]
     said += [f"Not read: {text}" for text in history.skipped]
     said += [history.emulated] if history.emulated else []
     for text in said:
-        console.print(text, markup=False, soft_wrap=True)
+        say(text, console)

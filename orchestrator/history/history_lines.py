@@ -10,10 +10,11 @@ from orchestrator.history.change_points import ChangeRules
 from orchestrator.history.history_changes import Change, changes
 from orchestrator.history.night_history import History, Mark
 from orchestrator.nights.expected_changes import ExpectedChange, expected_shift
-from orchestrator.nights.night import End, Kind, Night, SeriesKey, SeriesNight, better_sign
+from orchestrator.nights.night import End, Kind, Night, SeriesKey, SeriesNight, Verdict, better_sign
 from orchestrator.nights.night_evidence import share_text
 from orchestrator.nights.night_rules import FLOORS
 from orchestrator.nights.night_segments import Segment, between, segments
+from orchestrator.nights.night_text import ORDER
 
 # A change point is news for so many nights.
 RECENT_NIGHTS = 7
@@ -42,8 +43,8 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class SeriesLine:
-    """One series of a scenario: its measured nights, oldest first, and what is told of them. `is_current`: one of the
-    scenario's last measured nights has it; what is not measured any more is no news.
+    """One series of a scenario: its measured nights, oldest first, and what is told of them. `missed`: how many
+    measured nights of the scenario came after its last.
     """
 
     scenario: str
@@ -55,7 +56,12 @@ class SeriesLine:
     changes: tuple[PlacedChange, ...] = ()
     turns: tuple[Turn, ...] = ()
     shifts: tuple[str, ...] = ()
-    is_current: bool = True
+    missed: int = 0
+
+    @property
+    def is_current(self) -> bool:
+        """What is not measured any more is no news."""
+        return self.missed < RECENT_NIGHTS
 
     @property
     def last(self) -> SeriesNight:
@@ -76,6 +82,30 @@ class SeriesLine:
     def death(self) -> Turn | None:
         """How it ceased to be served, if it still does not."""
         return self.turns[-1] if self.is_current and self.turns and self.turns[-1].worse else None
+
+
+def by_urgency(lines: Sequence[SeriesLine]) -> list[SeriesLine]:
+    """What a reader must see first: what no longer serves, what got worse of late, then by the verdict of the newest
+    night, the largest difference first; what is not measured any more last.
+    """
+    return sorted(lines, key=_urgency)
+
+
+def _urgency(line: SeriesLine) -> tuple[bool, bool, bool, bool, int, bool, float]:
+    news = line.news()
+    sizes = [change.change.point.difference for change in news] or [line.last.difference or 0.0]
+    verdict = line.last.verdict
+    is_quiet = verdict is Verdict.SAME and not news  # these stay as they were
+    return (
+        not line.is_current, line.death is None, all(change.mark is not None for change in news), not news,
+        ORDER.index(verdict), not (line.changes or line.turns), 0.0 if is_quiet else -max(map(abs, sizes)),
+    )  # fmt: skip
+
+
+def needs_attention(line: SeriesLine) -> bool:
+    """Whether it is not what it was, or nobody can tell."""
+    is_open = line.last.verdict in (Verdict.REGRESSED, Verdict.INCONCLUSIVE)
+    return line.death is not None or bool(line.news()) or (line.is_current and is_open)
 
 
 def history_lines(
@@ -119,7 +149,7 @@ def _bare_lines(scenario: str, history: History, expected: Sequence[ExpectedChan
     for night in reversed(history.nights):
         for one in () if night.gap is not None else night.series:
             seen.setdefault(one.key, []).append((night, one))
-    recent = {night.night_id for night in [n for n in history.nights if n.gap is None][-RECENT_NIGHTS:]}
+    measured = [night.night_id for night in reversed(history.nights) if night.gap is None]
     lines = []
     for key, pairs in seen.items():
         nights = tuple(night for night, _ in reversed(pairs))
@@ -127,7 +157,7 @@ def _bare_lines(scenario: str, history: History, expected: Sequence[ExpectedChan
         label = values[-1].measured.label
         line = SeriesLine(scenario, key, label, nights, values, segments(nights, key, label, expected))
         told = replace(line, turns=tuple(_turns(line)), shifts=tuple(_shifts(line, expected)))
-        lines.append(replace(told, is_current=nights[-1].night_id in recent))
+        lines.append(replace(told, missed=measured.index(nights[-1].night_id)))
     return lines
 
 

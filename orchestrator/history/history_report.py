@@ -23,7 +23,7 @@ from orchestrator.documents.report_document import (
     Table,
     Tone,
 )
-from orchestrator.history.history_lines import SeriesLine
+from orchestrator.history.history_lines import SeriesLine, by_urgency
 from orchestrator.history.history_text import (
     change_text,
     gap_lines,
@@ -38,7 +38,7 @@ from orchestrator.history.history_text import (
 )
 from orchestrator.history.night_history import History
 from orchestrator.nights.night import Kind, Night, Verdict, better_sign
-from orchestrator.nights.night_text import ORDER, plain_title
+from orchestrator.nights.night_text import plain_title
 from orchestrator.plural import plural
 
 _TONES: dict[Verdict, Tone] = {
@@ -70,7 +70,7 @@ def history_report(history: History, lines: Sequence[SeriesLine], *, place: str,
         "Did anything get worse in the last nights?", verdict, f"{said[:1].upper()}{said[1:]}.",
         tone=tone, details=(Paragraph(record_text(history.alarm_record()), "muted"),),
     )  # fmt: skip
-    lines = sorted(lines, key=_weight)
+    lines = by_urgency(lines)
     sections = [Section("series", "Series", (_table(lines),))]
     telling = [line for line in lines if _is_telling(line)]
     if telling:
@@ -91,11 +91,6 @@ def history_report(history: History, lines: Sequence[SeriesLine], *, place: str,
             *(f"Not read: {line}" for line in history.skipped),
         ),
     )
-
-
-def _weight(line: SeriesLine) -> tuple[bool, bool, int, bool]:
-    """What a reader must see first: what no longer serves, what got worse of late, what the newest night says."""
-    return not line.death, not line.news(), ORDER.index(line.last.verdict), not (line.changes or line.turns)
 
 
 def _table(lines: Sequence[SeriesLine]) -> Table:

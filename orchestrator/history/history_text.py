@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any
 
-from orchestrator.history.history_lines import PlacedChange, SeriesLine, history_lines
+from orchestrator.history.change_points import ChangeRules
+from orchestrator.history.history_lines import PlacedChange, SeriesLine
 from orchestrator.history.night_history import AlarmRecord, History
-from orchestrator.nights.expected_changes import ExpectedChange
 from orchestrator.nights.night import Verdict
 from orchestrator.nights.night_evidence import series_name, share_text
 from orchestrator.plural import plural
@@ -67,6 +68,21 @@ def line_name(line: SeriesLine) -> str:
     return f"{series_name(line.last)}, {line.label or line.key.config} on {line.key.host_class or 'unknown hosts'}"
 
 
+def short_remark(line: SeriesLine) -> str:
+    """`worse since 2026-11-21`, `not served since ...`: the newest of what happened to it; empty if nothing did."""
+    found = [(line.nights[0].at, "")]
+    for c in line.changes:
+        word = "worse" if line.is_worse(c) else "better"
+        sure, marked = "" if c.change.sure else " perhaps", f", marked {c.mark.verdict}" if c.mark else ""
+        found.append((line.nights[c.at].at, f"{word}{sure} since {night_text(line.nights[c.at].at)}{marked}"))
+    for turn in line.turns:
+        word = "not served" if turn.worse else "served again"
+        found.append((line.nights[turn.at].at, f"{word} since {night_text(line.nights[turn.at].at)}"))
+    if line.missed:
+        found.append((line.nights[-1].at, f"last measured {night_text(line.nights[-1].at)}"))
+    return max(found, key=lambda one: one[0])[1]
+
+
 def line_remarks(line: SeriesLine) -> list[str]:
     """All that is to be said of a line, in the order of its nights."""
     told = [(c.at, change_text(line, c)) for c in line.changes]
@@ -111,6 +127,18 @@ def gap_lines(history: History) -> list[str]:
     return [f"{night_text(n.at)} {n.scenario}: {n.gap.reason}" for n in history.nights if n.gap is not None]
 
 
+def too_few_text(lines: Sequence[SeriesLine]) -> str:
+    """That no change can be seen yet, so that nobody takes silence for good news; empty where one can."""
+    longest = max((len(line.values) for line in lines), default=0)
+    needed = 2 * ChangeRules().least
+    if not longest or longest >= needed:
+        return ""
+    return (
+        f"A change over the nights is seen from {needed} measured nights on; there {'are' if longest > 1 else 'is'} "
+        f"{longest}. Until then only the verdicts of single nights tell."
+    )
+
+
 def headline(lines: Sequence[SeriesLine], history: History) -> str:
     """What is new, in one sentence."""
     if not history.nights:
@@ -128,15 +156,17 @@ def headline(lines: Sequence[SeriesLine], history: History) -> str:
     newest = history.nights[-1]
     regressed = len(newest.of(Verdict.REGRESSED))
     if newest.gap is not None:
-        told.append(f"the newest night is a gap: {newest.gap.reason}")
+        gaps = len(list(takewhile(lambda night: night.gap is not None, reversed(history.nights))))
+        which = "the newest night is a gap" if gaps == 1 else f"the newest {gaps} nights are gaps, the last of them"
+        told.append(f"{which}: {newest.gap.reason}")
     elif regressed:
         told.append(f"{regressed} series regressed in the newest night, {night_text(newest.at)}")
     return "; ".join(told) or "nothing got worse in the last nights"
 
 
-def history_news(history: History, expected: Sequence[ExpectedChange] = ()) -> tuple[str, ...]:
+def history_news(lines: Sequence[SeriesLine]) -> tuple[str, ...]:
     """What single nights may not show: sure worsenings of the last nights, the surest first."""
-    found = [(line, change) for line in history_lines(history, expected) for change in line.news()]
+    found = [(line, change) for line in lines for change in line.news()]
     found.sort(key=lambda pair: pair[1].change.q)
     told = [f"over the nights: {line_name(line)}: {change_text(line, change)}" for line, change in found[:MOST_NEWS]]
     more = len(found) - len(told)

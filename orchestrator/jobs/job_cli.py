@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from orchestrator.cli_options import PATH, json_option, run_argument, set_option, yes_option
-from orchestrator.terminal import console
+from orchestrator.terminal import console, lasting_output, read_output
 
 _address = click.option(
     "--address", metavar="http://HEAD:8265",
@@ -38,7 +38,8 @@ def submit(**options: Any) -> None:
     from orchestrator.jobs.submit_command import SubmitRequest
     from orchestrator.jobs.submit_command import submit as submit_run
 
-    submit_run(SubmitRequest(**options), console())
+    with lasting_output():
+        submit_run(SubmitRequest(**options), console())
 
 
 @click.command()
@@ -60,7 +61,8 @@ def logs(job: str, address: str | None, follow: bool) -> None:
     """Print what JOB has written."""
     from orchestrator.jobs.job_commands import show_logs
 
-    show_logs(job, address, follow=follow, console=console())
+    with read_output():
+        show_logs(job, address, follow=follow, console=console())
 
 
 @click.command()

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,7 +19,7 @@ from orchestrator.error_text import first_line
 from orchestrator.errors import BadInput, NoSlotLeft, RunInterrupted, SpecsweepError, TrialsFailed
 from orchestrator.history.change_alarms import NO_GATE, ChangeGate, change_alarms
 from orchestrator.history.history_command import read_expected
-from orchestrator.history.history_lines import history_lines
+from orchestrator.history.history_lines import SeriesLine, history_lines
 from orchestrator.history.history_store import HistoryStore
 from orchestrator.history.history_text import history_news
 from orchestrator.history.night_history import History
@@ -163,21 +164,22 @@ class _Night:
         """With what the history shows, tonight's night in it."""
         made = self.made
         whole = self._history.with_night(night) if self._history else None
-        gate = self._gate(whole)
+        lines = history_lines(whole, made.judge.changes) if whole else ()
+        gate = self._gate(whole, lines)
         told_above = gate.fails and night.gap is None
-        news = history_news(whole, made.judge.changes) if whole and not told_above else ()
+        news = () if told_above else history_news(lines)
         unknown = unknown_software(made.root, made.scenario) if night.gap is None else ()
         engine = engine_notes(made.scenario, emulated=False)
         notes = (*(whole.skipped if whole else ()), *news, *unknown, *engine)
         return NightTold(night, made.judge.rules, time.monotonic() - self._began_s, notes, gate)
 
-    def _gate(self, history: History | None) -> ChangeGate:
+    def _gate(self, history: History | None, lines: Sequence[SeriesLine]) -> ChangeGate:
         """Change points, where they are to decide the exit code; a self-test is in no history."""
         nightly = self.made.scenario.nightly
         is_on = self.request.fail_on_change or (nightly is not None and nightly.fail_on_change)
         if not is_on or history is None or is_self_test(self.made.scenario):
             return NO_GATE
-        return ChangeGate(True, change_alarms(history_lines(history, self.made.judge.changes), history))
+        return ChangeGate(True, change_alarms(lines, history))
 
 
 def _swept(night: _Night, connected: contextlib.ExitStack) -> Swept:

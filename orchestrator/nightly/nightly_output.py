@@ -10,10 +10,9 @@ from functools import cached_property
 from pathlib import Path
 
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from orchestrator.documents.report_document import ReportDocument
+from orchestrator.fitted_table import FittedColumn, FittedTable
 from orchestrator.history.change_alarms import how_to_mark
 from orchestrator.nightly.junit import junit_xml
 from orchestrator.nightly.night_json import NightTold, night_json
@@ -30,7 +29,12 @@ from orchestrator.nights.night_text import (
 )
 from orchestrator.paths import RunPaths, write_whole
 from orchestrator.provenance import utc_now
+from orchestrator.terminal import say
 
+_COLUMNS = (
+    FittedColumn("verdict", "name"), FittedColumn("series", "name"), FittedColumn("config", "name"),
+    FittedColumn("difference"), FittedColumn("pairs"), FittedColumn("why"),
+)  # fmt: skip
 _SUMMARY_OF_GITHUB = "GITHUB_STEP_SUMMARY"
 _STYLES = {Verdict.REGRESSED: "red", Verdict.IMPROVED: "green", Verdict.INCONCLUSIVE: "yellow", Verdict.SAME: ""}
 _STANDARD_OUTPUT = Path("-")
@@ -121,25 +125,23 @@ def show_night(told: NightTold, console: Console) -> None:
     night = told.night
     style = "yellow" if night.verdict is None else _STYLES[night.verdict]
     console.print()
-    console.print(headline(night), style=f"bold {style}".strip(), markup=False, soft_wrap=True, highlight=False)
+    say(headline(night), console, f"bold {style}".strip())
     if told.alarms:
         for alarm in told.alarms:
-            console.print(f"changed: {alarm.line}", style="bold red", markup=False, soft_wrap=True, highlight=False)
-        console.print(how_to_mark(told.alarms[0]), markup=False, soft_wrap=True, highlight=False)
+            say(f"changed: {alarm.line}", console, "bold red")
+        say(how_to_mark(told.alarms[0]), console)
     if night.gap is None:
         _show_series(night, told.rules, console)
     for note in told.notes:
-        console.print(note, style="yellow", markup=False, soft_wrap=True, highlight=False)
+        say(note, console, "yellow")
 
 
 def _show_series(night: Night, rules: NightRules, console: Console) -> None:
-    table = Table(box=None, pad_edge=False)
-    for name in ("verdict", "series", "config", "difference", "pairs", "why"):
-        table.add_column(name, overflow="fold")
+    table = FittedTable(_COLUMNS)
     for one in in_order(night.series):
         words = (one.verdict.value, series_title(one), one.measured.label, difference_text(one), pairs_text(one),
                  one.reason)  # fmt: skip
-        table.add_row(*map(escape, words), style=_STYLES[one.verdict])
+        table.add_row(*words, style=_STYLES[one.verdict])
     console.print(table)
     if sizes := sizes_text(night, rules):
-        console.print(sizes, markup=False, soft_wrap=True, highlight=False)
+        say(sizes, console)

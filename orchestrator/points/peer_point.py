@@ -32,8 +32,11 @@ class ImportedPoint:
 
 
 def is_number(value: Any) -> TypeGuard[float]:
-    """A number that is one: neither a truth value nor infinite."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    """A number that is one: neither a truth value nor infinite, nor an integer that no float holds."""
+    try:
+        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:
+        return False
 
 
 def known(found: Mapping[str, Any]) -> dict[str, float]:

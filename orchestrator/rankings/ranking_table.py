@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from rich.console import Console, Group, RenderableType
-from rich.markup import escape
-from rich.table import Table
 from rich.text import Text
 
+from orchestrator.fitted_table import FittedColumn, FittedTable, Kind
 from orchestrator.plural import plural
 from orchestrator.rankings.explanation_text import explanation_lines
 from orchestrator.rankings.not_measured import NotMeasured
@@ -51,23 +50,16 @@ def _print_part(result: RunRanking, console: Console) -> None:
 
 
 def _objective(ranking: Ranking, result: RunRanking, labels: dict[str, str]) -> RenderableType:
-    title = heading(ranking, str(ranking.aim))
-    table = Table(title=escape(title), title_justify="left", title_style="bold", box=None, pad_edge=False)
     shown_columns = _columns(ranking)
-    for name in shown_columns:
-        right = name not in ("config", "remarks")
-        table.add_column(
-            name,
-            justify="right" if right else "left",
-            overflow="ellipsis" if right else "fold",
-            no_wrap=name == "config",
-        )
+    kinds: dict[str, Kind] = {"#": "name", "config": "name", "remarks": "text"}
+    columns = [FittedColumn(name, kinds.get(name, "number")) for name in shown_columns]
+    table = FittedTable(columns, heading(ranking, str(ranking.aim)))
     place = 0
     for row in ranking.rows[:SHOWN_ROWS]:
         place += row.eligible
         cells = _cells(row, place, result, labels)
         style = "bold green" if row.eligible and place == 1 else None if row.eligible else "dim"
-        table.add_row(*(escape(cells[name]) for name in shown_columns), style=style)
+        table.add_row(*(cells[name] for name in shown_columns), style=style)
     notes = [Text(f"Note: {note}", style="yellow") for note in ranking.notes]
     more = [Text(_more(len(ranking.rows)))] if len(ranking.rows) > SHOWN_ROWS else []
     return Group(Text(""), table, *more, Text(f"Why: {ranking.reason}", style="italic"), *notes)
@@ -134,26 +126,24 @@ def explanation_block(objective: str, result: RunRanking) -> RenderableType:
 
 
 def _repaired(result: RunRanking, labels: dict[str, str]) -> RenderableType:
-    title = "Died as asked, served after repair"
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
-    for name in ("config", "label", "phase", "served as", "evidence"):
-        table.add_column(name, overflow="fold")
+    table = FittedTable(_death_columns("served as", "evidence"), "Died as asked, served after repair")
     for config in result.repaired:
         served = config.served_as or ""
         told = result.repairs[served].text if served in result.repairs else labels[served]
         died = len(config.story.attempts)
         tries = f" (after {died} that died as well)" if died else ""
-        table.add_row(
-            escape(labels[config.config_id]), config.label, config.phase, escape(told + tries), escape(config.evidence)
-        )
+        table.add_row(labels[config.config_id], config.label, config.phase, told + tries, config.evidence)
     return Group(Text(""), table)
 
 
 def _not_measured(title: str, configs: tuple[NotMeasured, ...], labels: dict[str, str]) -> RenderableType:
-    table = Table(title=escape(title), title_justify="left", title_style="bold", box=None, pad_edge=False)
-    for name in ("config", "label", "phase", "evidence", "what may help"):
-        table.add_column(name, overflow="fold")
+    table = FittedTable(_death_columns("evidence", "what may help"), title)
     for config in configs[:SHOWN_ROWS]:
         label = labels.get(config.config_id, config.config_id)
-        table.add_row(escape(label), config.label, config.phase, escape(config.evidence), escape(what_helps(config)))
+        table.add_row(label, config.label, config.phase, config.evidence, what_helps(config))
     return Group(Text(""), table, *([Text(_more(len(configs)))] if len(configs) > SHOWN_ROWS else []))
+
+
+def _death_columns(*told: str) -> list[FittedColumn]:
+    names = [FittedColumn(name, "name") for name in ("config", "label", "phase")]
+    return [*names, *map(FittedColumn, told)]

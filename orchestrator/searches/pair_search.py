@@ -180,6 +180,9 @@ class PairSearch:
             course = self._courses[found[0]]
             for number in range(len(course.told), repeat + 1):
                 course.told[number] = {}
+            if repeat not in course.void:
+                text = f"pair {repeat + 1}{self._which[found[0]]} says nothing: the run ended in the middle of it"
+                self._steps.append(Step("void", text))
             course.void.add(repeat)
 
     @property

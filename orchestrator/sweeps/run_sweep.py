@@ -22,6 +22,7 @@ from orchestrator.planning.trial_launch import launch_spec
 from orchestrator.plural import plural
 from orchestrator.run_files.run_directory import RunDirectory
 from orchestrator.run_files.run_hosts import keep_hosts
+from orchestrator.scenarios.engine_build import BUILDS
 from orchestrator.scenarios.scenario import Scenario
 from orchestrator.server_start import LaunchSpec
 from orchestrator.slots.cluster import Cluster
@@ -180,7 +181,9 @@ def _search_bounds(scenario: Scenario, directory: RunDirectory, plan: Plan) -> S
     bounds, classes = search_plan(scenario, plan.configs), len(directory.trial_classes)
     if bounds is None:
         return None
-    return SearchBounds(bounds.least_starts * classes, bounds.most_starts * classes, len(directory.state.outcomes))
+    each_void = len(BUILDS) if scenario.search.method == "pairs" else 0
+    before = len(directory.state.outcomes)
+    return SearchBounds(bounds.least_starts * classes, bounds.most_starts * classes, before, each_void)
 
 
 def _quietly(end: Callable[[], None]) -> None:

@@ -81,6 +81,8 @@ class LiveState:
     def saw(self, slot: str, happening: Happening, now_s: float) -> None:
         """Take in what happened."""
         match happening:
+            case SearchStep(step, _) if step.name == "void" and self._bounds is not None:
+                self._bounds = self._bounds.after_void()
             case HostEvent() | SearchStep():  # of no slot
                 pass
             case TrialAsked(trial, _):
@@ -178,6 +180,7 @@ class LiveState:
             left=self._left_by_now(now_s),
             is_search=self._asked,
             most_starts=self._bounds.most if self._bounds else None,
+            starts_each_void=self._bounds.each_void if self._bounds else 0,
         )
 
     def _left_by_now(self, now_s: float) -> TimeLeft | None:

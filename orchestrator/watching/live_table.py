@@ -14,10 +14,12 @@ from orchestrator.watching.live_view import LiveView, SlotState, SlotView, count
 
 # Slots at work come first where not all of them fit.
 _ORDER: tuple[SlotState, ...] = ("measuring", "ready", "starting", "lost", "unused", "waiting")
-# Columns that go first on a narrow terminal, and the width from which each is shown.
-_FROM_WIDTH = {"requests": 110, "free GiB": 90, "tok/s": 64, "config": 48}
+_COLUMNS = ("slot", "config", "doing", "for", "tok/s", "requests", "free GiB")
+# What goes first where there is no room for all.
+_SPARED = ("requests", "free GiB", "tok/s", "config")
 _LEAST_ROWS = 3
-_LEAST_CONFIG, _GAP = 8, 2
+# A config has so much room before columns go for it; and so little before it goes itself.
+_FAIR_CONFIG, _LEAST_CONFIG, _GAP = 24, 12, 2
 
 
 def live_table(view: LiveView, width: int, height: int) -> Group:
@@ -57,10 +59,9 @@ def _fitting(slots: Sequence[SlotView], room: int) -> tuple[Sequence[SlotView], 
 
 def _table(slots: Sequence[SlotView], width: int, most_lines: int) -> Table:
     """`most_lines`: of one slot, for the settings of configs that do not fit in one."""
-    names = ["slot", "config", "doing", "for", "tok/s", "requests", "free GiB"]
-    names = [name for name in names if width >= _FROM_WIDTH.get(name, 0)]
     rows = [slot_cells(slot) for slot in slots]
-    widths = _widths(rows, names, width)
+    widths = _widths(rows, width)
+    names = list(widths)
     table = Table(box=None, pad_edge=False, expand=False)
     for name in names:
         is_number = name in ("for", "tok/s", "requests", "free GiB")
@@ -68,22 +69,28 @@ def _table(slots: Sequence[SlotView], width: int, most_lines: int) -> Table:
     for cells in rows:
         cells["slot"] = _ending(cells["slot"], widths["slot"])
         if "config" in widths:
-            cells["config"] = "\n".join(_in_lines(cells["config"], widths["config"], most_lines))
+            lines = _in_lines(cells["config"], widths["config"], most_lines)
+            cells["config"] = "\n".join(line if ", " in line else _ending(line, widths["config"]) for line in lines)
         table.add_row(*(Text(cells[name], no_wrap=True, overflow="ellipsis") for name in names))
     return table
 
 
-def _widths(rows: Sequence[dict[str, str]], names: Sequence[str], width: int) -> dict[str, int]:
-    """What a slot does and how fast is never pushed out by long names: the config takes what is left."""
-    widths = {name: max(len(name), *(len(cells[name]) for cells in rows), 0) for name in names}
+def _widths(rows: Sequence[dict[str, str]], width: int) -> dict[str, int]:
+    """Of the columns that are shown. What a slot does is never pushed out by long names: a config has what is left."""
+    widths = {name: max(len(name), *(len(cells[name]) for cells in rows), 0) for name in _COLUMNS}
     widths["slot"] = min(widths["slot"], max(10, width // 5))
     widths["doing"] = min(widths["doing"], max(12, width // 3))
-    if "config" in widths:
-        others = sum(widths.values()) - widths["config"] + _GAP * (len(names) - 1)
-        widths["config"] = min(widths["config"], max(_LEAST_CONFIG, width - others))
+    longest = widths["config"]
+    for name in _SPARED:
+        room = width - sum(widths.values()) + widths["config"] - _GAP * (len(widths) - 1)
+        least = _LEAST_CONFIG if name in ("config", "tok/s") else _FAIR_CONFIG
+        if room >= min(longest, least):
+            widths["config"] = min(longest, room)
+            break
+        del widths[name]
     return widths
 
 
 def _ending(name: str, most: int) -> str:
-    """Slots of one cluster differ at the end of their names."""
+    """Slots of one cluster differ at the end of their names, and values of one setting."""
     return name if len(name) <= most else f"\u2026{name[len(name) - most + 1 :]}"

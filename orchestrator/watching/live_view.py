@@ -82,7 +82,8 @@ class LiveView:
     """A run at one moment. `elapsed_s` counts from when its slots began. `ended`: they are through, or were let go.
 
     `beat` grows with every view that is written, `told_unix_s` is the writer's wall clock: where they stay the same,
-    nobody writes any more. `recent` are the last lines that the run told, oldest first.
+    nobody writes any more. `recent` are the last lines that the run told, oldest first. `most_starts` of a search, and
+    how many more there are for each pair that breaks.
     """
 
     counts: Counts
@@ -92,6 +93,7 @@ class LiveView:
     left: TimeLeft | None = None
     is_search: bool = False
     most_starts: int | None = None
+    starts_each_void: int = 0
     recent: tuple[str, ...] = ()
     ended: bool = False
     beat: int = 0
@@ -162,5 +164,7 @@ def counts_text(view: LiveView) -> str:
     left = left_text(view.left)
     if view.is_search:
         most = f" of at most {view.most_starts} starts" if view.most_starts else ""
+        more = view.starts_each_void
+        most += f" (and {more} more for each pair that breaks)" if most and more else ""
         return f"{text}, a search{most} goes on{f', {left}' if left else ''}"
     return f"{text}, {left}" if left else text

@@ -16,6 +16,7 @@ from rich.text import Text
 from orchestrator.happening import BatchArrived, BestSoFar, Happening
 from orchestrator.planning.planner import Plan
 from orchestrator.plural import plural
+from orchestrator.terminal import redraws
 from orchestrator.watching.line_allowance import LineAllowance
 from orchestrator.watching.live_state import LiveState
 from orchestrator.watching.live_table import live_table
@@ -45,7 +46,7 @@ class Progress:
         self._lock = threading.Lock()
         self._recent: deque[str] = deque(maxlen=MOST_RECENT)
         self._live = Live(get_renderable=self._render, console=console, refresh_per_second=2, transient=True)
-        self._is_live = console.is_terminal
+        self._is_live = redraws(console)
         self._allowance, self._ended = LineAllowance(self._began_s), threading.Event()
 
     def __enter__(self) -> Self:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from orchestrator.trial import Trial
 from orchestrator.watching.live_view import TimeLeft
@@ -15,11 +15,19 @@ _MANY = 2000
 
 @dataclass(frozen=True, slots=True)
 class SearchBounds:
-    """How many starts a search may make in all, over all classes of hosts; `before` of them in earlier starts."""
+    """How many starts a search may make in all, over all classes of hosts; `before` of them in earlier starts.
+
+    `each_void`: how many more there are for each step `void` of the search, a pair of a night that is made anew.
+    """
 
     least: int
     most: int
     before: int = 0
+    each_void: int = 0
+
+    def after_void(self) -> SearchBounds:
+        """With what was started in vain added."""
+        return replace(self, least=self.least + self.each_void, most=self.most + self.each_void)
 
 
 class TrialTimes:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from orchestrator.cli_options import run_argument
-from orchestrator.terminal import console
+from orchestrator.terminal import console, read_output
 
 
 @click.command()
@@ -29,4 +29,5 @@ def watch(run_dir: Path, **options: Any) -> None:
     from orchestrator.watching.watch_command import WatchRequest
     from orchestrator.watching.watch_command import watch as watch_run
 
-    watch_run(WatchRequest(run_dir, **options), console())
+    with read_output():
+        watch_run(WatchRequest(run_dir, **options), console())

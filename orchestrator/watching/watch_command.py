@@ -9,10 +9,10 @@ import os
 import secrets
 import socket
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from textwrap import wrap
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -21,6 +21,7 @@ from rich.text import Text
 from actors.host.own_folder import own_folder
 from orchestrator.documents.report_document import ReportDocument
 from orchestrator.errors import BadInput
+from orchestrator.terminal import redraws, wait_while_read
 from orchestrator.watching.live_table import live_table
 from orchestrator.watching.live_view import counts_text
 from orchestrator.watching.run_mirror import RunMirror
@@ -64,7 +65,7 @@ def _show(request: WatchRequest, run_watch: RunWatch, console: Console) -> None:
         _show_once(run_watch.look_twice(), request, console)
     elif request.as_json:
         _print_json(run_watch)
-    elif console.is_terminal:
+    elif redraws(console):
         _show_live(run_watch, console)
     else:
         _print_lines(run_watch, console)
@@ -78,8 +79,8 @@ def _show_once(run: WatchedRun, request: WatchRequest, console: Console) -> None
 
 
 def _shown(run: WatchedRun, console: Console) -> Group:
-    head = Text(f"{run.name}: {run.text}", no_wrap=True, overflow="ellipsis")
-    return Group(head, live_table(run.view, console.width, console.height - 1))
+    head = wrap(f"{run.name}: {run.text}", console.width)
+    return Group(*map(Text, head), live_table(run.view, console.width, console.height - len(head)))
 
 
 def _print_json(run_watch: RunWatch) -> None:
@@ -93,7 +94,7 @@ def _print_json(run_watch: RunWatch) -> None:
             sys.stdout.flush()
         if run.is_over:
             return
-        time.sleep(LOOK_S)
+        wait_while_read(LOOK_S)
 
 
 def _facts(run: WatchedRun) -> WatchedRun:
@@ -107,7 +108,7 @@ def _show_live(run_watch: RunWatch, console: Console) -> None:
     run = run_watch.look()
     with Live(_shown(run, console), console=console, auto_refresh=False, transient=True) as live:
         while not run.is_over:
-            time.sleep(LOOK_S)
+            wait_while_read(LOOK_S)
             run = run_watch.look()
             live.update(_shown(run, console), refresh=True)
     _tell_end(run, console)
@@ -128,7 +129,7 @@ def _print_lines(run_watch: RunWatch, console: Console) -> None:
         if run.is_over:
             _tell_end(run, console)
             return
-        time.sleep(LOOK_S)
+        wait_while_read(LOOK_S)
 
 
 def new_lines(seen: tuple[str, ...], now: tuple[str, ...]) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ import stat
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from rich.table import Table
 
 from orchestrator.documents.report_files import write_reports
@@ -16,7 +17,7 @@ from orchestrator.errors import BadInput
 from orchestrator.paths import user_file, whole_file, write_whole
 from orchestrator.run_files.result_file import write_result
 from orchestrator.run_files.run_result import RunResult, ending_of
-from orchestrator.terminal import console
+from orchestrator.terminal import console, say
 from tests.orchestrator.report_samples import hostile, sample
 
 
@@ -102,3 +103,19 @@ def test_names_and_log_lines_of_strangers_do_not_act_on_the_terminal() -> None:
     text = told.file.getvalue()
     assert not set("\x1b\x9b\x07\u202e") & set(text)
     assert "b\ufffd31mc[U+202E]d\n" in text
+
+
+@pytest.mark.parametrize(
+    ("terminal", "expected"),
+    [
+        (True, ["  tpot_p50_ms [chat] got", "  worse"]),
+        # What is searched for with grep stands in one line.
+        (False, ["  tpot_p50_ms [chat] got worse"]),
+    ],
+)
+def test_a_sentence_is_broken_between_words_on_a_terminal_only(terminal: bool, expected: list[str]) -> None:
+    file = io.StringIO()
+
+    say("  tpot_p50_ms [chat] got worse", Console(file=file, width=25, force_terminal=terminal, color_system=None))
+
+    assert [line.rstrip() for line in file.getvalue().splitlines()] == expected

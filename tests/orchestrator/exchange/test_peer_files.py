@@ -5,7 +5,9 @@ Lists with a value for each request were cut out of them.
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,9 @@ from click.testing import CliRunner
 
 from orchestrator.cli import main
 from orchestrator.errors import BadInput
+from orchestrator.exchange.compared_side import side_of_points
 from orchestrator.exchange.exchange_cli import import_points
-from orchestrator.exchange.peer_file import KIND_NAMES, read_peer_file
+from orchestrator.exchange.peer_file import KIND_NAMES, KINDS, read_peer_file
 from orchestrator.points.metric_names import METRICS
 from orchestrator.trial import LoadLevel
 
@@ -155,8 +158,91 @@ def test_numbers_that_are_none_are_left_out_and_nothing_of_a_file_breaks_its_rea
 
 
 def test_a_file_of_another_client_than_was_said_is_refused() -> None:
-    with pytest.raises(BadInput, match=r"line 1 is not a result of aiperf; give profile_export_aiperf\.json"):
+    told = r"vllm-rate\.json: line 1 is not a result of aiperf, but of vllm; give profile_export_aiperf\.json"
+    with pytest.raises(BadInput, match=told):
         read_peer_file(FILES / "vllm-rate.json", "aiperf")
+
+
+@pytest.mark.parametrize(
+    ("told", "why"),
+    [
+        ({"timeslices": [], "input_config": {}}, "has `timeslices` of AIPerf, not the whole run"),
+        ({"aiperf_version": "0.13.0", "metadata": {"aggregation_type": "confidence"}, "metrics": {}},
+         "is AIPerf's aggregate of several runs (`metadata.aggregation_type`): give the file of each run, or"),
+        ({"metadata": {"x_request_id": "1"}, "metrics": {}}, "is one request of AIPerf (`metadata.x_request_id`)"),
+        ({"avg_latency": 1.0, "latencies": [1.0]}, "is of vllm bench latency (`avg_latency`), which loads no server"),
+        ({"elapsed_time": 1.0, "tokens_per_second": 9.0}, "is of vllm bench throughput (`elapsed_time`), which"),
+        ({"completed": 9, "tokenizer_id": "t", "mean_e2el_ms": 3.0}, "has no `mean_ttft_ms`: results of embeddings"),
+        ({"model": "m", "ttft": 3.0}, "is not a result of a load client that we know: it has model, ttft, while a "
+         "result has `mean_ttft_ms` (vLLM, bench_serving), `benchmarks` with `request_totals` (GuideLLM) or `request_"),
+        ([1, 2], "is not a result of a load client that we know: it is no JSON object; give the JSON file of vllm"),
+    ],
+)  # fmt: skip
+def test_a_file_that_is_no_result_is_told_by_its_keys_and_which_to_give(tmp_path: Path, told: Any, why: str) -> None:
+    file = tmp_path / "other.json"
+    file.write_text(json.dumps(told))
+
+    with pytest.raises(BadInput) as refused:
+        read_peer_file(file)
+
+    assert str(refused.value).startswith(f"{file}: line 1 {why}")
+    assert "profile_export_aiperf.json of aiperf profile" in str(refused.value)
+
+
+def places(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Of everything inside a JSON value."""
+    inside = value.items() if isinstance(value, dict) else enumerate(value[:1]) if isinstance(value, list) else ()
+    for key, one in inside:
+        yield (*place, key)
+        yield from places(one, (*place, key))
+
+
+@pytest.mark.parametrize(
+    "name", ["aiperf-rate.json", "bench_serving.jsonl", "guidellm-concurrent.json", "vllm-rate.json"]
+)
+@pytest.mark.parametrize("wrong", [None, "x", [], {}, [[]], True, -1, 10**400], ids=lambda value: str(value)[:5])
+def test_whatever_is_wrong_at_one_place_of_a_file_it_is_read_or_refused(name: str, wrong: Any) -> None:
+    whole = document(name)
+    for *above, key in places(whole):
+        inside = whole
+        for step in above:
+            inside = inside[step]
+        kept, inside[key] = inside[key], wrong
+        kind = next((kind for kind in KINDS if kind.knows(whole)), None)
+        with contextlib.suppress(BadInput):
+            side_of_points("file", kind.read(1, whole) if kind else [])
+        inside[key] = kept
+
+
+def test_what_guidellm_found_wrong_and_its_goodput_are_told(tmp_path: Path) -> None:
+    told = document("guidellm-concurrent.json")
+    (benchmark,) = told["benchmarks"]
+    benchmark["metrics"]["request_goodput"] = {"successful": {"mean": 7.5}}
+    benchmark["warnings"] = [{"code": "rate", "message": "The rate was not reached", "unit": "ratio"}]
+    file = tmp_path / "g.json"
+    file.write_text(json.dumps(told))
+
+    (point,) = read_peer_file(file)
+
+    assert point.metrics["goodput_rps"] == 7.5
+    assert point.notes[-1] == "GuideLLM warned: The rate was not reached"
+
+
+def test_a_load_without_a_level_is_told_by_its_name_and_is_not_all_at_once(tmp_path: Path) -> None:
+    guide, aiperf, vllm = (document(f"{name}.json") for name in ("guidellm-concurrent", "aiperf-rate", "vllm-rate"))
+    guide["benchmarks"][0]["config"]["strategy"] = {"type_": "trace"}
+    aiperf["input_config"]["phases"] = [{"kind": "profiling", "type": "fixed_schedule"}]
+    aiperf["is_complete"] = False
+    vllm |= {"ramp_up_strategy": "linear", "ramp_up_start_rps": 1, "ramp_up_end_rps": 10, "request_rate": "inf"}
+    file = tmp_path / "three.json"
+    file.write_text(json.dumps([guide, aiperf, vllm]))
+
+    points = read_peer_file(file)
+
+    assert [(p.level, p.load) for p in points] == [
+        ("trace", None), ("fixed schedule", None), ("linear ramp from 1 to 10 req/s", None)
+    ]  # fmt: skip
+    assert points[1].notes[-1] == "AIPerf says that the run is not complete"
 
 
 def test_the_command_names_all_kinds_and_shows_their_points() -> None:

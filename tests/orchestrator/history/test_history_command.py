@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -10,8 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from rich.console import Console
 
 from orchestrator.cli import main
+from orchestrator.history.history_command import HistoryRequest, show_history
 from orchestrator.history.history_store import HistoryStore
 from orchestrator.nights.night import (
     Build,
@@ -80,6 +84,71 @@ def test_the_table_and_the_events_name_the_step_the_death_and_the_gap(place: Pat
     assert "  1 series changed; between: candidate: commit aaa -> bbb" in said
     assert "  2026-10-11 pinned: the cluster was busy" in said
     assert "12 alarms in 75 series-nights, none marked" in said
+
+
+def rows(said: str) -> list[str]:
+    """Of the table, without its head."""
+    lines = said.splitlines()
+    head = next(i for i, line in enumerate(lines) if line.startswith("series "))
+    return [line.rstrip() for line in lines[head + 1 :] if not line.startswith(("2026-", "  "))]
+
+
+def test_what_needs_attention_comes_first_and_says_since_when(place: Path) -> None:
+    said = history(place).output
+
+    assert said.startswith("26 nights; 1 config no longer served: depth 10 dies (kv_budget)")
+    dead, slower, same, *_ = rows(said)
+    assert dead.split() == ["feasible", "depth", "10", "25", "d", "regressed", "not", "served", "since", "2026-10-21"]
+    assert slower.startswith("output_throughput_tok_s at chat C=16  depth 3 <script>")
+    assert slower.endswith("  regressed  worse since 2026-10-21")
+    assert same.startswith("tpot_mean_ms at chat C=16 ")
+    assert same.endswith("  same")
+
+
+def test_hundreds_of_series_that_are_as_they_were_are_counted_and_the_others_all_shown(tmp_path: Path) -> None:
+    store = HistoryStore.at(str(tmp_path))
+    store.prepare()
+    one = night(0)
+    told = (*[Verdict.SAME] * 60, *[Verdict.INCONCLUSIVE] * 45)
+    many = tuple(
+        SeriesNight(Measured(replace(SPEED, config=f"c{i}"), f"depth {i}"), verdict, "x", 0.02, 0.001)
+        for i, verdict in enumerate(told)
+    )
+    store.append(replace(one, series=many))
+
+    said = history(tmp_path).output
+
+    assert said.count(" inconclusive") == 45
+    assert said.count(" same") == 0
+    assert "... and 60 more, which nothing happened to of late; --json has all" in said
+
+
+def test_few_nights_and_many_gaps_are_not_taken_for_good_news(tmp_path: Path) -> None:
+    store = HistoryStore.at(str(tmp_path))
+    store.prepare()
+    store.append(night(0))
+
+    assert (
+        "A change over the nights is seen from 6 measured nights on; there is 1. Until then only the verdicts of "
+        "single nights tell." in history(tmp_path).output
+    )
+
+    for i in range(1, 13):
+        store.append(replace(night(GAP_AT), at=f"2026-11-{i:02d}T02:00:00+00:00"))
+    said = history(tmp_path).output
+
+    assert "13 nights; the newest 12 nights are gaps, the last of them: the cluster was busy" in said
+    assert "  2 earlier ones\n  2026-11-03 pinned: the cluster was busy" in said
+
+
+def test_a_narrow_terminal_cuts_no_name(place: Path) -> None:
+    file = io.StringIO()
+    show_history(HistoryRequest(str(place)), Console(file=file, width=60, force_terminal=True, no_color=True))
+    said = re.sub(r"\x1b\[[0-9;]*m", "", file.getvalue())
+
+    assert "\nfeasible  depth 10\n" in said
+    assert "\noutput_throughput_tok_s at chat C=16  depth 3 \n<script>alert(1)</script>\n" in said
+    assert max(map(len, said.splitlines())) == 60
 
 
 def test_json_has_every_night_and_change_point(place: Path) -> None:

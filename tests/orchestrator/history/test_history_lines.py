@@ -12,8 +12,8 @@ import pytest
 from orchestrator.errors import ScenarioError
 from orchestrator.history.change_alarms import change_alarms
 from orchestrator.history.history_changes import changes
-from orchestrator.history.history_lines import SeriesLine, history_lines
-from orchestrator.history.history_text import history_news
+from orchestrator.history.history_lines import SeriesLine, by_urgency, history_lines, needs_attention
+from orchestrator.history.history_text import history_news, short_remark
 from orchestrator.history.night_history import History, Mark
 from orchestrator.nights.expected_changes import expected_changes, expected_shift
 from orchestrator.nights.night import (
@@ -69,17 +69,52 @@ def test_a_step_is_told_with_its_night_and_what_changed_between() -> None:
     assert line.news(10) == (change,)
 
 
+def test_lines_are_ordered_by_what_a_reader_must_see_first() -> None:
+    """What died, what got worse of late, what the newest night says, what nothing happened to, what is gone."""
+
+    def nights(config: str, values: Sequence[float], newest: Verdict = Verdict.SAME) -> list[SeriesNight]:
+        told = [
+            SeriesNight(Measured(replace(SPEED, config=config), config), Verdict.SAME, "", difference=v) for v in values
+        ]
+        return [*told[:-1], replace(told[-1], verdict=newest)]
+
+    quiet = STEADY[:20]
+    steps = {size: [v + size * (i >= 15) for i, v in enumerate(quiet)] for size in (-0.05, -0.09, 0.08)}
+    lives = [
+        SeriesNight(Measured(LIVES, "c1", starts=(StartPair("a", True, End.SERVED, end),)), Verdict.SAME, "")
+        for end in (*[End.SERVED] * 19, End.DIED)
+    ]
+    columns = (
+        nights("same", quiet), nights("better", steps[0.08]), nights("improved", quiet, Verdict.IMPROVED),
+        nights("open", quiet, Verdict.INCONCLUSIVE), nights("worse by 5", steps[-0.05]),
+        nights("worse by 9", steps[-0.09]), nights("regressed", quiet, Verdict.REGRESSED), lives,
+        nights("gone", quiet[:10], Verdict.REGRESSED),
+    )  # fmt: skip
+    history = History.of([replace(night(i), series=tuple(c[i] for c in columns if i < len(c))) for i in range(20)], ())
+
+    ordered = by_urgency(history_lines(history))
+
+    assert [line.key.config for line in ordered] == [
+        "c1", "worse by 9", "worse by 5", "regressed", "open", "improved", "better", "same", "gone"
+    ]  # fmt: skip
+    assert [needs_attention(line) for line in ordered] == [True] * 5 + [False] * 4
+    assert [short_remark(line) for line in ordered] == [
+        "not served since 2026-09-20", "worse since 2026-09-16", "worse since 2026-09-16", "", "", "",
+        "better since 2026-09-16", "", "last measured 2026-09-10",
+    ]  # fmt: skip
+
+
 def test_the_news_of_a_history_is_what_got_worse_in_its_last_nights() -> None:
     nights = [night(i, v - 0.08 * (i >= 36)) for i, v in enumerate(STEADY)]
     before, after = History.of(nights[:-1], ()), History.of(nights, ())
 
-    (told,) = history_news(after)
+    (told,) = history_news(history_lines(after))
 
     assert before.with_night(nights[-1]) == after
     assert told.startswith(
         "over the nights: output_throughput_tok_s at chat C=16, depth 3 on 8x H100: 2026-10-07 worse: "
     )
-    assert history_news(History.of(nights[:36], ())) == ()
+    assert history_news(history_lines(History.of(nights[:36], ()))) == ()
 
 
 def test_a_mark_of_the_series_holds_where_the_step_is_seen_a_night_or_two_beside_it() -> None:
@@ -116,8 +151,8 @@ def test_what_is_not_measured_any_more_is_no_news() -> None:
     nights = [night(i, v - 0.08 * (i >= 36)) for i, v in enumerate(STEADY)]
     without = [replace(night(40 + i), series=(other,)) for i in range(7)]
 
-    assert len(history_news(History.of([*nights, *without[:6]], ()))) == 1
-    assert history_news(History.of([*nights, *without], ())) == ()
+    assert len(history_news(history_lines(History.of([*nights, *without[:6]], ())))) == 1
+    assert history_news(history_lines(History.of([*nights, *without], ()))) == ()
 
 
 def test_a_floor_of_the_nights_holds_for_change_points_too() -> None:

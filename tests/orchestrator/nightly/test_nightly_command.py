@@ -25,6 +25,7 @@ from orchestrator.cli import main
 from orchestrator.decisions.verify_command import VerifyRequest, contest_of
 from orchestrator.errors import BadInput, ClusterRefusal, RunInterrupted, SpecsweepError
 from orchestrator.history.change_alarms import ChangeAlarm
+from orchestrator.history.history_lines import SeriesLine, history_lines
 from orchestrator.history.history_store import HistoryStore
 from orchestrator.history.night_history import History
 from orchestrator.nightly import night_end, nightly_command, nightly_output
@@ -120,15 +121,16 @@ def test_what_only_the_nights_together_show_is_told_and_kept_with_the_night(
 ) -> None:
     seen: list[int] = []
 
-    def news(history: History, _: object) -> tuple[str, ...]:
+    def lines(history: History, _: object) -> tuple[SeriesLine, ...]:
         seen.append(len(history.nights))
-        return ("over the nights: slower since Tuesday",)
+        return history_lines(history)
 
-    monkeypatch.setattr(nightly_command, "history_news", news)
+    monkeypatch.setattr(nightly_command, "history_lines", lines)
+    monkeypatch.setattr(nightly_command, "history_news", lambda lines: ("over the nights: slower since Tuesday",))
 
-    code, told = bench.night()
+    code, told = bench.night(fail_on_change=True)
 
-    assert (code, seen) == (0, [1])  # tonight's is among them
+    assert (code, seen) == (0, [1])  # tonight's is among them, and they are looked through once
     assert "over the nights: slower since Tuesday" in told
     told_json = json.loads((bench.folder / "run1" / "night.json").read_text())
     emulated = "engine=emulator: modelled servers, no GPU was measured; never compare these numbers with real ones"

@@ -169,8 +169,12 @@ def test_a_resumed_search_makes_a_half_pair_anew_and_goes_on() -> None:
     again.tell(first.config, first.repeat, GOOD)
     again.tell(second.config, second.repeat, GOOD)
     again.tell(third.config, third.repeat, GOOD)
+    again.recall(third.config, third.repeat)
     again.recall(fourth.config, fourth.repeat)
 
+    assert [(step.name, step.text) for step in again.steps] == [
+        ("void", "pair 2 says nothing: the run ended in the middle of it")
+    ]
     numbers = {ask.repeat for ask in again.ask(2)}
     assert numbers == {2, 3}
     assert whole_after(again) == 3

@@ -222,6 +222,18 @@ def test_a_search_says_how_many_starts_it_may_still_make() -> None:
     )
 
 
+def test_each_pair_of_a_night_that_is_made_anew_is_two_more_starts() -> None:
+    told = LiveState(replace(PLAN, slots=()), ["host/0"], 0.0, SearchBounds(6, 12, each_void=2))
+    told.saw("", TrialAsked(FIRST, "pair 1, pinned first"), 0.0)
+    told.saw("host/0", TrialBegan(FIRST, 1, ""), 0.0)
+    told.saw("host/0", ended(FIRST, Measured(2)), 100.0)
+    text = "1 of 1 trials, 0 of 2 points, 0 infeasible, 0 failed, 100 s, a search of at most {} starts (and 2 more for "
+
+    assert counts_text(told.view(100.0)) == text.format(12) + "each pair that breaks) goes on, 8 min to 18 min left"
+    told.saw("", SearchStep(Step("void", "pair 1 says nothing: host lost"), ""), 100.0)
+    assert counts_text(told.view(100.0)) == text.format(14) + "each pair that breaks) goes on, 12 min to 22 min left"
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0.4, "0 s"), (119.0, "119 s"), (120.0, "2 min"), (7199.0, "120 min"), (9000.0, "2.5 h")]
 )
@@ -318,6 +330,40 @@ def test_slots_at_work_are_shown_first_and_the_rest_is_told() -> None:
         "1 of 3 trials, 2 of 6 points, 0 infeasible, 0 failed, 61 s, about 30 s left",
         "best so far for fast: 120 tok/s at C=1, depth=3",
     ]
+
+
+SHORT = SlotView("vm/0", "measuring", "speculative_num_steps=2", "chat C=8", 3, tok_s=2859, running=8, free_gib=6.6)
+LONG = SlotView(
+    "gpu-17.cluster.internal/3", "starting", "speculative_num_steps=10, mem_fraction_static=0.85",
+    "starting: graph_target 3/12", 412.0,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("slots", "width", "columns"),
+    [
+        # What fits is shown, whatever the width is: 80 columns are enough for short names.
+        ((SHORT,), 80, "slot config doing for tok/s requests free GiB"),
+        ((SHORT, LONG), 130, "slot config doing for tok/s requests free GiB"),
+        ((SHORT, LONG), 100, "slot config doing for tok/s free GiB"),
+        ((SHORT, LONG), 80, "slot config doing for tok/s"),
+        ((SHORT, LONG), 60, "slot config doing for"),
+        ((SHORT, LONG), 40, "slot doing for"),
+        ((SHORT,), 40, "slot config doing for tok/s"),
+        ((SHORT,), 34, "slot config doing for"),
+    ],
+)
+def test_columns_go_only_where_there_is_no_room_for_them(slots: tuple[SlotView, ...], width: int, columns: str) -> None:
+    head, *rows = drawn(replace(VIEW, slots=slots), width, 20)
+
+    assert head.split() == columns.split()
+    assert all(len(row) <= width for row in rows)
+
+
+def test_a_setting_that_is_cut_keeps_its_value() -> None:
+    _, row, *_ = drawn(replace(VIEW, slots=(SHORT,)), 40, 20)
+
+    assert row.split()[:2] == ["vm/0", "\u2026num_steps=2"]
 
 
 def test_a_narrow_terminal_wraps_how_far_the_run_is() -> None:

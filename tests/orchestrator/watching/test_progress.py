@@ -139,3 +139,18 @@ def test_a_search_that_is_over_does_not_go_on_in_the_last_line() -> None:
         shown.saw("host/0", TrialEnded(PLAN.trials[0], 1, Measured(2), None, "", b""))
 
     assert lines(said)[-1] == "00:00 progress  1 of 4 trials, 0 of 8 points, 0 infeasible, 0 failed, 0 s"
+
+
+def test_a_terminal_that_cannot_draw_over_itself_gets_lines() -> None:
+    """TERM=dumb: rich would show nothing at all there until the end."""
+    file = io.StringIO()
+    dumb = Console(file=file, force_terminal=True, width=200, _environ={"TERM": "dumb"})
+    point = PLAN.trials[0].points[0]
+
+    with Progress(PLAN, ["host/0"], dumb, clock=lambda: 0.0) as shown:
+        shown.saw("host/0", PointEnded(point, 1, report(point, 10), ""))
+
+    assert file.getvalue().splitlines() == [
+        f"00:00 host/0  -: {point.text}: 10 requests",
+        "00:00 progress  0 of 3 trials, 1 of 6 points, 0 infeasible, 0 failed, 0 s",
+    ]

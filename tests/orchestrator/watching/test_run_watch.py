@@ -174,6 +174,17 @@ def test_options_that_contradict_each_other_are_refused(request_: WatchRequest, 
         watch(request_, Console(file=io.StringIO()))
 
 
+def test_a_state_is_told_whole_in_a_narrow_terminal(run_dir: Path) -> None:
+    file = io.StringIO()
+
+    watch(WatchRequest(run_dir, once=True), Console(file=file, width=40, height=20))
+
+    assert file.getvalue().splitlines()[:2] == [
+        "run: its driver tells nothing: it waits",
+        "for the cluster, or has ended",
+    ]
+
+
 # The file
 
 
