@@ -8,6 +8,7 @@ own cannot be used from the keyboard.
 from __future__ import annotations
 
 import html
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -95,12 +96,22 @@ def rounded(value: Number | None) -> Number | None:
 
 
 def _places(all_series: Sequence[Series]) -> list[int]:
-    """Which colour, mark and dash: one for each group, or series of its own. What is muted takes none."""
+    """Which colour, mark and dash: as it says itself, else one for each group, or series of its own, that no other has.
+    What is muted takes none.
+    """
     known: dict[str, int] = {}
+    free = (place for place in itertools.count() if place not in {s.look for s in all_series})
     places = []
     for i, series in enumerate(all_series):
         key = f"group {series.group}" if series.group else f"series {i}"
-        places.append(0 if series.tone == "muted" else known.setdefault(key, len(known)))
+        if series.tone == "muted":
+            places.append(0)
+        elif series.look is not None:
+            places.append(series.look)
+        else:
+            if key not in known:
+                known[key] = next(free)
+            places.append(known[key])
     return places
 
 
@@ -132,7 +143,7 @@ def _trace(plot: Plot, series: Series, is_marked: bool, place: int) -> dict[str,
     looks = _bar(plot, series, colour, place) if is_bar else _line(plot, series, colour, place, is_marked=is_marked)
     trace |= looks
     if series.low and series.high:
-        trace["error_y"] = _bars_of_error(series, colour)
+        trace["band" if plot.bands else "error_y"] = _bars_of_error(series, colour)
     if series.labels:
         trace["text"] = [escaped(label) for label in series.labels]
         trace["textposition"] = "none" if is_bar else "top center"

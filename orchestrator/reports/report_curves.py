@@ -84,6 +84,7 @@ def _curve(
         Axis(title.split(":")[0].lower(), METRICS[metric].unit),
         tuple(series),
         _summary(part, metric, levels, [values[at] for at in levels], len(rest)),
+        bands=True,
     )
 
 
@@ -102,6 +103,7 @@ def _line(
         labels=tuple(part.name(config_id) for _ in known) if muted else (),
         group="other configs" if muted else "",
         tone="muted" if muted else "plain",
+        look=part.look(config_id),
     )
 
 

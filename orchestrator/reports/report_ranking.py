@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from orchestrator.documents.report_document import Block, Cell, Column, Items, Table, Tone
 from orchestrator.documents.report_numbers import NOTHING, cell, clipped, more_in
+from orchestrator.points.metric_names import METRICS
 from orchestrator.points.metric_title import aim_title, metric_title
 from orchestrator.rankings.not_measured import NotMeasured
 from orchestrator.rankings.ranking_cells import gap_texts, half_share, heading, places_text, trials_text
@@ -28,7 +29,8 @@ _BESIDE = {
 
 def ranking_blocks(part: PartMaterial) -> tuple[Block, ...]:
     """All tables of one class of hosts."""
-    return (*(ranking_table(ranking, part) for ranking in part.ranking.rankings), *not_measured_blocks(part))
+    tables = (ranking_table(ranking, part) for ranking in part.ranking.rankings if ranking.rows)
+    return (*tables, *not_measured_blocks(part))
 
 
 def ranking_table(ranking: Ranking, part: PartMaterial) -> Table:
@@ -39,7 +41,11 @@ def ranking_table(ranking: Ranking, part: PartMaterial) -> Table:
     columns = (
         Column("#", help="Place, or the places that the data leave open."),
         Column("config", numeric=False),
-        Column("value", unit, help=f"{ranking.aim} ({ranking.workload}), estimated over trials and hosts."),
+        Column(
+            metric_title(ranking.metric),
+            unit,
+            help=f"{ranking.aim} ({ranking.workload}), estimated over trials and hosts.",
+        ),
         Column(f"± 95%{within}", "%", help="Half of the interval that holds the value at 95%."),
         Column("gap", "%", help="How much worse than the best value, with its 95% interval."),
         Column(f"P(best){within}", help="Probability that no other config that passes is better."),
@@ -60,6 +66,11 @@ def ranking_table(ranking: Ranking, part: PartMaterial) -> Table:
         marked=(0,) if ranking.winner else (),
         note=f"{more:,} more configs are in ranking.json." if more > 0 else "",
     )
+
+
+def _value_title(ranking: Ranking) -> str:
+    """What an objective ranks by; an expression is in the caption already."""
+    return metric_title(ranking.metric) if ranking.metric in METRICS else "value"
 
 
 def _slug(name: str) -> str:
@@ -145,7 +156,7 @@ def not_started(part: PartMaterial) -> Items | None:
     """Configs of the sweep that no table has: never started."""
     told = {r.config_id for ranking in part.ranking.rankings for r in ranking.rows}
     told |= {c.config_id for c in (*part.ranking.repaired, *part.ranking.infeasible, *part.ranking.failed)}
-    told |= set(part.ranking.merged)
+    told |= set(part.ranking.merged) | {trial["config_id"] for trial in part.trials}  # repairs may have died as well
     left = [part.name(c) for c in part.ranking.configs if c not in told]
     if not left:
         return None

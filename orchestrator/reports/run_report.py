@@ -164,6 +164,8 @@ def _memory(run: RunMaterial) -> list[Block]:
 def _latency(run: RunMaterial) -> list[Block]:
     def of(part: PartMaterial) -> list[Block]:
         found: list[Block] = []
+        if not part.points:
+            return found
         for number, (workload, level) in enumerate(part.places[:MOST_PLACES]):
             found += latency_blocks(part, workload, level, read_latencies(run.root, part, workload, level), number)
         return found

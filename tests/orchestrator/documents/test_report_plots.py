@@ -221,3 +221,11 @@ def test_a_limit_over_a_whole_axis_is_one_row_of_the_table() -> None:
         ("level", "1", "2"), ("level", "2", "2"),
     )  # fmt: skip
     assert told.left_out == 0
+
+
+def test_a_series_that_says_its_look_keeps_it_and_no_other_gets_it() -> None:
+    series = (Series("b", (1,), (1,), look=1), Series("limit", (1,), (1,)), Series("free", (1,), (1,)),
+              Series("a", (1,), (1,), look=0))  # fmt: skip
+    plot = Plot("p", "p", "line", Axis("x"), Axis("y"), series, "s")
+
+    assert [trace["marker"]["color"] for trace in figure(plot)["data"]] == ["--c1", "--c2", "--c3", "--c0"]
