@@ -17,7 +17,7 @@ Number = float | int
 class Cell:
     """One cell of a table. `sort`: what its column is sorted by; None for the text. `note` is smaller, below it.
 
-    `anchor`: the id of a section or block that it leads to.
+    `anchor`: the id of a section or block that it leads to. `share`: 0 to 1, drawn as a bar below the number.
     """
 
     text: str
@@ -25,6 +25,7 @@ class Cell:
     tone: Tone = "plain"
     note: str = ""
     anchor: str = ""
+    share: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,7 @@ class Plot:
     scatter: points (with intervals, where given); line: points joined; bars: side by side; stacked: bars on top of each
     other (with `base`: a waterfall); gantt: horizontal bars, y names the row, x is the length; steps: joined in steps.
     `bands`: intervals of a line are a band around it; else a bar at each point, as also where a point stands alone.
+    `spans`: stretches of x that are shaded: from, to, and what they are.
     """
 
     block_id: str
@@ -101,6 +103,7 @@ class Plot:
     summary: str
     height_px: int = 380
     bands: bool = False
+    spans: tuple[tuple[float, float, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,6 +170,8 @@ def _is_filtered(table: Table) -> bool:
 
 def _classes(cell: Cell, is_numeric: bool) -> str | None:
     names = ["n"] if is_numeric else []
+    if cell.share is not None:
+        names.append("share")
     if cell.tone != "plain":
         names.append(f"tone-{cell.tone}")
     if len(cell.text) > WORDS_CHARACTERS:

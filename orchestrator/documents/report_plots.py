@@ -31,6 +31,8 @@ _MOST_TICKS = 8
 _MOST_MARKED = 24
 _TICK_CHARACTERS, _LABEL_CHARACTERS, _NAME_CHARACTERS = 40, 400, 80
 _MS = 1000
+# Of the width of a plot.
+_EDGE = 0.02
 
 
 def figure(plot: Plot) -> dict[str, Any]:
@@ -41,7 +43,8 @@ def figure(plot: Plot) -> dict[str, Any]:
     joined = _joined(plot)
     drawn = [series for series, _ in joined]
     traces = [_trace(plot, *one, place) for one, place in zip(joined, _places(drawn), strict=True)]
-    return {"data": traces, "layout": _layout(plot), "legend": _legend(drawn, plot)}
+    told = {"spans": [[rounded(a), rounded(b), escaped(name, _TICK_CHARACTERS)] for a, b, name in plot.spans]}
+    return {"data": traces, "layout": _layout(plot), "legend": _legend(drawn, plot), **(told if plot.spans else {})}
 
 
 def _joined(plot: Plot) -> list[tuple[Series, bool]]:
@@ -246,6 +249,8 @@ def _layout(plot: Plot) -> dict[str, Any]:
         "yaxis": _axis(plot.y, [y for s in plot.series for y in s.y], is_bars=has_text_y),
         "height": plot.height_px,
     }
+    if plot.kind in ("line", "steps") and not plot.x.times:
+        layout["xaxis"] |= _room(plot)
     if plot.kind == "stacked":
         layout["barmode"] = "overlay" if any(s.base for s in plot.series) else "stack"
     elif plot.kind == "bars":
@@ -254,6 +259,19 @@ def _layout(plot: Plot) -> dict[str, Any]:
         layout["barmode"] = "overlay"
         layout["yaxis"] |= {"autorange": "reversed"}
     return layout
+
+
+def _room(plot: Plot) -> dict[str, Any]:
+    """A line without marks must not lie on the frame, where plotly would let it end: some room on both sides."""
+    found = [x for s in plot.series for x in s.x if isinstance(x, int | float) and math.isfinite(x)]
+    low, high = min(found, default=0), max(found, default=0)
+    if all(_is_marked(s) for s in plot.series) or low == high or (plot.x.log and low <= 0):
+        return {}
+    if plot.x.log:
+        edge = _EDGE * math.log10(high / low)  # `include` says nothing of logarithmic axes
+        return {"range": [rounded(math.log10(low) - edge), rounded(math.log10(high) + edge)]}
+    edge = (high - low) * _EDGE
+    return {"autorangeoptions": {"include": [rounded(low - edge), rounded(high + edge)]}}
 
 
 def _axis(axis: Axis, values: Sequence[Number | str | None], *, is_bars: bool) -> dict[str, Any]:

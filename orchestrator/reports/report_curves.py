@@ -175,6 +175,7 @@ def _value_by_depth(why: Explanation, block_id: str) -> Plot:
         for curve in why.depths
     )  # fmt: skip
     told = "; ".join(f"at {c.level} {_what_depth_says(c, why)}" for c in why.depths)
+    told = told[:1].upper() + told[1:]
     name = metric_title(why.metric)
     title = f"{name[:1].upper()}{name[1:]} by speculation depth"
     return Plot(block_id, title, "line", Axis("depth (draft steps)"), Axis(name, why.unit), series,

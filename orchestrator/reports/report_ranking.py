@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from orchestrator.documents.report_document import Block, Cell, Column, Items, Table, Tone
 from orchestrator.documents.report_numbers import NOTHING, cell, clipped, more_in
@@ -54,9 +56,10 @@ def ranking_table(ranking: Ranking, part: PartMaterial) -> Table:
         Column("remarks", numeric=False),
     )
     rows, place = [], 0
+    most = max((row.value for row in ranking.rows if row.value is not None and math.isfinite(row.value)), default=0.0)
     for row in ranking.rows[:MOST_ROWS]:
         place += row.eligible
-        rows.append(_cells(row, place, part))
+        rows.append(_cells(row, place, part, most))
     more = len(ranking.rows) - MOST_ROWS
     return Table(
         block_id=f"ranking-{_slug(ranking.objective)}{part.mark}",
@@ -78,14 +81,18 @@ def _slug(name: str) -> str:
     return kept.strip("-")[:40] or "objective"
 
 
-def _cells(row: Row, place: int, part: PartMaterial) -> tuple[Cell, ...]:
+def _share(row: Row, most: float) -> float | None:
+    return None if row.value is None or most <= 0 else max(0.0, row.value / most)
+
+
+def _cells(row: Row, place: int, part: PartMaterial, most: float) -> tuple[Cell, ...]:
     first = row.eligible and place == 1
     told = clipped(remarks(row, part.ranking, part.labels), MOST_LETTERS)
     tone: Tone = "bad" if row.gates_failed else "warn" if row.doubtful or not row.comparable else "plain"
     return (
         Cell(places_text(row, place), sort=place if row.eligible else None, tone="good" if first else "plain"),
         Cell(part.name(row.config_id), note=row.config_id, tone="good" if first else _muted(row)),
-        cell(row.value, row.low, row.high, tone="good" if first else _muted(row)),
+        replace(cell(row.value, row.low, row.high, tone="good" if first else _muted(row)), share=_share(row, most)),
         _half(row),
         _gap(row),
         NOTHING if row.p_best is None else Cell(probability(row.p_best), sort=round(row.p_best, 4)),

@@ -174,12 +174,25 @@ function dressed(figure) {
   for (const [name, room] of [["xaxis", width - 80], ["yaxis", spec.layout.height - 80]]) {
     layout[name].title.text = wrapped(layout[name].title.text, Math.max(12, Math.floor(room / 7)));
   }
+  if (spec.spans) addSpans(spec.spans, layout, spec.data, width);
   const data = spec.data.map((trace) => dressedTrace(trace, layout));
   return {
     data: [...data, ...bandsOf(data)],
     layout,
     config: { displayModeBar: false, displaylogo: false, responsive: true, showLink: false, plotlyServerURL: "", doubleClick: "reset+autosize" },
   };
+}
+
+// Shaded stretches, each with its name where that has room.
+function addSpans(spans, layout, data, width) {
+  const xs = [...data.flatMap((trace) => trace.x), ...spans.flatMap(([from, to]) => [from, to])].filter((x) => typeof x === "number");
+  const scale = (width - 80) / (Math.max(...xs) - Math.min(...xs) || 1);
+  const place = { xref: "x", yref: "paper" };
+  layout.shapes = spans.map(([x0, x1]) => ({ ...place, type: "rect", x0, x1, y0: 0, y1: 1, fillcolor: colourOf("--good"), opacity: 0.12, line: { width: 0 }, layer: "below" }));
+  layout.annotations = spans
+    .filter(([from, to, name]) => (to - from) * scale > plainText(name).length * 6.5)
+    .map(([from, to, text]) => ({ ...place, x: (from + to) / 2, y: 1, yanchor: "bottom", text, showarrow: false, font: { size: 11, color: colourOf("--soft") } }));
+  layout.margin = { ...layout.margin, t: 24 };
 }
 
 function dressedTrace(trace, layout) {

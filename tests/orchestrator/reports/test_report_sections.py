@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.documents.report_document import Cell, Facts, Fold, Headline, Items, Paragraph, Plot, Table
-from orchestrator.documents.report_numbers import cell, clipped, natural, rounded, seconds
+from orchestrator.documents.report_numbers import cell, clipped, duration, natural, rounded, seconds
 from orchestrator.documents.report_plots import figure
 from orchestrator.objectives.aim import PointValue
 from orchestrator.plural import plural
@@ -26,7 +26,7 @@ from orchestrator.reports.report_curves import curve_blocks
 from orchestrator.reports.report_failures import failure_blocks, log_name
 from orchestrator.reports.report_headlines import headlines
 from orchestrator.reports.report_latency import furthest_share, latency_blocks, quantile_curve
-from orchestrator.reports.report_memory import FREE, memory_bar
+from orchestrator.reports.report_memory import FREE, memory_bar, memory_blocks
 from orchestrator.reports.report_pareto import speed_blocks
 from orchestrator.reports.report_part import PartMaterial
 from orchestrator.reports.report_ranking import not_measured_blocks, not_started, ranking_blocks
@@ -214,6 +214,25 @@ def test_a_server_that_tells_no_memory_has_no_bar() -> None:
     assert memory_bar(trial(phases=None), "a").measured == {}
 
 
+def test_a_config_that_died_is_marked_in_the_memory_plot_and_parts_have_the_colours_of_their_phases() -> None:
+    found = part(trials=[trial(), dead("b", "kv_budget", "kv_pool", "x")])
+
+    (memory,) = plots(memory_blocks(found, {}))
+    (starts,) = plots(start_blocks(found))
+
+    assert memory.y.categories == ("speculative_num_steps=0", "\u2717 speculative_num_steps=1")
+    of_parts = {series.name: series.look for series in memory.series}
+    of_phases = {series.name: series.look for series in starts.series}
+    assert of_parts["weights"] == of_phases["weights"]
+    assert of_parts["KV cache and states"] == of_phases["kv_pool"]
+    looks = [look for name, look in of_phases.items() if name != "died here"]
+    assert len(set(looks)) == len(looks)
+
+
+def test_seconds_of_starts_have_hundredths_or_tenths() -> None:
+    assert [duration(s).text for s in (0.079, 1.605, 23.33, None)] == ["0.08", "1.60", "23.3", "-"]
+
+
 def test_slots_show_starts_points_and_deaths_over_time() -> None:
     load = {"trial_id": "a-r0", "config_id": "a", "repeat": 0, "workload": "chat", "level_kind": "concurrency",
             "level": 1.0, "slot": "h/0", "began_at": "2026-01-01T00:00:25+00:00",
@@ -345,7 +364,7 @@ def test_a_gap_in_what_was_sampled_is_a_gap_in_its_line() -> None:
 
     assert plot.series[0].y == (2.0, 2.0, 2.0, None, 2.0, 2.0)
     assert (plot.series[1].name, plot.series[1].y) == ("GPU 0, highest", (3.0, 3.0, 3.0, None, 3.0, 3.0))
-    assert plot.summary == "Highest: 3 W. Points: chat C=1 from 10 s to 20 s."
+    assert plot.summary == "Highest: 3 W. Points, shaded: chat C=1 from 10 s to 20 s."
 
 
 def test_gpus_that_are_alike_have_one_line_and_memory_its_limit() -> None:
@@ -355,8 +374,18 @@ def test_gpus_that_are_alike_have_one_line_and_memory_its_limit() -> None:
     (plot,) = plots(trial_plots(told, "0", "a #1"))
 
     assert plot.title == "GPU memory in use: a #1"
-    assert [series.name for series in plot.series] == ["8 GPUs", "all of the GPU", "chat C=1"]
+    assert [series.name for series in plot.series] == ["8 GPUs", "all of the GPU"]
+    assert plot.spans == ((10.0, 20.0, "chat C=1"),)
     assert plot.series[1].y == (95.6, 95.6)
+
+
+def test_a_share_of_the_kv_cache_is_drawn_in_percent() -> None:
+    told = telemetry(Quantity("token_usage", "", "server", 2.5, (Bucket(0.0, 0.02, 0.025, 0.03),)))
+
+    (plot,) = plots(trial_plots(told, "0", "a #1"))
+
+    assert (plot.title, plot.y.unit, plot.series[0].y) == ("KV cache in use: a #1", "%", (2.5,))
+    assert plot.summary.startswith("Highest: 3 %.")
 
 
 def test_peaks_of_gpu_memory_are_told_for_each_start() -> None:
