@@ -105,11 +105,11 @@ def _title(name: str, run: RunMaterial) -> str:
 
 def _subtitle(run: RunMaterial) -> str:
     repaired = {c for part in (run.ranking, *run.ranking.parts) for c in part.repairs}  # none of the sweep
-    asked = _question(run.scenario.description)
+    asked = question(run.scenario.description)
     return f"{asked}{_model(run)}. {plural(len(set(run.ranking.configs) - repaired), 'config')}, {_work(run)}"
 
 
-def _question(description: str) -> str:
+def question(description: str) -> str:
     """The first sentence of what the scenario says of itself, which is mostly what its reader wants to know."""
     first = re.match(r".+?[.?!](?=\s|$)", " ".join(description.split()))
     return f"{first[0]} " if first and len(first[0]) <= MOST_ASKED else ""

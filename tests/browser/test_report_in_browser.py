@@ -229,6 +229,28 @@ def test_intervals_of_lines_are_bands_that_go_with_their_line_and_bars_where_a_p
     assert seen.wrong == []
 
 
+def test_stretches_are_shaded_and_named_where_their_name_has_room(open_page: Open) -> None:
+    line = Series("server", (0, 100), (0, 10))
+    spans = ((10.0, 50.0, "chat <b>C=1</b>"), (60.0, 61.0, "chat C=16"))
+    plot = Plot("p", "p", "line", Axis("time", "s"), Axis("y"), (line,), "s", spans=spans)
+    seen = open_page(ReportDocument("t", "", (), (Section("s", "s", (plot,)),), MADE))
+    seen.draw_all()
+
+    assert seen.page.locator("#p .shapelayer path, #p .layer-below path[data-index]").count() == 2
+    assert seen.page.locator("#p .annotation-text").all_text_contents() == ["chat <b>C=1</b>"]
+    assert seen.wrong == []
+
+
+def test_a_number_has_a_bar_as_long_as_its_share(open_page: Open) -> None:
+    rows = tuple((Cell(f"d{i}"), Cell(str(share), share, share=share)) for i, share in enumerate((1.0, 0.25)))
+    table = Table("t", "T", (Column("config", numeric=False), Column("speed")), rows, marked=(0,))
+    page = open_page(ReportDocument("t", "", (), (Section("s", "s", (table,)),), MADE)).page
+
+    looks = "[...document.querySelectorAll('td.share')].map((c) => getComputedStyle(c))"
+    assert page.evaluate(f"{looks}.map((s) => s.backgroundSize)") == ["100% 3px", "25% 3px"]
+    assert page.evaluate(f"{looks}.every((s) => s.backgroundImage.startsWith('linear-gradient'))")
+
+
 @pytest.mark.parametrize(("width", "columns"), [(1280, 2), (390, 1)])
 def test_plots_that_follow_each_other_stand_side_by_side_where_there_is_room(
     open_page: Open, width: int, columns: int

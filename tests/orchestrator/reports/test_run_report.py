@@ -109,6 +109,20 @@ def test_sections_go_from_the_decision_to_where_it_comes_from(document: ReportDo
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("description", "asked"),
+    [
+        ("How deep should it\n  speculate? Runs emulated.", "How deep should it speculate? "),
+        ("SGLang 0.5.23 on CPUs. More.", "SGLang 0.5.23 on CPUs. "),
+        ("no sentence", ""),
+        ("", ""),
+        ("x" * 200 + ".", ""),
+    ],
+)
+def test_what_a_scenario_asks_stands_below_the_title(description: str, asked: str) -> None:
+    assert run_report_module.question(description) == asked
+
+
 def test_words_are_told_to_whom_a_report_is_sent(document: ReportDocument) -> None:
     words = block_named(document, "words-facts")
     assert isinstance(words, Facts)
