@@ -149,7 +149,7 @@ def _environment() -> Environment:
     )
     made.filters |= {"anchor": anchor, "kind": lambda block: type(block).__name__, "json_of": _json}
     made.filters |= {"breakable": _breakable, "clock": clock}
-    made.tests |= {"panel": _is_panel}
+    made.tests |= {"panel": _is_panel, "long": lambda text: len(text) > WORDS_CHARACTERS}
     made.globals |= {"figure": figure, "plot_values": plot_values}
     made.globals |= {"sort_value": _sort_value, "classes": _classes, "filtered": _is_filtered}
     return made

@@ -27,6 +27,8 @@ SURE = 0.9
 MOST_LETTERS, MOST_BELOW = 160, 2000
 # Configs that one sentence names.
 MOST_NAMED = 2
+# Letters of their names; of longer ones only the number is told, and the tables below have the names.
+MOST_NAMES = 100
 # Diagnoses that stand below a decision that could not be made.
 MOST_CAUSES = 4
 
@@ -77,6 +79,8 @@ def _said(ranking: Ranking, winner: Row, part: PartMaterial, why: Explanation | 
 def _named(rows: Sequence[Row], part: PartMaterial) -> str:
     """The first by name, the others by their number."""
     names = [part.name(row.config_id) for row in rows]
+    if sum(map(len, names[:MOST_NAMED])) > MOST_NAMES:
+        return plural(len(names), "other config")
     if len(names) > MOST_NAMED + 1:
         return f"{'; '.join(names[:MOST_NAMED])} and {len(names) - MOST_NAMED:,} more"
     return listed(names)

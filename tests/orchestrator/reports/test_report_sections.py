@@ -28,7 +28,7 @@ from orchestrator.reports.report_headlines import headlines
 from orchestrator.reports.report_latency import furthest_share, latency_blocks, quantile_curve
 from orchestrator.reports.report_memory import FREE, memory_bar, memory_blocks
 from orchestrator.reports.report_pareto import speed_blocks
-from orchestrator.reports.report_part import PartMaterial
+from orchestrator.reports.report_part import NightParts, PartMaterial
 from orchestrator.reports.report_ranking import not_measured_blocks, not_started, ranking_blocks
 from orchestrator.reports.report_telemetry import telemetry_blocks, trial_plots
 from orchestrator.reports.report_timeline import slot_blocks, start_blocks
@@ -464,6 +464,22 @@ def test_of_hundreds_of_near_ties_the_decision_names_two() -> None:
     told = pick(*rows, *more).text
 
     assert told == "A near-tie with speculative_num_steps=1; speculative_num_steps=2 and 447 more."
+
+
+def test_names_of_many_settings_are_counted_in_the_decision_and_not_spelled_out() -> None:
+    found = part()
+    long = {c: f"speculative_num_steps={i}, cuda_graph_max_bs_decode=64, max_running_requests=256" for i, c in
+            enumerate(SPEEDS)}  # fmt: skip
+    rows = tuple(placed(c, 100.0, near=True) for c in SPEEDS)
+    ranking = replace(found.ranking.rankings[0], rows=rows)
+    named = replace(
+        found, ranking=replace(found.ranking, rankings=(ranking,), explanations=()), night=NightParts(long, ())
+    )
+
+    (only,) = headlines(named)
+
+    assert only.verdict == long["a"]
+    assert only.text == "A near-tie with 2 other configs."
 
 
 def test_what_the_data_do_not_tell_apart_is_not_called_ahead() -> None:
