@@ -17,7 +17,7 @@ Number = float | int
 class Cell:
     """One cell of a table. `sort`: what its column is sorted by; None for the text. `note` is smaller, below it.
 
-    `anchor`: the id of a section or block that it leads to.
+    `anchor`: the id of a section or block that it leads to. `share`: 0 to 1, drawn as a bar below the number.
     """
 
     text: str
@@ -25,6 +25,7 @@ class Cell:
     tone: Tone = "plain"
     note: str = ""
     anchor: str = ""
+    share: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,8 @@ class Series:
 
     `labels` are shown when one points at a value. `base` is where each bar begins (gantt, waterfall): the bar goes from
     base to base + the length (x in a gantt, y in bars). `group`: series of a group share a colour and one entry in the
-    legend. `dashed`: a reference, a limit, or what was not measured.
+    legend. `dashed`: a reference, a limit, or what was not measured. `look`: which colour, mark and dash, so that one
+    config has the same in all plots; None for the next that is free.
     """
 
     name: str
@@ -79,6 +81,7 @@ class Series:
     group: str = ""
     tone: Tone = "plain"
     dashed: bool = False
+    look: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,8 @@ class Plot:
 
     scatter: points (with intervals, where given); line: points joined; bars: side by side; stacked: bars on top of each
     other (with `base`: a waterfall); gantt: horizontal bars, y names the row, x is the length; steps: joined in steps.
+    `bands`: intervals of a line are a band around it; else a bar at each point, as also where a point stands alone.
+    `spans`: stretches of x that are shaded: from, to, and what they are.
     """
 
     block_id: str
@@ -97,6 +102,8 @@ class Plot:
     series: tuple[Series, ...]
     summary: str
     height_px: int = 380
+    bands: bool = False
+    spans: tuple[tuple[float, float, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,13 +159,17 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """One decision, as large as the page allows: `verdict` in a word or two, `text` the sentence, `details` below."""
+    """One decision, as large as the page allows: `verdict` in a word or two, `text` the sentence, `details` below.
+
+    `figure`: the number that decides, beside the verdict.
+    """
 
     label: str
     verdict: str
     text: str
     tone: Tone = "plain"
     details: tuple[Block, ...] = ()
+    figure: str = ""
 
 
 @dataclass(frozen=True, slots=True)

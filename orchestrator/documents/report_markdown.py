@@ -73,7 +73,8 @@ def _break_link(found: re.Match[str]) -> str:
 
 def _headline(headline: Headline) -> list[str]:
     after = "" if headline.label.endswith("?") else ":"
-    verdict = f"**{_MARKS[headline.tone]}{text_of(headline.label)}{after} {text_of(headline.verdict)}**"
+    figure = f", {_within(headline.figure)}" if headline.figure else ""
+    verdict = f"**{_MARKS[headline.tone]}{text_of(headline.label)}{after} {text_of(headline.verdict)}{figure}**"
     return [f"{verdict}\n{text_of(headline.text)}", *_blocks(headline.details)]
 
 

@@ -32,6 +32,11 @@ def cell(value: float | None, low: float | None = None, high: float | None = Non
     return Cell(shown(float(value), low, high), sort=short, tone=tone)
 
 
+def duration(value: float | None) -> Cell:
+    """Seconds: hundredths below ten, tenths above; nobody asks for more of a start."""
+    return NOTHING if value is None else Cell(f"{value:.{2 if value < 10 else 1}f}", sort=round(value, 3))
+
+
 def count(value: float | None) -> Cell:
     """A whole number."""
     return NOTHING if value is None else Cell(f"{int(value):,}", sort=int(value))

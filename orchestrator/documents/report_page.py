@@ -33,7 +33,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from orchestrator.documents.plot_values import plot_values
-from orchestrator.documents.report_document import Cell, Plot, ReportDocument, Section, Table
+from orchestrator.documents.report_document import Block, Cell, Plot, ReportDocument, Section, Table
 from orchestrator.documents.report_numbers import clock
 from orchestrator.documents.report_plots import figure
 from orchestrator.shown_text import anchor, harmless
@@ -44,6 +44,8 @@ _SCRIPTS = ("theme.js", "tables.js", "legend.js", "plots.js", "page.js")
 FILTERED_ROWS = 15
 # Longer texts of cells may break anywhere, and get a wider column.
 WORDS_CHARACTERS = 48
+# Longer names get a wider column where there is room.
+NAME_CHARACTERS = 40
 # A phone shows so many letters of a name in a line.
 _LONG_WORD = re.compile(r"(\S{13,})")
 # A value stays beside its `=`.
@@ -147,6 +149,7 @@ def _environment() -> Environment:
     )
     made.filters |= {"anchor": anchor, "kind": lambda block: type(block).__name__, "json_of": _json}
     made.filters |= {"breakable": _breakable, "clock": clock}
+    made.tests |= {"panel": _is_panel, "long": lambda text: len(text) > WORDS_CHARACTERS}
     made.globals |= {"figure": figure, "plot_values": plot_values}
     made.globals |= {"sort_value": _sort_value, "classes": _classes, "filtered": _is_filtered}
     return made
@@ -156,16 +159,25 @@ def _template(name: str) -> Template:
     return _environment().get_template(name)
 
 
+def _is_panel(block: Block) -> bool:
+    """A plot that may stand beside others: rows with long names take all the room there is."""
+    return isinstance(block, Plot) and block.kind != "gantt"
+
+
 def _is_filtered(table: Table) -> bool:
     return len(table.rows) > FILTERED_ROWS
 
 
 def _classes(cell: Cell, is_numeric: bool) -> str | None:
     names = ["n"] if is_numeric else []
+    if cell.share is not None:
+        names.append("share")
     if cell.tone != "plain":
         names.append(f"tone-{cell.tone}")
     if len(cell.text) > WORDS_CHARACTERS:
         names.append("words")
+    elif not is_numeric and len(cell.text) > NAME_CHARACTERS:
+        names.append("long-name")
     return " ".join(names) or None
 
 

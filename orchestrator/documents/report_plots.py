@@ -8,6 +8,7 @@ own cannot be used from the keyboard.
 from __future__ import annotations
 
 import html
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -30,6 +31,8 @@ _MOST_TICKS = 8
 _MOST_MARKED = 24
 _TICK_CHARACTERS, _LABEL_CHARACTERS, _NAME_CHARACTERS = 40, 400, 80
 _MS = 1000
+# Of the width of a plot.
+_EDGE = 0.02
 
 
 def figure(plot: Plot) -> dict[str, Any]:
@@ -40,7 +43,8 @@ def figure(plot: Plot) -> dict[str, Any]:
     joined = _joined(plot)
     drawn = [series for series, _ in joined]
     traces = [_trace(plot, *one, place) for one, place in zip(joined, _places(drawn), strict=True)]
-    return {"data": traces, "layout": _layout(plot), "legend": _legend(drawn, plot)}
+    told = {"spans": [[rounded(a), rounded(b), escaped(name, _TICK_CHARACTERS)] for a, b, name in plot.spans]}
+    return {"data": traces, "layout": _layout(plot), "legend": _legend(drawn, plot), **(told if plot.spans else {})}
 
 
 def _joined(plot: Plot) -> list[tuple[Series, bool]]:
@@ -95,12 +99,22 @@ def rounded(value: Number | None) -> Number | None:
 
 
 def _places(all_series: Sequence[Series]) -> list[int]:
-    """Which colour, mark and dash: one for each group, or series of its own. What is muted takes none."""
+    """Which colour, mark and dash: as it says itself, else one for each group, or series of its own, that no other has.
+    What is muted takes none.
+    """
     known: dict[str, int] = {}
+    free = (place for place in itertools.count() if place not in {s.look for s in all_series})
     places = []
     for i, series in enumerate(all_series):
         key = f"group {series.group}" if series.group else f"series {i}"
-        places.append(0 if series.tone == "muted" else known.setdefault(key, len(known)))
+        if series.tone == "muted":
+            places.append(0)
+        elif series.look is not None:
+            places.append(series.look)
+        else:
+            if key not in known:
+                known[key] = next(free)
+            places.append(known[key])
     return places
 
 
@@ -132,7 +146,7 @@ def _trace(plot: Plot, series: Series, is_marked: bool, place: int) -> dict[str,
     looks = _bar(plot, series, colour, place) if is_bar else _line(plot, series, colour, place, is_marked=is_marked)
     trace |= looks
     if series.low and series.high:
-        trace["error_y"] = _bars_of_error(series, colour)
+        trace["band" if plot.bands else "error_y"] = _bars_of_error(series, colour)
     if series.labels:
         trace["text"] = [escaped(label) for label in series.labels]
         trace["textposition"] = "none" if is_bar else "top center"
@@ -235,6 +249,8 @@ def _layout(plot: Plot) -> dict[str, Any]:
         "yaxis": _axis(plot.y, [y for s in plot.series for y in s.y], is_bars=has_text_y),
         "height": plot.height_px,
     }
+    if plot.kind in ("line", "steps") and not plot.x.times:
+        layout["xaxis"] |= _room(plot)
     if plot.kind == "stacked":
         layout["barmode"] = "overlay" if any(s.base for s in plot.series) else "stack"
     elif plot.kind == "bars":
@@ -243,6 +259,19 @@ def _layout(plot: Plot) -> dict[str, Any]:
         layout["barmode"] = "overlay"
         layout["yaxis"] |= {"autorange": "reversed"}
     return layout
+
+
+def _room(plot: Plot) -> dict[str, Any]:
+    """A line without marks must not lie on the frame, where plotly would let it end: some room on both sides."""
+    found = [x for s in plot.series for x in s.x if isinstance(x, int | float) and math.isfinite(x)]
+    low, high = min(found, default=0), max(found, default=0)
+    if all(_is_marked(s) for s in plot.series) or low == high or (plot.x.log and low <= 0):
+        return {}
+    if plot.x.log:
+        edge = _EDGE * math.log10(high / low)  # `include` says nothing of logarithmic axes
+        return {"range": [rounded(math.log10(low) - edge), rounded(math.log10(high) + edge)]}
+    edge = (high - low) * _EDGE
+    return {"autorangeoptions": {"include": [rounded(low - edge), rounded(high + edge)]}}
 
 
 def _axis(axis: Axis, values: Sequence[Number | str | None], *, is_bars: bool) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from orchestrator.documents.report_document import (
 from orchestrator.exchange.compared_row import ComparedRow, Standing
 from orchestrator.exchange.run_comparison import RunComparison
 from orchestrator.plural import plural
+from orchestrator.points.metric_title import metric_title
 from orchestrator.supported_digits import shown
 
 WORDS = {
@@ -170,7 +171,7 @@ def _ratios(found: RunComparison) -> list[Block]:
     )  # fmt: skip
     rows = tuple(
         (
-            Cell(row.metric, note=row.unit),
+            Cell(_title(row.metric), note=", ".join(filter(None, (row.metric, row.unit)))),
             Cell(row.config),
             Cell(f"{row.workload} at {row.level}" if row.level else "its start"),
             Cell(word(row), tone=tone(row.standing), note=row.reason if row.metric == "kv_tokens" else ""),
@@ -191,6 +192,11 @@ def _ratios(found: RunComparison) -> list[Block]:
     if more > 0:
         note += f" {more:,} more rows, which say less, are in the JSON document (--json)."
     return [Table("ratio-table", "Every ratio", columns, rows, note=note)]
+
+
+def _title(metric: str) -> str:
+    """For a reader who does not know the names of metrics."""
+    return {"kv_tokens": "KV cache", "start_s": "time to start"}.get(metric) or metric_title(metric)
 
 
 def _plots(rows: Sequence[ComparedRow]) -> list[Block]:
@@ -233,12 +239,12 @@ def _forest(metric: str, rows: Sequence[ComparedRow], of: int) -> Plot:
     cut = f" The {len(rows)} surest of {of} are shown." if of > len(rows) else ""
     return Plot(
         block_id=f"forest-{metric.replace('_', '-')}",
-        title=f"{metric} ({better})",
+        title=f"{_title(metric)[:1].upper()}{_title(metric)[1:]} ({better})",
         kind="scatter",
         x=Axis(f"{start or 'config'} ... at load", categories=tuple(dict.fromkeys(names[id(row)] for row in kept))),
         y=Axis("change", "%"),
         series=tuple(series),
-        summary=f"Change of {metric} with 95% intervals: {counts}.{cut}",
+        summary=f"Change with 95% intervals: {counts}.{cut}",
     )
 
 

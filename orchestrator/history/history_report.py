@@ -6,6 +6,7 @@ import datetime
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from orchestrator.documents.report_document import (
     Axis,
@@ -29,7 +30,6 @@ from orchestrator.history.history_text import (
     gap_lines,
     headline,
     is_bad,
-    line_name,
     line_remarks,
     mark_text,
     night_text,
@@ -54,7 +54,12 @@ _COLUMNS = (
     Column("verdict", numeric=False, help="Of the newest night."),
     Column("nights", help="In which it was measured."),
     Column("changes", help="Change points in all its nights."),
-    Column("newest change", numeric=False, help="The first night of the newest level, and its size."),
+    Column(
+        "newest change",
+        numeric=False,
+        help="The first night of the newest level, and its size with its 99% "
+        "interval. p: how often chance alone makes such a step; q: the share of false ones among all that look so.",
+    ),
 )
 
 
@@ -131,14 +136,10 @@ def _is_telling(line: SeriesLine) -> bool:
 
 def _own(line: SeriesLine, history: History) -> list[Block]:
     """The curve of a line that changed, and what is said of it."""
-    blocks: list[Block] = []
     if _drawn(line):
-        blocks.append(_plot(line, history))
-    else:
-        blocks.append(Paragraph(line_name(line)))
-    if remarks := line_remarks(line):
-        blocks.append(Items(tuple(remarks)))
-    return blocks
+        return [_plot(line, history)]
+    remarks = line_remarks(line)
+    return [Paragraph(f"{_title(line)}:"), *([Items(tuple(remarks))] if remarks else [])]
 
 
 def _plot(line: SeriesLine, history: History) -> Plot:
@@ -163,12 +164,21 @@ def _plot(line: SeriesLine, history: History) -> Plot:
     if gaps:
         series.append(_marked("gap", every, gaps, "muted"))
     better = "more is better" if better_sign(line.key.metric) > 0 else "less is better"
-    told_of = f"{plural(len(line.values), 'night')}, {plural(len(line.changes), 'change point')}"
-    summary = f"{told_of}, newest {value_text(line)}"
+    summary = f"Newest {value_text(line)} in {plural(len(line.values), 'night')}; {better}."
+    if remarks := line_remarks(line):
+        summary += f" Changes: {'; '.join(remarks)}."
     return Plot(
-        _anchor(line), line_name(line), "line", Axis("night", times=True),
-        Axis(f"candidate against reference ({better})", "%"), tuple(series), summary,
+        _anchor(line), _title(line), "line", Axis("night", times=True), Axis("candidate against reference", "%"),
+        tuple(series), summary, bands=True,
     )  # fmt: skip
+
+
+def _title(line: SeriesLine) -> str:
+    """For a reader who does not know the names of metrics."""
+    title = plain_title(line.key)
+    return (
+        f"{title[:1].upper()}{title[1:]}, {line.label or line.key.config} on {line.key.host_class or 'unknown hosts'}"
+    )
 
 
 def _marked(name: str, every: Sequence[float], told: Mapping[float, tuple[float | None, str]], tone: Tone) -> Series:
@@ -213,7 +223,12 @@ def _together(lines: Sequence[SeriesLine]) -> list[Block]:
     metrics: dict[str, list[SeriesLine]] = {}
     for line in lines:
         metrics.setdefault(line.key.metric, []).append(line)
-    return [Fold(f"{metric} ({len(own)} series)", (_metric_plot(metric, own),)) for metric, own in metrics.items()]
+    plots = {name: _metric_plot(name, own) for name, own in metrics.items()}
+    return [Fold(f"{plot.title} ({len(metrics[name])} series)", (plot,)) for name, plot in plots.items()]
+
+
+def _metric(lines: Sequence[SeriesLine]) -> str:
+    return plain_title(replace(lines[0].key, workload="", level=""))
 
 
 def _metric_plot(metric: str, lines: Sequence[SeriesLine]) -> Plot:
@@ -225,10 +240,10 @@ def _metric_plot(metric: str, lines: Sequence[SeriesLine]) -> Plot:
         )
         for line in lines
     )
-    return Plot(
-        f"history-{metric}", metric, "line", Axis("night", times=True), Axis("candidate against reference", "%"),
-        series, f"{len(lines)} series of {metric} in which no change was found",
-    )  # fmt: skip
+    title = _metric(lines)
+    told = f"{len(lines)} series in which no change was found"
+    axes = Axis("night", times=True), Axis("candidate against reference", "%")
+    return Plot(f"history-{metric}", title[:1].upper() + title[1:], "line", *axes, series, told)
 
 
 def _nights(history: History) -> list[Block]:

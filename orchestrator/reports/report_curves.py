@@ -84,6 +84,7 @@ def _curve(
         Axis(title.split(":")[0].lower(), METRICS[metric].unit),
         tuple(series),
         _summary(part, metric, levels, [values[at] for at in levels], len(rest)),
+        bands=True,
     )
 
 
@@ -102,6 +103,7 @@ def _line(
         labels=tuple(part.name(config_id) for _ in known) if muted else (),
         group="other configs" if muted else "",
         tone="muted" if muted else "plain",
+        look=part.look(config_id),
     )
 
 
@@ -173,6 +175,7 @@ def _value_by_depth(why: Explanation, block_id: str) -> Plot:
         for curve in why.depths
     )  # fmt: skip
     told = "; ".join(f"at {c.level} {_what_depth_says(c, why)}" for c in why.depths)
+    told = told[:1].upper() + told[1:]
     name = metric_title(why.metric)
     title = f"{name[:1].upper()}{name[1:]} by speculation depth"
     return Plot(block_id, title, "line", Axis("depth (draft steps)"), Axis(name, why.unit), series,

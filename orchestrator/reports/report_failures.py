@@ -15,6 +15,7 @@ from orchestrator.reports.report_part import PartMaterial, Row
 MOST_EVIDENCE = 5
 MOST_LOGS = 20
 MOST_LETTERS = 2000
+MOST_ADVICE = 300
 
 
 def failure_blocks(part: PartMaterial) -> list[Block]:
@@ -29,7 +30,10 @@ def failure_blocks(part: PartMaterial) -> list[Block]:
     rows = tuple(_row(label, trials) for label, trials in ordered)
     columns = (
         Column("diagnosis", numeric=False), Column("what it means", numeric=False), Column("starts"),
-        Column("configs"), Column("phase", numeric=False), Column("counts as", numeric=False),
+        Column("configs"), Column("phase", numeric=False, help="Where in its start, or later, the server died."),
+        Column("counts as", numeric=False, help="infeasible: cannot run by nature, a result; failed: broke, and says "
+               "nothing about the config."),
+        Column("what may help", numeric=False),
     )  # fmt: skip
     table = Table(f"diagnoses{part.mark}", "Diagnoses", columns, rows)
     return [table, *(_details(part, label, trials) for label, trials in ordered)]
@@ -45,6 +49,7 @@ def _row(label: str, trials: Sequence[Row]) -> tuple[Cell, ...]:
         count(len({trial["config_id"] for trial in trials})),
         Cell(", ".join(phases)),
         Cell(", ".join(kinds)),
+        Cell(_first_advice(trials[-1])),
     )
 
 
@@ -54,6 +59,12 @@ def _diagnosis(trial: Row) -> Diagnosis | None:
         return None
     phase = Phase(trial["phase"]) if trial["phase"] in set(Phase) else Phase.LAUNCH
     return Diagnosis(Label(trial["label"]), phase, trial["evidence"] or "", exit_code=trial["exit_code"])
+
+
+def _first_advice(trial: Row) -> str:
+    """The best; all of it is below."""
+    diagnosis = _diagnosis(trial)
+    return clipped((advice(diagnosis) or ("",))[0], MOST_ADVICE) if diagnosis else ""
 
 
 def _means(trial: Row) -> str:

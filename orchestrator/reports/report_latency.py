@@ -73,7 +73,7 @@ def _known(part: PartMaterial, found: Latencies, name: str) -> dict[str, Floats]
 
 
 def _plot(part: PartMaterial, block_id: str, title: str, known: Mapping[str, Floats]) -> Plot:
-    series = tuple(Series(part.name(c), *quantile_curve(values)) for c, values in known.items())
+    series = tuple(Series(part.name(c), *quantile_curve(values), look=part.look(c)) for c, values in known.items())
     fewest = min(len(values) for values in known.values())
     told = (
         f"{_medians(part, known)} Curves end where the number of values says no more: with "

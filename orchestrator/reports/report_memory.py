@@ -32,6 +32,8 @@ PARTS = {
 }
 OTHER, FREE, MISSING = "other", "free", "missing (predicted)"
 _NAMES = (*PARTS.values(), OTHER, FREE)
+# Colours, of the phases of starts too.
+LOOKS = {name: i for i, name in enumerate((*PARTS.values(), OTHER))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +143,7 @@ def _plot(part: PartMaterial, bars: Sequence[MemoryBar]) -> Plot:
         for name in (*_NAMES, MISSING):
             takes = bar.missing_gib if name == MISSING else bar.measured.get(name, 0.0)
             if takes:
-                drawn.setdefault(name, []).append((part.row_name(bar.config_id), round(at, 3), takes))
+                drawn.setdefault(name, []).append((_row(part, bar), round(at, 3), takes))
                 at += takes
     series = tuple(
         Series(
@@ -152,6 +154,7 @@ def _plot(part: PartMaterial, bars: Sequence[MemoryBar]) -> Plot:
             base=tuple(at for _, at, _ in drawn[name]),
             tone="muted" if name == FREE else "bad" if name == MISSING else "plain",
             dashed=name == MISSING,
+            look=LOOKS.get(name),
         )
         for name in (*_NAMES, MISSING)
         if name in drawn
@@ -161,11 +164,17 @@ def _plot(part: PartMaterial, bars: Sequence[MemoryBar]) -> Plot:
         "GPU memory of one GPU when the server was ready, or when it died",
         "gantt",
         Axis("memory from the start of loading on", "GiB"),
-        Axis(part.rows_title, categories=tuple(dict.fromkeys(part.row_name(bar.config_id) for bar in bars))),
+        Axis(part.rows_title, categories=tuple(dict.fromkeys(_row(part, bar) for bar in bars))),
         series,
         _summary(part, bars),
         height_px=min(160 + 30 * len(bars), 900),
     )
+
+
+def _row(part: PartMaterial, bar: MemoryBar) -> str:
+    """A row of a config that died is marked, since its bar may look like any other."""
+    name = part.row_name(bar.config_id)
+    return f"\u2717 {name}" if bar.died else name
 
 
 def _summary(part: PartMaterial, bars: Sequence[MemoryBar]) -> str:

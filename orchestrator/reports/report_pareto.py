@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -58,7 +59,7 @@ def _speed_plot(part: PartMaterial, of: WorkloadValues, metric: str, spots: Sequ
     for config_id in part.highlighted:
         own = [spot for spot in spots if spot[0] == config_id]
         if own:
-            series.append(_series(part.name(config_id), own, part))
+            series.append(replace(_series(part.name(config_id), own, part), look=part.look(config_id)))
     others = list(dict.fromkeys(spot[0] for spot in spots if spot[0] not in part.highlighted))
     for config_id in others[:MOST_MUTED]:
         series.append(_series("other configs", [spot for spot in spots if spot[0] == config_id], part, muted=True))

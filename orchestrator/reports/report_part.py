@@ -103,6 +103,10 @@ class PartMaterial:
         fronts = [[row.config_id for row in f.rows if row.place == "on"] for f in self.ranking.fronts]
         return _in_turn([*self._ranked, *fronts], MOST_HIGHLIGHTED)
 
+    def look(self, config_id: str) -> int | None:
+        """Its colour, mark and dash in all plots; None for what is not highlighted."""
+        return self.highlighted.index(config_id) if config_id in self.highlighted else None
+
     @cached_property
     def _ranked(self) -> list[list[str]]:
         """Of every ranking the configs that have a value, best first; of a night its builds, config by config."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from orchestrator.documents.report_document import Block, Cell, Column, Items, Table, Tone
 from orchestrator.documents.report_numbers import NOTHING, cell, clipped, more_in
+from orchestrator.points.metric_names import METRICS
 from orchestrator.points.metric_title import aim_title, metric_title
 from orchestrator.rankings.not_measured import NotMeasured
 from orchestrator.rankings.ranking_cells import gap_texts, half_share, heading, places_text, trials_text
@@ -28,7 +31,8 @@ _BESIDE = {
 
 def ranking_blocks(part: PartMaterial) -> tuple[Block, ...]:
     """All tables of one class of hosts."""
-    return (*(ranking_table(ranking, part) for ranking in part.ranking.rankings), *not_measured_blocks(part))
+    tables = (ranking_table(ranking, part) for ranking in part.ranking.rankings if ranking.rows)
+    return (*tables, *not_measured_blocks(part))
 
 
 def ranking_table(ranking: Ranking, part: PartMaterial) -> Table:
@@ -39,7 +43,11 @@ def ranking_table(ranking: Ranking, part: PartMaterial) -> Table:
     columns = (
         Column("#", help="Place, or the places that the data leave open."),
         Column("config", numeric=False),
-        Column("value", unit, help=f"{ranking.aim} ({ranking.workload}), estimated over trials and hosts."),
+        Column(
+            metric_title(ranking.metric),
+            unit,
+            help=f"{ranking.aim} ({ranking.workload}), estimated over trials and hosts.",
+        ),
         Column(f"± 95%{within}", "%", help="Half of the interval that holds the value at 95%."),
         Column("gap", "%", help="How much worse than the best value, with its 95% interval."),
         Column(f"P(best){within}", help="Probability that no other config that passes is better."),
@@ -48,9 +56,10 @@ def ranking_table(ranking: Ranking, part: PartMaterial) -> Table:
         Column("remarks", numeric=False),
     )
     rows, place = [], 0
+    most = max((row.value for row in ranking.rows if row.value is not None and math.isfinite(row.value)), default=0.0)
     for row in ranking.rows[:MOST_ROWS]:
         place += row.eligible
-        rows.append(_cells(row, place, part))
+        rows.append(_cells(row, place, part, most))
     more = len(ranking.rows) - MOST_ROWS
     return Table(
         block_id=f"ranking-{_slug(ranking.objective)}{part.mark}",
@@ -62,19 +71,28 @@ def ranking_table(ranking: Ranking, part: PartMaterial) -> Table:
     )
 
 
+def _value_title(ranking: Ranking) -> str:
+    """What an objective ranks by; an expression is in the caption already."""
+    return metric_title(ranking.metric) if ranking.metric in METRICS else "value"
+
+
 def _slug(name: str) -> str:
     kept = "".join(c if c.isascii() and c.isalnum() else "-" for c in name.lower())
     return kept.strip("-")[:40] or "objective"
 
 
-def _cells(row: Row, place: int, part: PartMaterial) -> tuple[Cell, ...]:
+def _share(row: Row, most: float) -> float | None:
+    return None if row.value is None or most <= 0 else max(0.0, row.value / most)
+
+
+def _cells(row: Row, place: int, part: PartMaterial, most: float) -> tuple[Cell, ...]:
     first = row.eligible and place == 1
     told = clipped(remarks(row, part.ranking, part.labels), MOST_LETTERS)
     tone: Tone = "bad" if row.gates_failed else "warn" if row.doubtful or not row.comparable else "plain"
     return (
         Cell(places_text(row, place), sort=place if row.eligible else None, tone="good" if first else "plain"),
         Cell(part.name(row.config_id), note=row.config_id, tone="good" if first else _muted(row)),
-        cell(row.value, row.low, row.high, tone="good" if first else _muted(row)),
+        replace(cell(row.value, row.low, row.high, tone="good" if first else _muted(row)), share=_share(row, most)),
         _half(row),
         _gap(row),
         NOTHING if row.p_best is None else Cell(probability(row.p_best), sort=round(row.p_best, 4)),
@@ -145,7 +163,7 @@ def not_started(part: PartMaterial) -> Items | None:
     """Configs of the sweep that no table has: never started."""
     told = {r.config_id for ranking in part.ranking.rankings for r in ranking.rows}
     told |= {c.config_id for c in (*part.ranking.repaired, *part.ranking.infeasible, *part.ranking.failed)}
-    told |= set(part.ranking.merged)
+    told |= set(part.ranking.merged) | {trial["config_id"] for trial in part.trials}  # repairs may have died as well
     left = [part.name(c) for c in part.ranking.configs if c not in told]
     if not left:
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from orchestrator.documents.report_document import Axis, Block, Cell, Column, Fold, Paragraph, Plot, Series, Table
 from orchestrator.documents.report_numbers import cell, gib, rounded, seconds
@@ -24,10 +25,11 @@ TITLES = {
     "temperature_c": "temperature",
     "utilization_percent": "utilisation",
     "generation_tok_s": "generated tokens, as the server averages them",
-    "token_usage": "share of the KV cache in use",
+    "token_usage": "KV cache in use",
     "rss_gib": "main memory of its processes",
     "cpu_cores": "CPU of its processes",
 }
+SHARES = ("token_usage",)
 # A highest value that is so much above the mean is drawn besides.
 APART = 0.05
 MAIN = ("memory_used_gib", "power_w", "generation_tok_s", "running_requests", "token_usage")
@@ -79,19 +81,22 @@ def trial_plots(told: TrialTelemetry, mark: str, name: str) -> list[Block]:
 
 def _plot(told: TrialTelemetry, metric: str, own: Sequence[Quantity], block_id: str, name: str) -> Plot:
     title = TITLES.get(metric, metric.replace("_", " "))
+    own = [_in_percent(one) if metric in SHARES else one for one in own]
     series = [line for one in own for line in _lines(one)]
     top = max(bucket.most for one in own for bucket in one.buckets)
+    spans = tuple((w.began_s, w.ended_s, w.name) for w in told.points)
     if metric == "memory_used_gib" and told.gpu_memory_total_gib:
         total = rounded(told.gpu_memory_total_gib)
         series.append(Series("all of the GPU", (0, rounded(told.ended_s) or 0), (total, total), dashed=True))
-    series += [
-        Series(w.name, (rounded(w.began_s) or 0, rounded(w.ended_s) or 0), (0, 0), group="points", tone="good")
-        for w in told.points
-    ]
     when = "; ".join(f"{w.name} from {seconds(w.began_s)} to {seconds(w.ended_s)}" for w in told.points[:8])
-    summary = f"Highest: {plain(top)} {own[0].unit}".rstrip() + "." + (f" Points: {when}." if when else "")
-    return Plot(block_id, f"{title}: {name}", "line", Axis("since the trial began", "s"), Axis(title, own[0].unit),
-                tuple(series), summary, height_px=300)  # fmt: skip
+    summary = f"Highest: {plain(top)} {own[0].unit}".rstrip() + "." + (f" Points, shaded: {when}." if when else "")
+    return Plot(block_id, f"{title[:1].upper()}{title[1:]}: {name}", "line", Axis("since the trial began", "s"),
+                Axis(title, own[0].unit), tuple(series), summary, height_px=300, spans=spans)  # fmt: skip
+
+
+def _in_percent(one: Quantity) -> Quantity:
+    buckets = (b._replace(mean=100 * b.mean, most=100 * b.most) for b in one.buckets)
+    return replace(one, unit="%", buckets=tuple(buckets))
 
 
 def _lines(one: Quantity) -> list[Series]:

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from orchestrator.documents.report_document import Axis, Block, Cell, Column, Paragraph, Plot, Series, Table, Tone
-from orchestrator.documents.report_numbers import cell, count, natural, seconds
+from orchestrator.documents.report_numbers import count, duration, natural, seconds
 from orchestrator.outcome import Phase
 from orchestrator.plural import plural
+from orchestrator.reports.report_memory import LOOKS, PARTS
 from orchestrator.reports.report_part import PartMaterial, Row
 from orchestrator.trial import LoadLevel
 
@@ -19,6 +20,11 @@ from orchestrator.trial import LoadLevel
 MOST_BARS = 4000
 MOST_STARTS = 40
 _PHASES = tuple(phase for phase in Phase if phase not in (Phase.READY, Phase.SERVING, Phase.SHUTDOWN, Phase.STATE_POOL))
+# What takes memory has the colour that it has there; what comes before and after is grey and light blue, by patterns.
+_LOOKS = {
+    **{phase: LOOKS[name] for phase, name in PARTS.items()},
+    Phase.LAUNCH: 5, Phase.ARGS: 12, Phase.SPAWN: 6, Phase.DIST_INIT: 13, Phase.HTTP_BIND: 19, Phase.WARMUP: 20,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +141,8 @@ def _slot_table(part: PartMaterial, sums: Mapping[str, Mapping[str, float]]) -> 
         rest = max(0.0, 1 - (own["start"] + own["point"]) / own["whole"])
         rows.append(
             (
-                Cell(slot), count(own["starts"]), count(own["deaths"]), count(own["points"]), cell(own["start"]),
-                cell(own["point"]), Cell(f"{rest:.0%}", sort=round(rest, 4)),
+                Cell(slot), count(own["starts"]), count(own["deaths"]), count(own["points"]), duration(own["start"]),
+                duration(own["point"]), Cell(f"{rest:.0%}", sort=round(rest, 4)),
             )
         )  # fmt: skip
     return Table(f"slot-sums{part.mark}", "Slots", columns, tuple(rows))
@@ -186,6 +192,7 @@ def _phase_plot(part: PartMaterial, chosen: Sequence[Row], count_all: int) -> Pl
                     y=tuple(name for name, _ in own),
                     labels=tuple(_phase_label(p) for _, p in own),
                     base=tuple(round(p["began_s"], 3) for _, p in own),
+                    look=_LOOKS.get(phase),
                 )
             )
     dead = [(name, t) for name, t in zip(names, chosen, strict=True) if t["start_s"] is None]
@@ -236,7 +243,7 @@ def _phase_table(part: PartMaterial, timed: Sequence[Row]) -> Table:
             slowest = max(took, default=(None, ""))
             median = statistics.median(s for s, _ in took) if took else None
             rows.append(
-                (Cell(phase.value), count(len(took)), cell(median), cell(slowest[0]),
+                (Cell(phase.value), count(len(took)), duration(median), duration(slowest[0]),
                  Cell(part.name(slowest[1]) if slowest[1] else "-"), count(died))
             )  # fmt: skip
     return Table(f"phases{part.mark}", "Phases of all starts", columns, tuple(rows))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -38,9 +39,12 @@ from orchestrator.reports.report_ranking import not_started, ranking_blocks
 from orchestrator.reports.report_search import search_blocks
 from orchestrator.reports.report_telemetry import MOST_POINTS, telemetry_blocks, telemetry_trials
 from orchestrator.reports.report_timeline import slot_blocks, start_blocks
+from orchestrator.reports.report_words import word_blocks
 from orchestrator.reports.telemetry_series import telemetry_of
 from orchestrator.scenarios.night_scenario import resume_command
 
+# Letters of a sentence below a title.
+MOST_ASKED = 200
 # Load levels of objectives whose latencies are drawn.
 MOST_PLACES = 4
 _LIST = "; "
@@ -101,7 +105,14 @@ def _title(name: str, run: RunMaterial) -> str:
 
 def _subtitle(run: RunMaterial) -> str:
     repaired = {c for part in (run.ranking, *run.ranking.parts) for c in part.repairs}  # none of the sweep
-    return f"{_model(run)}. {plural(len(set(run.ranking.configs) - repaired), 'config')}, {_work(run)}"
+    asked = question(run.scenario.description)
+    return f"{asked}{_model(run)}. {plural(len(set(run.ranking.configs) - repaired), 'config')}, {_work(run)}"
+
+
+def question(description: str) -> str:
+    """The first sentence of what the scenario says of itself, which is mostly what its reader wants to know."""
+    first = re.match(r".+?[.?!](?=\s|$)", " ".join(description.split()))
+    return f"{first[0]} " if first and len(first[0]) <= MOST_ASKED else ""
 
 
 def _model(run: RunMaterial) -> str:
@@ -164,6 +175,8 @@ def _memory(run: RunMaterial) -> list[Block]:
 def _latency(run: RunMaterial) -> list[Block]:
     def of(part: PartMaterial) -> list[Block]:
         found: list[Block] = []
+        if not part.points:
+            return found
         for number, (workload, level) in enumerate(part.places[:MOST_PLACES]):
             found += latency_blocks(part, workload, level, read_latencies(run.root, part, workload, level), number)
         return found
@@ -203,7 +216,8 @@ _BUILDERS: dict[str, tuple[str, Callable[[RunMaterial], Sequence[Block]]]] = {
     "points": ("Which points count", _points),
     "environment": ("Environment and provenance", _environment),
     "commands": ("Commands", lambda run: _by_part(command_blocks, run)),
+    "words": ("Words", word_blocks),
 }
 # Of a night: nothing that ranks one build against the other. What died comes first.
 _OF_NIGHTS = ("failures", "load", "latency", "memory", "starts", "slots", "telemetry", "search", "points",
-              "environment", "commands")  # fmt: skip
+              "environment", "commands", "words")  # fmt: skip

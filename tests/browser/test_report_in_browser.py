@@ -207,6 +207,67 @@ def test_the_plot_in_view_is_drawn_before_those_above_it(open_page: Open) -> Non
     assert seen.wrong == []
 
 
+BANDS = """() => [...document.querySelectorAll('.js-fill')].map((p) => p.getAttribute('d')).filter(Boolean).length"""
+BARS = "[...document.querySelectorAll('.yerror')].filter((bar) => bar.getBBox().height > 1).length"
+LEFTS = """() => [...new Set([...document.querySelectorAll('.plots > .plot')].map(
+  (p) => Math.round(p.getBoundingClientRect().left)))]"""
+
+
+def test_intervals_of_lines_are_bands_that_go_with_their_line_and_bars_where_a_point_is_alone(open_page: Open) -> None:
+    lines = (
+        Series("d4", (1, 2, 4), (8.0, 9.0, 9.5), (7.0, 8.5, 9.0), (9.0, 9.5, 10.0)),
+        Series("d8", (1, 2, 4), (5.0, None, 6.0), (4.0, None, 5.5), (6.0, None, 6.5)),
+    )
+    plot = Plot("p", "p", "line", Axis("x"), Axis("y"), lines, "s", bands=True)
+    seen = open_page(ReportDocument("t", "", (), (Section("s", "s", (plot,)),), MADE))
+    seen.draw_all()
+
+    assert seen.page.evaluate(BANDS) == 1
+    assert seen.page.evaluate(BARS) == 2
+    seen.page.get_by_role("button", name="d4").click()
+    assert seen.page.evaluate(BANDS) == 0
+    assert seen.wrong == []
+
+
+def test_stretches_are_shaded_and_named_where_their_name_has_room(open_page: Open) -> None:
+    line = Series("server", (0, 100), (0, 10))
+    spans = ((10.0, 50.0, "chat <b>C=1</b>"), (60.0, 61.0, "chat C=16"))
+    plot = Plot("p", "p", "line", Axis("time", "s"), Axis("y"), (line,), "s", spans=spans)
+    seen = open_page(ReportDocument("t", "", (), (Section("s", "s", (plot,)),), MADE))
+    seen.draw_all()
+
+    assert seen.page.locator("#p .shapelayer path, #p .layer-below path[data-index]").count() == 2
+    assert seen.page.locator("#p .annotation-text").all_text_contents() == ["chat <b>C=1</b>"]
+    assert seen.wrong == []
+
+
+def test_a_number_has_a_bar_as_long_as_its_share(open_page: Open) -> None:
+    rows = tuple((Cell(f"d{i}"), Cell(str(share), share, share=share)) for i, share in enumerate((1.0, 0.25)))
+    table = Table("t", "T", (Column("config", numeric=False), Column("speed")), rows, marked=(0,))
+    page = open_page(ReportDocument("t", "", (), (Section("s", "s", (table,)),), MADE)).page
+
+    looks = "[...document.querySelectorAll('td.share')].map((c) => getComputedStyle(c))"
+    assert page.evaluate(f"{looks}.map((s) => s.backgroundSize)") == ["100% 3px", "25% 3px"]
+    assert page.evaluate(f"{looks}.every((s) => s.backgroundImage.startsWith('linear-gradient'))")
+
+
+@pytest.mark.parametrize(("width", "columns"), [(1280, 2), (390, 1)])
+def test_plots_that_follow_each_other_stand_side_by_side_where_there_is_room(
+    open_page: Open, width: int, columns: int
+) -> None:
+    page = open_page(sample(), width=width).page
+
+    assert len(page.evaluate(LEFTS)) == columns
+    assert page.evaluate("document.querySelector('#slots').parentElement.className") == "part"  # rows take all of it
+
+
+def test_a_table_of_a_dozen_rows_is_seen_whole_and_a_long_one_scrolls_in_itself(open_page: Open) -> None:
+    cut = "(() => { const w = document.querySelector('.wide'); return w.scrollHeight > w.clientHeight + 1; })()"
+
+    assert open_page(long_table(14), height=300).page.evaluate(cut) is False
+    assert open_page(long_table(30), height=300).page.evaluate(cut) is True
+
+
 def test_series_are_hidden_and_shown_from_the_legend_by_keyboard(open_page: Open) -> None:
     seen = open_page(sample())
     seen.draw_all()

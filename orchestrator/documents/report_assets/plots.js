@@ -174,22 +174,70 @@ function dressed(figure) {
   for (const [name, room] of [["xaxis", width - 80], ["yaxis", spec.layout.height - 80]]) {
     layout[name].title.text = wrapped(layout[name].title.text, Math.max(12, Math.floor(room / 7)));
   }
+  if (spec.spans) addSpans(spec.spans, layout, spec.data, width);
+  const data = spec.data.map((trace) => dressedTrace(trace, layout));
   return {
-    data: spec.data.map((trace) => dressedTrace(trace, layout)),
+    data: [...data, ...bandsOf(data)],
     layout,
     config: { displayModeBar: false, displaylogo: false, responsive: true, showLink: false, plotlyServerURL: "", doubleClick: "reset+autosize" },
   };
 }
 
+// Shaded stretches, each with its name where that has room.
+function addSpans(spans, layout, data, width) {
+  const xs = [...data.flatMap((trace) => trace.x), ...spans.flatMap(([from, to]) => [from, to])].filter((x) => typeof x === "number");
+  const scale = (width - 80) / (Math.max(...xs) - Math.min(...xs) || 1);
+  const place = { xref: "x", yref: "paper" };
+  layout.shapes = spans.map(([x0, x1]) => ({ ...place, type: "rect", x0, x1, y0: 0, y1: 1, fillcolor: colourOf("--good"), opacity: 0.12, line: { width: 0 }, layer: "below" }));
+  layout.annotations = spans
+    .filter(([from, to, name]) => (to - from) * scale > plainText(name).length * 6.5)
+    .map(([from, to, text]) => ({ ...place, x: (from + to) / 2, y: 1, yanchor: "bottom", text, showarrow: false, font: { size: 11, color: colourOf("--soft") } }));
+  layout.margin = { ...layout.margin, t: 24 };
+}
+
 function dressedTrace(trace, layout) {
   const copy = coloured(trace);
+  const reach = trace.error_y ?? trace.band;
   if (trace.orientation === "h") {
     copy.customdata = trace.x.map((length) => (layout.xaxis.type === "date" ? `${short(length / 1000)} s` : short(length)));
-  } else if (trace.error_y) {
-    const { array, arrayminus } = trace.error_y;
+  } else if (reach) {
+    const { array, arrayminus } = reach;
     copy.customdata = trace.y.map((y, i) => (y === null || (!array[i] && !arrayminus[i]) ? "" : `interval ${short(y - arrayminus[i])} to ${short(y + array[i])}`));
   }
+  if (trace.band) {
+    // A point between gaps has no band: it keeps its bar.
+    const alone = (i) => (trace.y[i - 1] ?? null) === null && (trace.y[i + 1] ?? null) === null;
+    const kept = (values) => values.map((value, i) => (alone(i) ? value : 0));
+    copy.error_y = { ...copy.band, array: kept(reach.array), arrayminus: kept(reach.arrayminus) };
+    if (!copy.error_y.array.some(Boolean) && !copy.error_y.arrayminus.some(Boolean)) delete copy.error_y;
+  }
   return copy;
+}
+
+// Many bands over each other are a fog: each is the thinner.
+function bandsOf(data) {
+  const banded = data.filter((trace) => trace.band);
+  return banded.map((trace) => bandOf(trace, banded.length > 3 ? 0.1 : 0.2));
+}
+
+// The interval along a line, beneath all that is read: forth along its upper bounds, back along its lower ones.
+function bandOf(trace, opacity) {
+  const x = [];
+  const y = [];
+  let from = 0;
+  const close = (to) => {
+    if (to - from > 1) {
+      const places = [...Array(to - from).keys()].map((k) => k + from);
+      if (x.length) x.push(trace.x[from]), y.push(null);
+      x.push(...places.map((i) => trace.x[i]), ...places.toReversed().map((i) => trace.x[i]));
+      y.push(...places.map((i) => trace.y[i] + trace.band.array[i]), ...places.toReversed().map((i) => trace.y[i] - trace.band.arrayminus[i]));
+    }
+    from = to + 1;
+  };
+  trace.y.forEach((value, i) => value === null && close(i));
+  close(trace.y.length);
+  const looks = { type: "scatter", mode: "none", fill: "toself", fillcolor: trace.marker.color, opacity, hoverinfo: "skip", showlegend: false };
+  return { ...looks, x, y, name: "", visible: trace.visible ?? true };
 }
 
 function short(value) {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from orchestrator.documents.plot_values import plot_values
@@ -221,3 +223,29 @@ def test_a_limit_over_a_whole_axis_is_one_row_of_the_table() -> None:
         ("level", "1", "2"), ("level", "2", "2"),
     )  # fmt: skip
     assert told.left_out == 0
+
+
+@pytest.mark.parametrize(
+    ("axis", "room"),
+    [
+        (Axis("latency", "ms"), {"autorangeoptions": {"include": [8, 112]}}),
+        (Axis("latency", "ms", log=True), {"range": [0.979172, 2.06222]}),
+    ],
+)
+def test_a_line_without_marks_does_not_lie_on_the_frame(axis: Axis, room: dict[str, object]) -> None:
+    long = Series("d4", tuple(range(10, 111)), tuple(range(101)))
+    plot = Plot("p", "p", "line", axis, Axis("share", "%"), (long,), "s")
+
+    drawn = figure(plot)["layout"]["xaxis"]
+
+    assert {key: drawn.get(key) for key in room} == room
+    marked = replace(plot, series=(Series("d4", (10, 110), (1, 2)),))
+    assert not {"range", "autorangeoptions"} & set(figure(marked)["layout"]["xaxis"])
+
+
+def test_a_series_that_says_its_look_keeps_it_and_no_other_gets_it() -> None:
+    series = (Series("b", (1,), (1,), look=1), Series("limit", (1,), (1,)), Series("free", (1,), (1,)),
+              Series("a", (1,), (1,), look=0))  # fmt: skip
+    plot = Plot("p", "p", "line", Axis("x"), Axis("y"), series, "s")
+
+    assert [trace["marker"]["color"] for trace in figure(plot)["data"]] == ["--c1", "--c2", "--c3", "--c0"]

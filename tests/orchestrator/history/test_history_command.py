@@ -303,3 +303,16 @@ def test_an_expected_change_is_no_change_point(place: Path, tmp_path: Path) -> N
 
     assert told["series"][0]["change_points"] == []
     assert [s["why"] for s in told["series"][0]["segments"]] == ["", "expected: sampling"]
+
+
+def test_the_report_calls_series_by_names_that_people_know_and_says_beside_the_plot_what_changed(
+    place: Path, tmp_path: Path
+) -> None:
+    page = tmp_path / "history.md"
+    history(place, "--md", str(page))
+    told = page.read_text()
+
+    assert "**Output throughput at chat C=16, depth 3" in told
+    assert "**output_throughput_tok_s" not in told
+    plot = told[told.index("**Output throughput at chat C=16") :].split("\n\n")
+    assert "more is better. Changes: 2026-10-21 worse: " in plot[1]

@@ -11,23 +11,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.documents.report_document import Cell, Fold, Paragraph, Plot, Table
-from orchestrator.documents.report_numbers import cell, clipped, natural, rounded, seconds
+from orchestrator.documents.report_document import Cell, Facts, Fold, Headline, Items, Paragraph, Plot, Table
+from orchestrator.documents.report_numbers import cell, clipped, duration, natural, rounded, seconds
+from orchestrator.documents.report_plots import figure
 from orchestrator.objectives.aim import PointValue
 from orchestrator.plural import plural
 from orchestrator.points.batch_means import WithinRun
 from orchestrator.points.distribution import fewest_values
 from orchestrator.rankings.not_measured import NotMeasured
+from orchestrator.rankings.ranking_row import Row
 from orchestrator.rankings.run_ranking import RunRanking, rank_objectives
 from orchestrator.recoveries.run_repairs import Story
 from orchestrator.reports.report_curves import curve_blocks
 from orchestrator.reports.report_failures import failure_blocks, log_name
 from orchestrator.reports.report_headlines import headlines
 from orchestrator.reports.report_latency import furthest_share, latency_blocks, quantile_curve
-from orchestrator.reports.report_memory import FREE, memory_bar
+from orchestrator.reports.report_memory import FREE, memory_bar, memory_blocks
 from orchestrator.reports.report_pareto import speed_blocks
-from orchestrator.reports.report_part import PartMaterial
-from orchestrator.reports.report_ranking import not_measured_blocks
+from orchestrator.reports.report_part import NightParts, PartMaterial
+from orchestrator.reports.report_ranking import not_measured_blocks, not_started, ranking_blocks
 from orchestrator.reports.report_telemetry import telemetry_blocks, trial_plots
 from orchestrator.reports.report_timeline import slot_blocks, start_blocks
 from orchestrator.reports.telemetry_series import Bucket, TrialTelemetry, Window
@@ -212,6 +214,25 @@ def test_a_server_that_tells_no_memory_has_no_bar() -> None:
     assert memory_bar(trial(phases=None), "a").measured == {}
 
 
+def test_a_config_that_died_is_marked_in_the_memory_plot_and_parts_have_the_colours_of_their_phases() -> None:
+    found = part(trials=[trial(), dead("b", "kv_budget", "kv_pool", "x")])
+
+    (memory,) = plots(memory_blocks(found, {}))
+    (starts,) = plots(start_blocks(found))
+
+    assert memory.y.categories == ("speculative_num_steps=0", "\u2717 speculative_num_steps=1")
+    of_parts = {series.name: series.look for series in memory.series}
+    of_phases = {series.name: series.look for series in starts.series}
+    assert of_parts["weights"] == of_phases["weights"]
+    assert of_parts["KV cache and states"] == of_phases["kv_pool"]
+    looks = [look for name, look in of_phases.items() if name != "died here"]
+    assert len(set(looks)) == len(looks)
+
+
+def test_seconds_of_starts_have_hundredths_or_tenths() -> None:
+    assert [duration(s).text for s in (0.079, 1.605, 23.33, None)] == ["0.08", "1.60", "23.3", "-"]
+
+
 def test_slots_show_starts_points_and_deaths_over_time() -> None:
     load = {"trial_id": "a-r0", "config_id": "a", "repeat": 0, "workload": "chat", "level_kind": "concurrency",
             "level": 1.0, "slot": "h/0", "began_at": "2026-01-01T00:00:25+00:00",
@@ -343,7 +364,7 @@ def test_a_gap_in_what_was_sampled_is_a_gap_in_its_line() -> None:
 
     assert plot.series[0].y == (2.0, 2.0, 2.0, None, 2.0, 2.0)
     assert (plot.series[1].name, plot.series[1].y) == ("GPU 0, highest", (3.0, 3.0, 3.0, None, 3.0, 3.0))
-    assert plot.summary == "Highest: 3 W. Points: chat C=1 from 10 s to 20 s."
+    assert plot.summary == "Highest: 3 W. Points, shaded: chat C=1 from 10 s to 20 s."
 
 
 def test_gpus_that_are_alike_have_one_line_and_memory_its_limit() -> None:
@@ -353,8 +374,18 @@ def test_gpus_that_are_alike_have_one_line_and_memory_its_limit() -> None:
     (plot,) = plots(trial_plots(told, "0", "a #1"))
 
     assert plot.title == "GPU memory in use: a #1"
-    assert [series.name for series in plot.series] == ["8 GPUs", "all of the GPU", "chat C=1"]
+    assert [series.name for series in plot.series] == ["8 GPUs", "all of the GPU"]
+    assert plot.spans == ((10.0, 20.0, "chat C=1"),)
     assert plot.series[1].y == (95.6, 95.6)
+
+
+def test_a_share_of_the_kv_cache_is_drawn_in_percent() -> None:
+    told = telemetry(Quantity("token_usage", "", "server", 2.5, (Bucket(0.0, 0.02, 0.025, 0.03),)))
+
+    (plot,) = plots(trial_plots(told, "0", "a #1"))
+
+    assert (plot.title, plot.y.unit, plot.series[0].y) == ("KV cache in use: a #1", "%", (2.5,))
+    assert plot.summary.startswith("Highest: 3 %.")
 
 
 def test_peaks_of_gpu_memory_are_told_for_each_start() -> None:
@@ -395,4 +426,104 @@ def test_a_note_of_hundreds_of_configs_does_not_fill_the_card() -> None:
 
     (note,) = [block.text for block in first.details if isinstance(block, Paragraph)]
     assert note.startswith("not all configs can be compared: depth=1")
-    assert note.endswith(" ... (4,173 more characters)")
+    assert note.endswith(" ... (4,373 more characters)")
+    (why,) = [block for block in first.details if isinstance(block, Fold)]
+    (told,) = why.blocks
+    assert isinstance(told, Items)
+    assert told.items[-1].endswith(" ... (2,533 more characters)")
+
+
+def pick(*rows: Row, near_tie: float = 0.0) -> Headline:
+    """The headline of a ranking with these rows, best first."""
+    found = part()
+    ranking = replace(found.ranking.rankings[0], rows=rows)
+    (only,) = headlines(replace(found, ranking=replace(found.ranking, rankings=(ranking,), explanations=())))
+    return only
+
+
+def placed(config: str, worth: float, **changes: Any) -> Row:
+    return replace(Row(config, {}, worth, "tok/s", 0.0, False, (), 2), **changes)
+
+
+def test_a_decision_is_a_config_a_number_and_how_it_stands_to_the_next() -> None:
+    first = pick(
+        placed("b", 200.0, low=196.0, high=204.0, p_best=0.97),
+        placed("a", 180.0, gap_to_best=0.1, gap_low=0.08, gap_high=0.12, told_apart=True),
+    )
+
+    assert (first.verdict, first.figure) == ("speculative_num_steps=1", "200 tok/s ± 2.0%")
+    assert first.text == "The next, speculative_num_steps=0, is 10.0% worse (95%: 8.0 to 12.0)."
+    (facts,) = [block for block in first.details if isinstance(block, Facts)]
+    assert ("runner-up", "speculative_num_steps=0: 180 tok/s") in facts.rows
+
+
+def test_of_hundreds_of_near_ties_the_decision_names_two() -> None:
+    rows = [placed(c, 100.0, near=True) for c in ("a", "b", "c")]
+    more = [replace(rows[2], config_id=f"x{i}") for i in range(447)]
+
+    told = pick(*rows, *more).text
+
+    assert told == "A near-tie with speculative_num_steps=1; speculative_num_steps=2 and 447 more."
+
+
+def test_names_of_many_settings_are_counted_in_the_decision_and_not_spelled_out() -> None:
+    found = part()
+    long = {c: f"speculative_num_steps={i}, cuda_graph_max_bs_decode=64, max_running_requests=256" for i, c in
+            enumerate(SPEEDS)}  # fmt: skip
+    rows = tuple(placed(c, 100.0, near=True) for c in SPEEDS)
+    ranking = replace(found.ranking.rankings[0], rows=rows)
+    named = replace(
+        found, ranking=replace(found.ranking, rankings=(ranking,), explanations=()), night=NightParts(long, ())
+    )
+
+    (only,) = headlines(named)
+
+    assert only.verdict == long["a"]
+    assert only.text == "A near-tie with 2 other configs."
+
+
+def test_what_the_data_do_not_tell_apart_is_not_called_ahead() -> None:
+    told = pick(placed("a", 100.0, told_apart=False), placed("b", 99.0, gap_to_best=0.01, told_apart=False)).text
+
+    assert told == "The data do not tell it apart from speculative_num_steps=1."
+
+
+def test_where_nothing_ran_the_decision_says_of_what_all_died_and_what_to_try() -> None:
+    found = part()
+    story = Story("a", None)
+    dead_ones = tuple(NotMeasured(c, {}, "kv_budget", "kv_pool", "no memory", story) for c in ("a", "b", "c"))
+    ranking = replace(found.ranking.rankings[0], rows=())
+    gone = replace(found, ranking=replace(found.ranking, rankings=(ranking,), infeasible=dead_ones))
+
+    (only,) = headlines(gone)
+
+    (causes,) = [block for block in only.details if isinstance(block, Items)]
+    assert causes.items == ("3 configs died of kv_budget: raise --mem-fraction-static",)
+    assert [block for block in ranking_blocks(gone) if isinstance(block, Table) and not block.rows] == []
+
+
+def test_repairs_that_died_are_not_said_to_be_not_started() -> None:
+    found = part()
+    none = replace(found, ranking=replace(found.ranking, rankings=(), configs={"a": {"x": 1}, "r": {"x": 2}}))
+
+    left = not_started(replace(none, trials=[trial("a")]))
+
+    assert left == Items(("1 of 2 configs were not started: x=2",))
+    assert not_started(replace(none, trials=[trial("a"), dead("r", "kv_budget", "kv_pool", "x")])) is None
+
+
+def test_a_config_has_the_same_colour_in_every_plot() -> None:
+    """Also where another is missing: latencies of `a` alone, which is not the first to be drawn elsewhere."""
+    found = part()
+    latencies = {"b": {"ttft_ms": np.arange(5.0, 35.0)}}
+    drawn = plots([*speed_blocks(found, found.workloads), *curve_blocks(found, found.workloads),
+                   *latency_blocks(found, "chat", ONE, latencies, 0)])  # fmt: skip
+
+    colours = {
+        trace["marker"]["color"]
+        for plot in drawn
+        for trace in figure(plot)["data"]
+        if trace["name"] == "speculative_num_steps=1"
+    }
+    assert len(drawn) == 4
+    assert len(colours) == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -85,7 +86,8 @@ def test_the_pick_its_reason_and_how_to_start_it_come_first(document: ReportDocu
 
     assert headline.label == "fast: highest output throughput at C=1 (chat)"
     assert headline.verdict == "speculative_num_steps=1"
-    assert headline.text.startswith("speculative_num_steps=1: ")
+    assert re.fullmatch(r"\d+ tok/s ± \d+\.\d%", headline.figure)
+    assert headline.text.startswith("The next, speculative_num_steps=0, is ")
     facts = block_named(document, "pick-0")
     assert isinstance(facts, Facts)
     assert dict(facts.rows)["runner-up"].startswith("speculative_num_steps=0: ")
@@ -103,8 +105,29 @@ def test_emulated_numbers_are_no_evidence_and_the_report_says_so_above_everythin
 def test_sections_go_from_the_decision_to_where_it_comes_from(document: ReportDocument) -> None:
     assert [section.section_id for section in document.sections] == [
         "ranking", "speed", "load", "depth", "memory", "latency", "failures", "slots", "starts", "telemetry", "points",
-        "environment", "commands",
+        "environment", "commands", "words",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("description", "asked"),
+    [
+        ("How deep should it\n  speculate? Runs emulated.", "How deep should it speculate? "),
+        ("SGLang 0.5.23 on CPUs. More.", "SGLang 0.5.23 on CPUs. "),
+        ("no sentence", ""),
+        ("", ""),
+        ("x" * 200 + ".", ""),
+    ],
+)
+def test_what_a_scenario_asks_stands_below_the_title(description: str, asked: str) -> None:
+    assert run_report_module.question(description) == asked
+
+
+def test_words_are_told_to_whom_a_report_is_sent(document: ReportDocument) -> None:
+    words = block_named(document, "words-facts")
+    assert isinstance(words, Facts)
+    assert {"C=16", "P(best)", "accept length"} <= {word for word, _ in words.rows}
+    assert "pair" not in dict(words.rows)
 
 
 def test_the_ranking_has_every_config_and_marks_the_pick(document: ReportDocument) -> None:
@@ -133,8 +156,8 @@ def test_memory_shows_what_a_config_had_when_it_died(document: ReportDocument) -
     assert isinstance(plot, Plot)
 
     bars = {(s.name, y): (base, x) for s in plot.series for y, base, x in zip(s.y, s.base, s.x, strict=True)}
-    assert bars["weights", "speculative_num_steps=2"] == (0.0, 61.0)
-    assert bars[FREE, "speculative_num_steps=2"] == (61.0, 33.3)
+    assert bars["weights", "\u2717 speculative_num_steps=2"] == (0.0, 61.0)
+    assert bars[FREE, "\u2717 speculative_num_steps=2"] == (61.0, 33.3)
 
 
 def test_failures_are_grouped_by_diagnosis_with_the_names_of_their_logs(document: ReportDocument) -> None:
@@ -259,7 +282,7 @@ def test_a_section_that_cannot_be_made_says_so_and_the_others_are_there(
 
     (failures,) = [section for section in found.sections if section.section_id == "failures"]
     assert [getattr(b, "text", "") for b in failures.blocks] == ["This section could not be made: KeyError: 'odd'"]
-    assert len(found.sections) == 13
+    assert len(found.sections) == 14
 
 
 def said_by(root: Path) -> str:
