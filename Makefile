@@ -76,7 +76,6 @@ bench: $(RUNTIME)
 	$(BIN)/python -m benchmarks.telemetry_cost --trials 20
 	$(BIN)/python -m benchmarks.search_campaigns --quick
 	$(BIN)/python -m benchmarks.night_rules --quick
-	$(BIN)/python -m benchmarks.night_luck --quick
 
 docs: $(RUNTIME)
 	$(BIN)/python -m orchestrator.pages.reference_pages docs

@@ -144,15 +144,15 @@ class Noise:
     night_df: float = 0.0
     night_source: NightSource | None = None
 
-    def error(self, pairs: int) -> float:
+    def error(self, pairs: float) -> float:
         """Standard error of the mean of a night's pairs."""
         return math.sqrt(self._error(pairs)[0])
 
-    def error_df(self, pairs: int) -> float:
+    def error_df(self, pairs: float) -> float:
         """Its degrees of freedom (Satterthwaite 1946)."""
         return self._error(pairs)[1]
 
-    def _error(self, pairs: int) -> tuple[float, float]:
+    def _error(self, pairs: float) -> tuple[float, float]:
         """Variance and degrees of freedom. Where almost nothing is known of the luck of nights and tonight's pairs are
         far quieter than what it was taken from, so few would be left that no quantile means anything: then the
         variance is raised by what is not known of it, instead.

@@ -40,6 +40,8 @@ _WORTH = 2 / 3
 _QUARTER = 4
 # What all series of the metric show counts as so many degrees of freedom of each.
 _METRIC_DF = 30.0
+# Nights that show so many times the assumed variance have what was assumed fade sooner.
+_DOUBTED = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +152,8 @@ class LuckBook:
     def luck(self, key: SeriesKey) -> Luck:
         """Of a night of this series."""
         assumed = assumed_luck(key.metric, self.rules)
-        prior_df = self.rules.assumed_luck_df
         own, metric = self.series.get(key), self.metric.get(key.metric)
+        prior_df = self.rules.assumed_luck_df * _believed(assumed, metric)
         source: NightSource = "assumed"
         variance, of_metric, of_own = assumed**2, 0.0, 0.0
         if metric is not None:
@@ -173,6 +175,15 @@ class LuckBook:
         if own is not None:
             spread += of_own**2 * own.noise_spread(variance)
         return Luck(math.sqrt(variance), variance**2 / spread, source)
+
+
+def _believed(assumed: float, metric: Excess | None) -> float:
+    """How much of what is assumed is left, where nights show far more: a quarter of it if they show eight times as much
+    variance.
+    """
+    if metric is None or metric.variance <= _DOUBTED * assumed**2:
+        return 1.0
+    return _DOUBTED * assumed**2 / metric.variance
 
 
 def assumed_luck(metric: str, rules: NightRules) -> float:

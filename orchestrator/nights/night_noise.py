@@ -2,7 +2,7 @@
 
 From the residuals of pairs around the mean of their night, pooled: sd^2 = sum of squares / (pairs - nights). First from
 the last nights of the series itself; while those are few, from all series of the same metric, but then not below what
-the series itself shows.
+the series itself shows. Load levels of a config share its starts, so their degrees of freedom count once.
 """
 
 from __future__ import annotations
@@ -57,11 +57,14 @@ def clipped_mean(ratios: Sequence[float], sd: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class NoiseBook:
-    """Squares of the series in earlier nights and in tonight's; and of metrics, in both."""
+    """Squares of the series in earlier nights and in tonight's; of metrics, in both; and degrees of freedom of their
+    starts.
+    """
 
     history: Mapping[SeriesKey, Squares]
     tonight: Mapping[SeriesKey, Squares]
     metric: Mapping[str, Squares]
+    metric_df: Mapping[str, int]
 
     @classmethod
     def of(cls, measured: Iterable[Measured], earlier: Sequence[Night], nights: int) -> NoiseBook:
@@ -75,10 +78,14 @@ class NoiseBook:
         summed = {key: sum(found, Squares()) for key, found in history.items()}
         tonight = {one.key: squares(one.log_ratios) for one in measured}
         metric: dict[str, Squares] = {}
-        for book in (summed, tonight):
-            for key, own in book.items():
-                metric[key.metric] = metric.get(key.metric, Squares()) + own
-        return cls(summed, tonight, metric)
+        # By metric, config and class of hosts, of which load levels share the starts.
+        starts: dict[str, dict[tuple[str, str], int]] = {}
+        for key in {**summed, **tonight}:
+            own = summed.get(key, Squares()) + tonight.get(key, Squares())
+            metric[key.metric] = metric.get(key.metric, Squares()) + own
+            known, place = starts.setdefault(key.metric, {}), (key.config, key.host_class)
+            known[place] = max(known.get(place, 0), own.df)
+        return cls(summed, tonight, metric, {name: sum(known.values()) for name, known in starts.items()})
 
     def noise(self, measured: Measured) -> Noise | None:
         """None where no pair has another one beside it in its night."""
@@ -90,7 +97,7 @@ class NoiseBook:
             if not own.df:
                 return None
             return Noise(own.sd, own.df, "history" if history.df else "series")
-        return Noise(max(own.sd, of_metric.sd), of_metric.df, "metric")
+        return Noise(max(own.sd, of_metric.sd), self.metric_df[measured.key.metric], "metric")
 
 
 def _noisier(tonight: Squares, history: Squares) -> bool:

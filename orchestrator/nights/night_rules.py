@@ -1,7 +1,8 @@
 """What counts as a regression of a night: floors, and the level of alarm that a budget of false alarms allows. Pure.
 
 A night may raise a false alarm in a series with probability `alarm_p`, and not more, since it comes again every night:
-half of the budget (0.05 a series in 90 nights) over 90 nights and 2 looks a night (the first pairs, and all) is 1.4e-4.
+half of the budget (0.05 a series in 90 nights) over 90 nights and 4 looks a night (the first pairs, and all; alone, and
+with the night before) is 6.9e-5.
 The other half is for the change points of the history.
 """
 
@@ -44,12 +45,12 @@ class NightRules:
     false_alarms: float = 0.05
     nights: int = 90
     tonight: float = 0.5
-    looks: int = 2
+    looks: int = 4
     discoveries: float = 0.05
     history_nights: int = 20
     luck_nights: int = 60
     assumed_luck: float = 0.375
-    assumed_luck_df: float = 10.0
+    assumed_luck_df: float = 8.0
 
     @property
     def alarm_p(self) -> float:

@@ -4,8 +4,9 @@ d = log(candidate / reference) of each pair; a pair further than 3 standard devi
 counts as one at 3. The mean of n of them has the interval mean +- t(df) * error, error^2 = sd^2 / n + night_sd^2: sd of
 a pair by night_noise.py, night_sd (what all pairs of a night share by luck) by night_luck.py.
 
-regressed: worse by more than the floor, with p (one-sided t) below `alarm_p`, and q below `discoveries`. improved: the
-same in the other sense. same: the interval lies within `same_within` floors. Else inconclusive: more pairs decide.
+regressed: worse by more than the floor, with p (one-sided t) below `alarm_p`, and q below `discoveries`; tonight alone,
+or so was the night before, and both together have that p: then what each has by luck is halved. improved: the same in
+the other sense. same: the interval lies within `same_within` floors. Else inconclusive: more pairs decide.
 The cache size hardly varies between starts, so there pairs must agree instead; deaths need no statistics at all. Pairs
 in which one of the two is 0 have no ratio: they are in no mean, but stand in the way of a good verdict.
 """
@@ -22,16 +23,19 @@ from orchestrator.nights.night import Kind, Measured, Night, Noise, SeriesKey, S
 from orchestrator.nights.night_evidence import share_text, with_evidence
 from orchestrator.nights.night_feasibility import judge_starts
 from orchestrator.nights.night_luck import LuckBook
-from orchestrator.nights.night_noise import NoiseBook, clipped_mean
+from orchestrator.nights.night_noise import ENOUGH_DF, NoiseBook, clipped_mean
 from orchestrator.nights.night_rules import NightRules
+from orchestrator.plural import plural
 
 # A start that measured nothing different at all has no spread; a clock and a counter have.
 _LEAST_SD = 1e-4
 _FEWEST_PAIRS = 2
+# Fewer tell no speed while their noise is not known: two pairs are often alike by chance.
+_ENOUGH_PAIRS = 3
 # Where pairs must agree, one of so many may differ.
 _ONE_OF = 5
 # A series that is always open is worth more pairs only if it looks bad.
-_SUSPICIOUS_P = 0.01
+_SUSPICIOUS_P = 0.05
 # As many pairs again must make the error smaller by a tenth, or they are not worth their hours.
 _WORTH_WHILE = 0.9
 # Two wild pairs reach further than a float.
@@ -74,7 +78,11 @@ def undecided(series: Sequence[SeriesNight], rules: NightRules | None = None) ->
 
 def _worth_while(noise: Noise, pairs: int) -> bool:
     """More pairs: they take nothing away from the luck of the night."""
-    return noise.error(2 * pairs) < _WORTH_WHILE * noise.error(pairs)
+    return _too_few(noise, pairs) or noise.error(2 * pairs) < _WORTH_WHILE * noise.error(pairs)
+
+
+def _too_few(noise: Noise, pairs: int) -> bool:
+    return pairs < _ENOUGH_PAIRS and noise.df < ENOUGH_DF
 
 
 def _noise(one: Measured, book: NoiseBook, lucks: LuckBook) -> Noise | None:
@@ -101,7 +109,7 @@ def _judge(
     if noise is None:
         mean = math.fsum(ratios) / len(ratios)
         return _with_shift(replace(open_, difference=mean, reason="one pair, and nothing is known of the noise"), shift)
-    return _with_shift(_with_zeros(_tested(open_, ratios, noise, rules)), shift)
+    return _with_shift(_with_zeros(_tested(open_, ratios, noise, rules, _before(one, earlier))), shift)
 
 
 def _with_shift(one: SeriesNight, shift: float) -> SeriesNight:
@@ -176,36 +184,59 @@ def _agreement(open_: SeriesNight, ratios: Sequence[float]) -> SeriesNight:
 
 
 @dataclass(frozen=True, slots=True)
-class _Test:
+class NightTest:
     """`mean` of so many pairs is above 0 where the candidate is better."""
 
     mean: float
-    pairs: int
+    pairs: float
     noise: Noise
+
+    def with_before(self, other: NightTest) -> NightTest:
+        """The mean of both nights. What either has by luck is of its own, so half of that variance is left."""
+        pairs = 4 / (1 / self.pairs + 1 / other.pairs)
+        noise = replace(self.noise, night_sd=self.noise.night_sd / math.sqrt(2))
+        return NightTest((self.mean + other.mean) / 2, pairs, noise)
 
     def tail(self, sign: float) -> float:
         """Probability of a mean so far or further on the side of `sign` if nothing changed."""
         return share_t(self.noise.error_df(self.pairs), -sign * self.mean / self.noise.error(self.pairs))
 
 
-def _tested(open_: SeriesNight, ratios: Sequence[float], noise: Noise, rules: NightRules) -> SeriesNight:
+def _before(one: Measured, earlier: Sequence[Night]) -> list[float]:
+    """Log ratios of the night before, without the shift that was expected of it."""
+    night = next((night for night in reversed(earlier) if night.gap is None), None)
+    for seen in night.series if night else ():
+        if seen.key == one.key:
+            return [d - seen.expected for d in seen.measured.log_ratios]
+    return []
+
+
+def _tested(
+    open_: SeriesNight, ratios: Sequence[float], noise: Noise, rules: NightRules, before: Sequence[float]
+) -> SeriesNight:
     sign, pairs = better_sign(open_.key.metric), len(ratios)
-    test = _Test(sign * clipped_mean(ratios, noise.sd), pairs, noise)
-    half = _reach(noise, pairs, 0.5 + rules.confidence / 2)
     limit, margin = -math.log1p(-open_.floor), rules.same_margin(open_.floor)
+    test = NightTest(sign * clipped_mean(ratios, noise.sd), pairs, noise)
+    lasting = _lasting(test, sign, before, limit)
+    half = _reach(noise, pairs, 0.5 + rules.confidence / 2)
     ends = sorted((sign * (test.mean - half), sign * (test.mean + half)))
     finds = max(limit, _reach(noise, pairs, 1 - rules.alarm_p))
     most = max(rules.most_pairs, pairs)
-    widest = _reach(noise, most, 0.5 + rules.confidence / 2) + 3 * noise.error(most)
+    later = replace(noise, df=noise.df + most - pairs)  # which more pairs know better
+    widest = _reach(later, most, 0.5 + rules.confidence / 2) + 3 * noise.error(most)
+    p = test.tail(-1.0) if lasting is None or lasting.mean > 0 else min(test.tail(-1.0), lasting.tail(-1.0))
     seen = replace(
-        open_, difference=sign * test.mean, low=ends[0], high=ends[1], p=test.tail(-1.0), noise=noise,
+        open_, difference=sign * test.mean, low=ends[0], high=ends[1], p=p, noise=noise,
         finds=_worsening(finds, sign), too_noisy=widest > margin,
     )  # fmt: skip
     told, floor = f"{100 * rules.confidence:g}% interval", f"{100 * open_.floor:g}%"
-    if pairs >= _FEWEST_PAIRS and test.mean < -limit and test.tail(-1.0) < rules.alarm_p:
-        return replace(seen, verdict=Verdict.REGRESSED, reason=f"worse beyond doubt, by more than {floor}")
-    if pairs >= _FEWEST_PAIRS and test.mean > limit and test.tail(1.0) < rules.alarm_p:
-        return replace(seen, verdict=Verdict.IMPROVED, reason=f"better beyond doubt, by more than {floor}")
+    if _too_few(noise, pairs):
+        why = "too little is known yet of how much pairs differ: three pairs or more nights decide"
+        noisy = seen.too_noisy and pairs < len(open_.measured.pairs)  # what is often 0 is noisy by nature
+        return replace(seen, too_noisy=noisy, reason=f"{plural(pairs, 'pair')}, and {why}")
+    for verdict, word, side in ((Verdict.REGRESSED, "worse", -1.0), (Verdict.IMPROVED, "better", 1.0)):
+        if pairs >= _FEWEST_PAIRS and (why := _beyond_doubt(test, lasting, side, limit, rules)):
+            return replace(seen, verdict=verdict, reason=f"{word} {why}, by more than {floor}")
     if abs(test.mean) + half < margin:
         return replace(seen, verdict=Verdict.SAME, reason=f"{told} within {-math.expm1(-margin):.1%}")
     if seen.too_noisy:
@@ -214,7 +245,24 @@ def _tested(open_: SeriesNight, ratios: Sequence[float], noise: Noise, rules: Ni
     return replace(seen, reason=f"{told} is not within {-math.expm1(-margin):.1%}; {who}")
 
 
-def _reach(noise: Noise, pairs: int, share: float) -> float:
+def _lasting(tonight: NightTest, sign: float, before: Sequence[float], limit: float) -> NightTest | None:
+    """Both nights as one, if they are beyond the floor on the same side: one odd night is nothing that lasts."""
+    if len(before) < _FEWEST_PAIRS or abs(tonight.mean) <= limit:
+        return None
+    other = NightTest(sign * clipped_mean(before, tonight.noise.sd), len(before), tonight.noise)
+    return tonight.with_before(other) if math.copysign(1.0, tonight.mean) * other.mean > limit else None
+
+
+def _beyond_doubt(tonight: NightTest, lasting: NightTest | None, side: float, limit: float, rules: NightRules) -> str:
+    """How it is sure that the candidate differs to this side; empty if it is not."""
+    if side * tonight.mean > limit and tonight.tail(side) < rules.alarm_p:
+        return "beyond doubt"
+    if lasting is not None and side * lasting.mean > 0 and lasting.tail(side) < rules.alarm_p:
+        return "in two nights in a row, which together are beyond doubt"
+    return ""
+
+
+def _reach(noise: Noise, pairs: float, share: float) -> float:
     """How far a mean lies from the truth with this probability."""
     return quantile_t(noise.error_df(pairs), share) * noise.error(pairs)
 

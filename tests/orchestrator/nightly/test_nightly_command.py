@@ -380,7 +380,7 @@ def test_two_pairs_of_three_are_no_pass_for_a_night_that_was_stopped_and_one_for
 ) -> None:
     bench.night()
     store = HistoryStore.at(str(bench.folder / "history"))
-    for day in ("28", "29"):  # from here on two pairs would do: the noise is known
+    for day in ("25", "26", "27", "28", "29"):  # six nights: two pairs would do, since their noise is known
         store.append(replace(bench.kept[-1], at=f"2026-11-{day}T02:00:00.000+00:00"))
     bench.slots = [stopping_slot(4)]
     assert bench.night()[0] == 3

@@ -88,9 +88,24 @@ def test_without_a_history_a_part_of_the_floor_is_assumed() -> None:
     luck = LuckBook.of((), RULES).luck(SPEED)
 
     assert luck.sd == pytest.approx(ASSUMED)
-    assert luck.df == pytest.approx(10.0)
+    assert luck.df == pytest.approx(8.0)
     assert luck.source == "assumed"
     assert LuckBook.of((), RULES).luck(replace(SPEED, metric="start_s")).sd == pytest.approx(-math.log(1 - 0.0375))
+
+
+def test_what_was_assumed_fades_sooner_where_nights_show_far_more() -> None:
+    """By hand: 4 differences are worth 8/3 values, beside 8 assumed; of those, 2 and not 8 count if nights show 8 times
+    the assumed variance.
+    """
+
+    def luck(times: float) -> float:
+        found = Excess(times * ASSUMED**2, differences=4.0, explained=0.0, within=Squares())
+        return LuckBook({}, {SPEED.metric: found}, RULES).luck(SPEED).sd ** 2 / ASSUMED**2
+
+    share = (8 / 3) / (8 / 3 + 8)
+    assert luck(2.0) == pytest.approx(1 + share * (2.0 - 1))
+    doubted = (8 / 3) / (8 / 3 + 2)
+    assert luck(8.0) == pytest.approx(1 + doubted * (8.0 - 1))
 
 
 def test_nights_that_are_alike_leave_no_luck_and_the_verdict_as_precise_as_its_pairs() -> None:
@@ -144,7 +159,7 @@ def test_a_series_too_noisy_by_luck_says_that_it_is_luck() -> None:
 
     assert found.too_noisy
     assert found.reason == (
-        "so noisy that 6 pairs tell a worsening only from 11%; whole nights differ by 2.8% (sd) by luck"
+        "so noisy that 6 pairs tell a worsening only from 12%; whole nights differ by 2.9% (sd) by luck"
     )
 
 
@@ -170,16 +185,16 @@ def test_a_real_step_hardly_looks_like_luck(stepped: Callable[[float, int], floa
 
 def test_nights_of_another_reference_or_before_an_expected_change_are_not_compared() -> None:
     def history(reference: Build) -> list[Night]:
-        return [night_of(measured(0.0), at=i) for i in range(6)] + [
-            night_of(measured(0.04), at=i, reference=reference) for i in range(6, 9)
+        return [night_of(measured(0.0), at=i) for i in range(4)] + [
+            night_of(measured(0.04), at=i, reference=reference) for i in range(4, 7)
         ]
 
     facts = (Build("ref", (("sglang", "0.5.8"),)), Build("ref", (("sglang", "0.5.9"),)))
-    pinned = [replace(night, reference=facts[i >= 6]) for i, night in enumerate(history(facts[1]))]
+    pinned = [replace(night, reference=facts[i >= 4]) for i, night in enumerate(history(facts[1]))]
     same = history(Build("ref"))
-    change = ExpectedChange(date="2026-09-07", why="known")  # type: ignore[arg-type]
+    change = ExpectedChange(date="2026-09-05", why="known")  # type: ignore[arg-type]
 
-    known = luck_of([night_of(measured(0.0), at=i) for i in range(6)] + same[:0])
+    known = luck_of([night_of(measured(0.0), at=i) for i in range(4)])
     assert luck_of(pinned) < known
     assert luck_of(same, changes=[change]) < known
 
