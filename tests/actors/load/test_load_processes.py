@@ -83,7 +83,7 @@ def test_three_processes_offer_the_load_of_one() -> None:
     seen: list[str] = []
 
     def look(records: list[RequestRecord]) -> None:
-        seen.extend(" ".join(c.cmdline()) for c in children())
+        seen.extend(filter(None, map(_command, children())))
 
     FlushSeen.open_at_flush.clear()
     records, report, server, faults = load(3, asked, lambda n, body: native_answer(2, pause_s=0.1), look)
