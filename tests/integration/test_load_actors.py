@@ -13,7 +13,7 @@ from tests.fakes.scripted_endpoint import ScriptedEndpoint, native_answer
 from tests.fakes.served_script import served
 from tests.integration.programs import ROOT
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(400)]
 
 
 def test_two_load_actors_offer_one_point_and_a_killed_one_ends_it_with_what_came_kept(cluster: KillRig) -> None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pyarrow.dataset as ds
 import pytest
 
+from tests.fakes.stall_witness import undisturbed
 from tests.integration.programs import marked_processes, run
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(400)]
 
 SCENARIO = """\
 name: other
@@ -46,9 +48,14 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("other")
     scenario = folder / "other.yaml"
     scenario.write_text(SCENARIO.replace("PYTHON", sys.executable))
-    done = run("run", str(scenario), "--address", "local", "--run-dir", str(folder / "other-server"))
-    assert done.returncode == 0, done.stdout + done.stderr
-    return folder / "other-server"
+
+    def whole() -> Path:
+        root = Path(tempfile.mkdtemp(dir=folder)) / "other-server"
+        done = run("run", str(scenario), "--address", "local", "--run-dir", str(root))
+        assert done.returncode == 0, done.stdout + done.stderr
+        return root
+
+    return undisturbed(whole, lambda root: not any(p["void_reasons"] for p in rows(root, "points")))
 
 
 def rows(root: Path, name: str) -> list[dict[str, Any]]:
