@@ -13,6 +13,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag, ValidationError
 from actors.emulator.fault import Fault, Strict
 from actors.emulator.serving_fault import (
     SERVING_FAULTS,
+    Crawl,
     Cut,
     Die,
     DoneMark,
@@ -76,7 +77,7 @@ StartEntry = Annotated[
 ]  # fmt: skip
 ServingEntry = Annotated[
     Annotated[Stall, Tag("Stall")] | Annotated[Hang, Tag("Hang")] | Annotated[SlowDeath, Tag("SlowDeath")]
-    | Annotated[Die, Tag("Die")] | Annotated[LogFlood, Tag("LogFlood")] | Annotated[Cut, Tag("Cut")]
+    | Annotated[Crawl, Tag("Crawl")] | Annotated[Die, Tag("Die")] | Annotated[LogFlood, Tag("LogFlood")] | Annotated[Cut, Tag("Cut")]
     | Annotated[Truncate, Tag("Truncate")] | Annotated[ErrorEvent, Tag("ErrorEvent")]
     | Annotated[HttpError, Tag("HttpError")] | Annotated[Empty, Tag("Empty")]
     | Annotated[SlowFirstByte, Tag("SlowFirstByte")] | Annotated[DropConnection, Tag("DropConnection")]

@@ -44,6 +44,7 @@ class Faults:
         self._serving_faults = self._of_this_server("serving", self._script, settings.args)
         self._start = StartStrike(start, path.parent, stream, self._bed)
         self._serving: ServingStrike | None = None
+        self._warms_up = not settings.args["skip_server_warmup"]
         self._start.reached("launch")
 
     def own(self, tree: ProcessTree) -> None:
@@ -71,6 +72,8 @@ class Faults:
     def _reached(self, phase: str) -> None:
         self._start.reached(phase)
         if self._serving is not None:
+            for fault in self._start.slow_warm_ups if phase == "warmup" and self._warms_up else ():
+                self._serving.hold(fault)
             self._serving.gate.closed |= self._start.child_died
             if phase == "ready":
                 self._serving.begin()

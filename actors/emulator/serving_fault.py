@@ -56,6 +56,19 @@ class Stall(Lasting, ServerFault):
     fault: Literal["stall"]
 
 
+class Crawl(ServerFault):
+    """Every step takes longer, as on a GPU that throttles."""
+
+    fault: Literal["crawl"]
+    seconds: Seconds = Field(description="How much longer each step takes.")
+    whenever: str | None = Field(
+        None,
+        min_length=1,
+        description="Only while this file is there; relative to the script. It keeps a request running for as long as "
+        "it is looked at.",
+    )
+
+
 class Hang(ServerFault):
     """No token ever again; the process lives on."""
 
@@ -178,8 +191,8 @@ class EndpointFault(ServingFault):
 
 
 SERVING_FAULTS: dict[str, type[ServingFault]] = {
-    "stall": Stall, "hang": Hang, "slow_death": SlowDeath, "die": Die, "log_flood": LogFlood, "cut": Cut,
-    "truncate": Truncate, "error_event": ErrorEvent, "http_error": HttpError, "empty": Empty,
+    "stall": Stall, "hang": Hang, "slow_death": SlowDeath, "crawl": Crawl, "die": Die, "log_flood": LogFlood,
+    "cut": Cut, "truncate": Truncate, "error_event": ErrorEvent, "http_error": HttpError, "empty": Empty,
     "slow_first_byte": SlowFirstByte, "drop_connection": DropConnection, "reframe": Reframe, "usage": Usage,
     "done_mark": DoneMark, "endpoint": EndpointFault,
 }  # fmt: skip

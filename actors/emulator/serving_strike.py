@@ -17,7 +17,7 @@ import orjson
 from aiohttp import web
 
 from actors.emulator.deathbed import SETTLE_S, Deathbed
-from actors.emulator.fault import Fault
+from actors.emulator.fault import Fault, Lasting
 from actors.emulator.faulty_stream import FaultyStream, StreamEnds, close
 from actors.emulator.gate import Gate
 from actors.emulator.last_words import words_of
@@ -26,6 +26,7 @@ from actors.emulator.phase_stream import PhaseStream
 from actors.emulator.refusal import native_error, openai_error
 from actors.emulator.serving import QUEUE_FULL
 from actors.emulator.serving_fault import (
+    Crawl,
     Die,
     DropConnection,
     EndpointFault,
@@ -112,10 +113,9 @@ class ServingStrike:
     def strike(self, fault: ServerFault) -> None:
         """A fault of the whole server, now."""
         if isinstance(fault, Stall):
-            if fault.seconds is not None:
-                self.gate.stall(fault.seconds)
-            if fault.until is not None:
-                self.gate.hold(self._folder / fault.until)
+            self.hold(fault)
+        elif isinstance(fault, Crawl):
+            self.gate.crawl(fault.seconds, self._folder / fault.whenever if fault.whenever else None)
         elif isinstance(fault, Hang):
             self.gate.closed, self._health = True, fault.health
         elif isinstance(fault, SlowDeath):
@@ -125,6 +125,13 @@ class ServingStrike:
         elif isinstance(fault, Die):
             self.gate.closed = True
             self._in_background(self._die(fault))
+
+    def hold(self, fault: Lasting) -> None:
+        """No token leaves before a fault has ended."""
+        if fault.seconds is not None:
+            self.gate.stall(fault.seconds)
+        if fault.until is not None:
+            self.gate.hold(self._folder / fault.until)
 
     def _in_background(self, work: Awaitable[None]) -> None:
         task = asyncio.ensure_future(work)

@@ -59,7 +59,7 @@ class HangingStart(Fault):
 
 
 class SlowStart(Lasting):
-    """A phase that takes longer, e.g. weights from a slow disk."""
+    """A phase that takes longer, e.g. weights from a slow disk. In a slow `warmup` the port answers, no bar moves."""
 
     slow: Phase = Field(description="Which phase.")
     bars: bool = Field(True, description="A progress bar moves meanwhile; otherwise silence.")

@@ -64,6 +64,12 @@ class StartStrike:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     @property
+    def slow_warm_ups(self) -> list[SlowStart]:
+        """Those in which the port is open and answers meanwhile: only the request of the warm-up is slow."""
+        slow = [fault for fault in self._faults if isinstance(fault, SlowStart)]
+        return [fault for fault in slow if fault.slow == "warmup" and not fault.busy]
+
+    @property
     def _log(self) -> LogWriter:
         return self._bed.log
 
@@ -77,7 +83,8 @@ class StartStrike:
         elif isinstance(fault, HangingStart):
             hang_for_ever(ignore_sigterm=fault.ignore_sigterm, busy=fault.busy)
         elif isinstance(fault, SlowStart):
-            self._dawdle(fault)
+            if fault not in self.slow_warm_ups:
+                self._dawdle(fault)
         elif isinstance(fault, FloodedStart):
             self._flood(fault)
         elif isinstance(fault, IgnoredSigterm):

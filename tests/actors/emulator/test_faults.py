@@ -17,6 +17,7 @@ import pytest
 
 from actors.emulator.gate import Gate
 from tests.actors.emulator.faulty import ask, faulty, raw_chunks, raw_request
+from tests.actors.emulator.running import READY, emulator
 
 QUEUE_FULL = "The request queue is full."
 
@@ -204,6 +205,45 @@ def test_a_server_is_held_until_a_file_is_there_and_then_answers_whole(tmp_path:
             after = b"".join(iter(lambda: connection.recv(1 << 16), b""))
         assert b'"completion_tokens":150,' in after
         assert after.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
+
+
+def test_a_server_whose_warm_up_is_held_answers_that_it_is_not_ready(tmp_path: Path) -> None:
+    (tmp_path / "faults.yaml").write_text("start: {slow: warmup, until: go}")
+    with emulator(tmp_path, f"--model-path m --emulator-faults {tmp_path / 'faults.yaml'}", 1000) as running:
+        running.wait_for("Uvicorn running on")
+        assert [running.call("GET", path).status for path in ("/health", "/ready", "/model_info")] == [503, 503, 200]
+        assert READY not in running.log
+        (tmp_path / "go").touch()
+        running.wait_for(READY)
+        assert running.call("GET", "/health").status == 200
+
+
+def test_steps_crawl_for_as_long_as_a_file_is_there(tmp_path: Path) -> None:
+    async def delay(gate: Gate) -> float:
+        return await gate(0.01)
+
+    gate = Gate()
+    gate.crawl(0.05, tmp_path / "slow")
+
+    before = asyncio.run(delay(gate))
+    (tmp_path / "slow").touch()
+    meanwhile = asyncio.run(delay(gate))
+
+    assert meanwhile >= 0.05
+    (tmp_path / "slow").unlink()
+    # Nothing waits where the file is not there: the clock alone passed.
+    assert min(before, *(asyncio.run(delay(gate)) for _ in range(20))) < 0.05
+
+
+def test_a_server_crawls_by_its_script(tmp_path: Path) -> None:
+    with faulty(tmp_path, "serving: {fault: crawl, seconds: 1, whenever: slow}") as running:
+        assert ask(running, 150).tokens == 150
+        (tmp_path / "slow").touch()
+        crawling = ask(running, 150, timeout_s=0.5)
+        assert not crawling.complete
+        assert crawling.tokens < 150
+        (tmp_path / "slow").unlink()
+        assert ask(running, 150).tokens == 150
 
 
 def test_a_slow_death_doubles_the_delay_of_a_step_every_halving() -> None:
