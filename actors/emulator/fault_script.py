@@ -77,7 +77,8 @@ StartEntry = Annotated[
 ]  # fmt: skip
 ServingEntry = Annotated[
     Annotated[Stall, Tag("Stall")] | Annotated[Hang, Tag("Hang")] | Annotated[SlowDeath, Tag("SlowDeath")]
-    | Annotated[Crawl, Tag("Crawl")] | Annotated[Die, Tag("Die")] | Annotated[LogFlood, Tag("LogFlood")] | Annotated[Cut, Tag("Cut")]
+    | Annotated[Crawl, Tag("Crawl")]
+    | Annotated[Die, Tag("Die")] | Annotated[LogFlood, Tag("LogFlood")] | Annotated[Cut, Tag("Cut")]
     | Annotated[Truncate, Tag("Truncate")] | Annotated[ErrorEvent, Tag("ErrorEvent")]
     | Annotated[HttpError, Tag("HttpError")] | Annotated[Empty, Tag("Empty")]
     | Annotated[SlowFirstByte, Tag("SlowFirstByte")] | Annotated[DropConnection, Tag("DropConnection")]

@@ -27,7 +27,17 @@ SGLANG = ROOT / ".sglang-cpu"
 MODELS = ".sglang-cpu/models"
 ENGINES = ("emulator", "sglang")
 START_LIMIT_S = 600
+# Only what never comes is waited for so long.
+SEEN_S = 200.0
 ADDRESS_SPACE_BYTES = 6 << 30
+# Files that hold a server in what a test looks at: on a slow machine it would be over before it was seen.
+HELD = ("weights", "warmup")
+FAULTS = """
+start:
+  - {slow: weights, until: weights, bars: false}
+  - {slow: warmup, until: warmup}
+serving: {fault: crawl, seconds: 0.1, whenever: crawl}
+"""
 PREFIX = re.compile(r"^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\] (?P<message>.*)$")
 ACCESS = re.compile(r'INFO:     127\.0\.0\.1:\d+ - "(?P<call>[A-Z]+ \S+) HTTP/1\.1" (?P<status>\d+ [\w ]+)$')
 
@@ -130,7 +140,7 @@ class Server:
     port: int
     folder: Path
     variant: Variant = PLAIN
-    early: set[tuple[str, int]] = field(default_factory=set)
+    early: dict[str, int] = field(default_factory=dict)
 
     @property
     def log(self) -> str:
@@ -153,10 +163,24 @@ class Server:
     def child(self, title: str) -> psutil.Process:
         return next(child for child in self.children() if child.cmdline()[:1] == [title])
 
-    def wait_for(self, text: str, seconds: float = 60.0) -> None:
+    def go_on(self, *held: str) -> None:
+        """Let go of what was held (of HELD)."""
+        for name in held:
+            (self.folder / name).touch()
+
+    @contextlib.contextmanager
+    def crawling(self) -> Iterator[None]:
+        """Meanwhile each step takes 0.1 s longer, a long answer minutes: it runs for as long as a test needs."""
+        (self.folder / "crawl").touch()
+        try:
+            yield
+        finally:
+            (self.folder / "crawl").unlink()
+
+    def wait_for(self, text: str, seconds: float = SEEN_S) -> None:
         self.wait_until(lambda: text in self.log, text, seconds)
 
-    def wait_until(self, holds: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
+    def wait_until(self, holds: Callable[[], bool], what: str, seconds: float = SEEN_S) -> None:
         """Poll until `holds` does; the server has to stay alive."""
         end = time.monotonic() + seconds
         while not holds():
@@ -164,14 +188,14 @@ class Server:
             assert time.monotonic() < end, f"no {what}: {self.log[-3000:]}"
             time.sleep(0.05)
 
-    def exit_code(self, seconds: float = 120.0) -> int:
+    def exit_code(self, seconds: float = SEEN_S) -> int:
         return self.process.wait(timeout=seconds)
 
     def send(
         self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None, admin: bool = False
     ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
         """Bytes are sent as they are, all else as JSON. `headers` replace the key of the variant."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=SEEN_S)
         payload = body if isinstance(body, bytes | None) else json.dumps(body).encode()
         key = self.variant.admin_key if admin else self.variant.key
         if headers is None:
@@ -237,18 +261,20 @@ class Stream:
         self._connection.close()
 
 
-def _command(engine: str, flags: Sequence[str], port: int) -> tuple[list[str], dict[str, str]]:
+def _command(engine: str, flags: Sequence[str], port: int, folder: Path) -> tuple[list[str], dict[str, str]]:
     flags = [*flags, "--host", "127.0.0.1", "--port", str(port)]
     if engine == "emulator":
-        # Slow enough for the 503 of a server that warms up to be seen.
-        speedup = "3" if "EAGLE" in flags else "50"
-        return [sys.executable, "-m", "actors.emulator", *flags, "--emulator-start-speedup", speedup], dict(os.environ)
+        script = folder / "faults.yaml"
+        script.write_text(FAULTS, encoding="utf-8")
+        own = ["--emulator-start-speedup", "50", "--emulator-faults", str(script)]
+        return [sys.executable, "-m", "actors.emulator", *flags, *own], dict(os.environ)
     env = {
         **os.environ,
         "PYTHONPATH": "tests/sglang_cpu",
         "HF_HUB_OFFLINE": "1",
         "SGLANG_USE_CPU_ENGINE": "1",
         "OMP_NUM_THREADS": "1",
+        "SGL_CPU_HELD": str(folder),
     }
     return [str(SGLANG / "venv/bin/python"), "-m", "sglang.launch_server", *flags], env
 
@@ -258,11 +284,15 @@ def _limit_memory() -> None:
 
 
 @contextlib.contextmanager
-def launched(engine: str, folder: Path, flags: Sequence[str], port: int | None = None) -> Iterator[Server]:
-    """A started, not necessarily ready, server; its whole tree is killed at the end."""
+def launched(
+    engine: str, folder: Path, flags: Sequence[str], port: int | None = None, held: Sequence[str] = ()
+) -> Iterator[Server]:
+    """A started, not necessarily ready, server, which stays in what is `held`; its whole tree is killed at the end."""
     port = port or free_port()
-    command, env = _command(engine, flags, port)
     folder.mkdir(parents=True, exist_ok=True)
+    command, env = _command(engine, flags, port, folder)
+    for name in set(HELD) - set(held):
+        (folder / name).touch()
     with (folder / "stdout.log").open("wb") as out, (folder / "stderr.log").open("wb") as err:
         process = subprocess.Popen(
             command,
@@ -285,17 +315,16 @@ def launched(engine: str, folder: Path, flags: Sequence[str], port: int | None =
 @contextlib.contextmanager
 def serving(engine: str, variant: Variant, folder: Path) -> Iterator[Server]:
     """A server of that variant that said it is ready."""
-    with launched(engine, folder, [*BASE, *variant.flags.split()]) as server:
+    with launched(engine, folder, [*BASE, *variant.flags.split()], held=["warmup"]) as server:
         server.variant = variant
-        server.wait_until(lambda: _ready(server), READY, START_LIMIT_S)
+        server.wait_until(lambda: _answers(server), "open port", START_LIMIT_S)
+        server.go_on("warmup")
+        server.wait_for(READY, START_LIMIT_S)
         yield server
 
 
-def _ready(server: Server) -> bool:
-    """Ask each path until it has answered once: a health check that came later would run a request of its own."""
-    for path in {"/ready", "/health"} - {path for path, _ in server.early}:
-        with contextlib.suppress(OSError, http.client.HTTPException):
-            status = server.call("GET", path).status
-            if READY not in server.log:
-                server.early.add((path, status))
-    return READY in server.log
+def _answers(server: Server) -> bool:
+    """Whether both paths have answered, while the warm-up is held."""
+    with contextlib.suppress(OSError, http.client.HTTPException):
+        server.early = {path: server.call("GET", path).status for path in ("/ready", "/health")}
+    return bool(server.early)

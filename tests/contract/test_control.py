@@ -35,14 +35,15 @@ SPECULATIVE = {"speculative": {"accept_length", "accept_rate"}}
 
 @contextlib.contextmanager
 def running_stream(server: Server, rid: str) -> Iterator[Stream]:
-    """A stream that has begun, ended at the end."""
-    stream = Stream(server, text="a long story", sampling_params=LONG, rid=rid)
-    assert stream.event()["meta_info"]["id"] == rid
-    try:
-        yield stream
-    finally:
-        server.call("POST", "/abort_request", {"abort_all": True}, admin=True)
-        stream.close()
+    """A stream that has begun and runs for minutes, ended at the end."""
+    with server.crawling():
+        stream = Stream(server, text="a long story", sampling_params=LONG, rid=rid)
+        assert stream.event()["meta_info"]["id"] == rid
+        try:
+            yield stream
+        finally:
+            server.call("POST", "/abort_request", {"abort_all": True}, admin=True)
+            stream.close()
 
 
 def load(server: Server, query: str = "") -> dict[str, Any]:
@@ -123,22 +124,25 @@ def test_aborting_all_ends_whole_answers_too(server: Server) -> None:
     answers: list[Answer] = []
     body = {"text": "a long story", "sampling_params": LONG, "rid": "abort-2"}
     client = threading.Thread(target=lambda: answers.append(server.generate(**body)))
-    client.start()
-    server.wait_until(lambda: load(server)["num_running_reqs"] == 1, "running request")
-    # An id that only begins alike is not meant.
-    assert server.call("POST", "/abort_request", {"rid": "abort"}, admin=True).status == 200
-    assert load(server)["num_running_reqs"] == 1
-    assert server.call("POST", "/abort_request", {"abort_all": True}, admin=True).status == 200
-    client.join(timeout=60)
+    with server.crawling():
+        client.start()
+        server.wait_until(lambda: load(server)["num_running_reqs"] == 1, "running request")
+        # An id that only begins alike is not meant.
+        assert server.call("POST", "/abort_request", {"rid": "abort"}, admin=True).status == 200
+        assert load(server)["num_running_reqs"] == 1
+        assert server.call("POST", "/abort_request", {"abort_all": True}, admin=True).status == 200
+        client.join()
     assert [answer.status for answer in answers] == [200]
     assert answers[0].json["meta_info"]["finish_reason"]["type"] == "abort"
 
 
 def test_a_client_that_goes_away_ends_its_request(server: Server) -> None:
-    stream = Stream(server, text="a long story", sampling_params=LONG)
-    stream.event()
-    stream.close()
-    server.wait_until(lambda: load(server)["num_running_reqs"] == 0, "idle")
+    with server.crawling():
+        stream = Stream(server, text="a long story", sampling_params=LONG)
+        stream.event()
+        stream.close()
+        # By itself it would run on for two minutes at least.
+        server.wait_until(lambda: load(server)["num_running_reqs"] == 0, "idle", 60)
 
 
 @pytest.mark.parametrize("body", [{"rid": "none"}, {}])

@@ -73,17 +73,19 @@ def test_chunks_are_cumulative_and_only_the_last_tells_the_end(server: Server, v
 
 def test_a_chunk_carries_what_one_verify_gives(server: Server, variant: Variant) -> None:
     body = {"input_ids": [230, 231, 232, 233], "sampling_params": {"max_new_tokens": 90, **GREEDY}}
-    events = server.generate(**body, stream=True).events[:-1]
-    counts = [event["meta_info"]["completion_tokens"] for event in events]
-    steps = [after - before for before, after in pairwise([0, *counts])]
-    assert counts[-1] == 90
-    assert steps[0] == 1
-    # A busy server may put what two steps gave into one chunk; it never splits a step, nor sends an empty chunk.
-    assert min(steps) >= 1
-    if variant.algorithm is None:
-        assert steps.count(1) > 60
-    else:
-        assert len(steps) <= 1 + events[-1]["meta_info"]["spec_verify_ct"]
+
+    def one_by_one() -> bool:
+        """A busy server may put what two steps gave into one chunk; it splits no step, and sends no empty chunk."""
+        events = server.generate(**body, stream=True).events[:-1]
+        counts = [event["meta_info"]["completion_tokens"] for event in events]
+        steps = [after - before for before, after in pairwise([0, *counts])]
+        verifies = 89 if variant.algorithm is None else events[-1]["meta_info"]["spec_verify_ct"]
+        assert counts[-1] == 90
+        assert min(steps) >= 1
+        assert len(steps) <= 1 + verifies
+        return steps[0] == 1 and len(steps) > 1 + 0.7 * verifies
+
+    server.wait_until(one_by_one, "answer of which most steps have a chunk")
 
 
 def test_accept_numbers_add_up(server: Server, variant: Variant) -> None:
@@ -269,7 +271,8 @@ class TestBatches:
 
     def test_requests_at_once_run_together(self, server: Server) -> None:
         prompts = [[100 + i, 200, 300] for i in range(4)]
-        answers = server.generate(input_ids=prompts, sampling_params={"max_new_tokens": 60, **GREEDY}).json
+        with server.crawling():  # none ends before the last has come
+            answers = server.generate(input_ids=prompts, sampling_params={"max_new_tokens": 10, **GREEDY}).json
         begins = [answer["meta_info"]["prefill_finished_time"] for answer in answers]
         ends = [answer["meta_info"]["request_finished_ts"] for answer in answers]
         assert max(begins) < min(ends)

@@ -38,13 +38,11 @@ def test_requests_at_once_are_charged_all_that_they_may_generate(server: Server)
 def test_retracted_requests_are_told_counted_and_finished(server: Server) -> None:
     server.flush()
     before, lines = server.metrics(), len(server.messages())
-    # One of 1900 tokens leaves room for another. Once they have run for a while the third is let in, since what runs is
-    # charged less and less of what it may still generate (but all of it with ignore_eos); together they are too many.
-    asked = (1900, 1900, 1250)
-    streams = [start(server, 20, asked[0]), start(server, 21, asked[1])]
-    while streams[0].event()["meta_info"]["completion_tokens"] < 800:
-        pass
-    streams.append(start(server, 22, asked[2]))
+    # One of 1900 tokens leaves room for another, and both for a third of 1400, since what runs is charged only a part
+    # of what it may still generate (but all of it with ignore_eos); together they are too many.
+    asked = (1900, 1900, 1400)
+    with server.crawling():  # all begin before the first has come far
+        streams = [start(server, 20 + i, tokens) for i, tokens in enumerate(asked)]
     finals = [stream.rest()[-2] for stream in streams]
     metas = [final["meta_info"] for final in finals]
     assert tuple(meta["completion_tokens"] for meta in metas) == asked

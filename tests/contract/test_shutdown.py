@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.contract.servers import Server, Stream
+from tests.contract.servers import SEEN_S, Server, Stream
 
 PROMPT = list(range(400, 420))
 
@@ -26,7 +26,7 @@ def test_the_process_tree_is_a_scheduler_a_detokenizer_and_pythons_helper(server
     assert all(child.ppid() == server.process.pid for child in server.children())
 
 
-def gone(processes: list[psutil.Process], seconds: float = 60.0) -> bool:
+def gone(processes: list[psutil.Process], seconds: float = SEEN_S) -> bool:
     _, alive = psutil.wait_procs(processes, timeout=seconds)
     return [process for process in alive if process.status() != psutil.STATUS_ZOMBIE] == []
 
@@ -41,12 +41,14 @@ def in_order(server: Server, *patterns: str) -> None:
 def test_sigterm_drains_and_ends_with_0(server: Server) -> None:
     children, pid = server.children(), server.process.pid
     sampling = {"max_new_tokens": 1000, "ignore_eos": True, "temperature": 0}
-    stream = Stream(server, input_ids=PROMPT, sampling_params=sampling, rid="last")
-    stream.event()
-    server.process.terminate()
-    server.wait_for("SIGTERM received. signum=None frame=None. Draining requests and shutting down...")
-    assert [server.call("GET", path).status for path in ("/health", "/health_generate", "/ready")] == [503, 503, 503]
-    late = server.generate(input_ids=PROMPT, sampling_params={"max_new_tokens": 3, "ignore_eos": True})
+    with server.crawling():
+        stream = Stream(server, input_ids=PROMPT, sampling_params=sampling, rid="last")
+        stream.event()
+        server.process.terminate()
+        server.wait_for("SIGTERM received. signum=None frame=None. Draining requests and shutting down...")
+        paths = ("/health", "/health_generate", "/ready")
+        assert [server.call("GET", path).status for path in paths] == [503, 503, 503]
+        late = server.generate(input_ids=PROMPT, sampling_params={"max_new_tokens": 3, "ignore_eos": True})
     assert (late.status, len(late.json["output_ids"])) == (200, 3)
     *_, final, done = stream.rest()
     assert (final["meta_info"]["finish_reason"], done) == ({"type": "length", "length": 1000}, "[DONE]")
@@ -71,10 +73,11 @@ def test_sigterm_drains_and_ends_with_0(server: Server) -> None:
 def test_a_killed_scheduler_cuts_streams_and_takes_the_server_with_it(server: Server) -> None:
     children, pid = server.children(), server.process.pid
     scheduler = server.child("sglang::scheduler")
-    stream = Stream(server, input_ids=PROMPT, sampling_params={"max_new_tokens": 3500, "ignore_eos": True})
-    stream.event()
-    os.kill(scheduler.pid, signal.SIGKILL)
-    events = stream.rest()
+    with server.crawling():
+        stream = Stream(server, input_ids=PROMPT, sampling_params={"max_new_tokens": 3500, "ignore_eos": True})
+        stream.event()
+        os.kill(scheduler.pid, signal.SIGKILL)
+        events = stream.rest()
     assert "[DONE]" not in events
     assert all(event["meta_info"]["finish_reason"] is None for event in events)
     assert server.exit_code() == -signal.SIGKILL
@@ -101,12 +104,14 @@ def test_no_child_outlives_a_killed_server(server: Server) -> None:
 @pytest.mark.variants("ngram")
 def test_aborting_all_shortens_the_drain(server: Server) -> None:
     children = server.children()
-    stream = Stream(server, input_ids=PROMPT, sampling_params={"max_new_tokens": 3500, "ignore_eos": True}, rid="long")
-    stream.event()
-    server.process.terminate()
-    server.wait_for("SIGTERM received.")
-    assert server.call("POST", "/abort_request", {"abort_all": True}, admin=True).status == 200
-    *_, final, done = stream.rest()
+    sampling = {"max_new_tokens": 3500, "ignore_eos": True}
+    with server.crawling():
+        stream = Stream(server, input_ids=PROMPT, sampling_params=sampling, rid="long")
+        stream.event()
+        server.process.terminate()
+        server.wait_for("SIGTERM received.")
+        assert server.call("POST", "/abort_request", {"abort_all": True}, admin=True).status == 200
+        *_, final, done = stream.rest()
     assert (final["meta_info"]["finish_reason"]["type"], done) == ("abort", "[DONE]")
     assert server.exit_code() == 0
     assert gone(children)

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from tests.actors.emulator.running import READY
-from tests.contract.servers import BASE, EAGLE, ENGINES, START_LIMIT_S, Server, engine_param, launched
+from tests.contract.servers import BASE, EAGLE, ENGINES, SEEN_S, START_LIMIT_S, Server, engine_param, launched
 
 BOTH_ENGINES = pytest.mark.parametrize("engine", [engine_param(engine) for engine in ENGINES])
 
@@ -53,7 +53,7 @@ def test_no_memory_for_the_cache_kills_the_tree(engine: str, tmp_path: Path) -> 
 
 @BOTH_ENGINES
 def test_sigterm_while_loading_is_deadly_and_leaves_nothing(engine: str, tmp_path: Path) -> None:
-    with launched(engine, tmp_path, [*BASE, *EAGLE.flags.split()]) as server:
+    with launched(engine, tmp_path, [*BASE, *EAGLE.flags.split()], held=["weights"]) as server:
         server.wait_for("server_args=", START_LIMIT_S)
         server.wait_for("Init parallel begin.", START_LIMIT_S)
         if engine == "sglang":
@@ -61,7 +61,7 @@ def test_sigterm_while_loading_is_deadly_and_leaves_nothing(engine: str, tmp_pat
         children = server.children()
         server.process.terminate()
         assert server.exit_code() == -signal.SIGTERM
-        _, alive = psutil.wait_procs(children, timeout=60)
+        _, alive = psutil.wait_procs(children, timeout=SEEN_S)
     assert [child for child in alive if child.status() != psutil.STATUS_ZOMBIE] == []
 
 
