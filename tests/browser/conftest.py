@@ -34,7 +34,7 @@ def browser() -> Iterator[Any]:
 _WAIT = """async () => {
   const began = performance.now();
   while (!(%s)) {
-    if (performance.now() - began > 10000) throw new Error(`not seen: %s`);
+    if (performance.now() - began > 100000) throw new Error(`not seen: %s`);
     await new Promise((r) => setTimeout(r, 20));
   }
 }"""
