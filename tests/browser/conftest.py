@@ -13,6 +13,8 @@ import pytest
 from orchestrator.documents.report_document import ReportDocument
 from orchestrator.documents.report_page import page_html
 
+# A browser that is read from a cold disk by a busy machine; only what never comes is waited for so long.
+SLOWEST_MS = 200_000
 _QUIET = (
     "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync", "--disable-quic",
@@ -26,7 +28,7 @@ def browser() -> Iterator[Any]:
     if chromium is None:
         pytest.skip("no chromium on this machine")
     with playwright.sync_playwright() as driver:
-        started = driver.chromium.launch(executable_path=chromium, args=list(_QUIET))
+        started = driver.chromium.launch(executable_path=chromium, args=list(_QUIET), timeout=SLOWEST_MS)
         yield started
         started.close()
 
@@ -34,7 +36,7 @@ def browser() -> Iterator[Any]:
 _WAIT = """async () => {
   const began = performance.now();
   while (!(%s)) {
-    if (performance.now() - began > 100000) throw new Error(`not seen: %s`);
+    if (performance.now() - began > %d) throw new Error(`not seen: %s`);
     await new Promise((r) => setTimeout(r, 20));
   }
 }"""
@@ -55,11 +57,15 @@ class Seen:
 
     def wait_until(self, condition: str) -> None:
         """Playwright's own way needs `eval`, which the page forbids."""
-        self.page.evaluate(_WAIT % (condition, condition.replace("`", "")))
+        self.page.evaluate(_WAIT % (condition, SLOWEST_MS, condition.replace("`", "")))
 
     def draw_all(self) -> None:
         """Waits until every plot is drawn, as for a reader who scrolls through all of it."""
         self.page.evaluate("for (const f of document.querySelectorAll('details')) f.open = true")
+        self.scroll_through()
+
+    def scroll_through(self) -> None:
+        """The same, and what is folded stays so."""
         self.page.evaluate(_SCROLL_THROUGH)
 
 
@@ -93,7 +99,7 @@ def open_page(browser: Any, tmp_path: Path) -> Iterator[Open]:
         file = tmp_path / "report.html"
         file.write_text(page_html(document), encoding="utf-8")
         context = browser.new_context(viewport={"width": width, "height": height}, **options)
-        context.set_default_timeout(60_000)
+        context.set_default_timeout(SLOWEST_MS)
         contexts.append(context)
         seen = watched(context.new_page())
         seen.page.goto(file.as_uri())

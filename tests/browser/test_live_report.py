@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator.documents.report_document import Cell, Paragraph, ReportDocument, Section
 from orchestrator.documents.report_page import LivePage, head_event, page_html, section_event
-from tests.browser.conftest import Seen, watched
+from tests.browser.conftest import SLOWEST_MS, Seen, watched
 from tests.orchestrator.report_samples import plots, ranking, sample
 
 
@@ -20,7 +20,7 @@ class Played:
     def __init__(self, browser: Any) -> None:
         self.waiting: list[Any] = []
         self.context = browser.new_context(viewport={"width": 1280, "height": 800})
-        self.context.set_default_timeout(60_000)
+        self.context.set_default_timeout(SLOWEST_MS)
 
     def open(self, document: ReportDocument) -> Seen:
         page = self.context.new_page()
@@ -71,6 +71,7 @@ def test_a_change_keeps_order_filter_folds_zoom_hidden_series_and_the_place(serv
     page.locator("#pareto .main-svg").first.wait_for()
     page.locator("#pareto .keys button", has_text="none").click()
     page.evaluate("() => window.Plotly.relayout(document.querySelector('#pareto .drawing'), {'xaxis.range': [20, 40]})")
+    seen.scroll_through()  # a plot that is drawn later may move those below it
     page.evaluate("document.querySelector('#depth').scrollIntoView({behavior: 'instant'})")
     place = "document.querySelector('#depth h3').getBoundingClientRect().top"
     before = page.evaluate(place)

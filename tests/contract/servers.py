@@ -120,7 +120,7 @@ VARIANTS = (PLAIN, EAGLE, STANDALONE, NGRAM)
 
 real_marks = (
     pytest.mark.real,
-    pytest.mark.timeout(900),
+    pytest.mark.timeout(1500),
     pytest.mark.skipif(not (SGLANG / ".installed").exists(), reason="tests/sglang_cpu/install.sh has not been run"),
 )
 

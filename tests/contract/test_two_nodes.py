@@ -30,7 +30,7 @@ from orchestrator.outcome import Label, Phase
 from orchestrator.server_start import LaunchSpec
 from orchestrator.trial import freeze_settings
 from tests.actors.emulator.running import READY, free_port
-from tests.contract.servers import ADDRESS_SPACE_BYTES, MODELS, ROOT, SGLANG, engine_param
+from tests.contract.servers import ADDRESS_SPACE_BYTES, MODELS, ROOT, SEEN_S, SGLANG, engine_param
 
 SETTINGS = {
     "device": "cpu", "load_format": "dummy", "attention_backend": "torch_native", "tp_size": 2,
@@ -99,7 +99,7 @@ class Node:
             time.sleep(0.05)
 
     def exit_code(self) -> int:
-        return self.process.wait(timeout=120)
+        return self.process.wait(timeout=SEEN_S)
 
 
 def spec_of(engine: str, rank: int, address: str) -> LaunchSpec:

@@ -31,7 +31,7 @@ PYTHON = ROOT / ".sglang-cpu/venv/bin/python"
 
 pytestmark = [
     pytest.mark.real,
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(1500),
     pytest.mark.skipif(
         not PYTHON.exists() or not (UNPACKED / RELEASES[0] / ".unpacked").exists(),
         reason="tests/sglang_cpu/install.sh and tests/dialects/install.sh have not been run",

@@ -33,7 +33,7 @@ NEAREST_NOT_HERE = {
 
 pytestmark = [
     pytest.mark.real,
-    pytest.mark.timeout(900),
+    pytest.mark.timeout(1500),
     pytest.mark.skipif(
         not (ROOT / ".sglang-cpu/.installed").exists(), reason="tests/sglang_cpu/install.sh has not been run"
     ),
