@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from tests.contract.chunks import in_chunks
 from tests.contract.servers import Server, Variant
 
 PROMPT = list(range(100, 140))
@@ -52,7 +53,8 @@ def test_times_of_an_answer_are_in_order(server: Server) -> None:
 
 
 def test_chunks_are_cumulative_and_only_the_last_tells_the_end(server: Server, variant: Variant) -> None:
-    answer = server.generate(input_ids=PROMPT, sampling_params={"max_new_tokens": 40, **GREEDY}, stream=True)
+    body = {"input_ids": PROMPT, "sampling_params": {"max_new_tokens": 40, **GREEDY}}
+    answer = in_chunks(server, lambda: server.generate(**body, stream=True))
     assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
     *events, done = answer.events
     assert done == "[DONE]"

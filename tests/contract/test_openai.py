@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.contract.chunks import in_chunks
 from tests.contract.servers import Server
 
 BOTH = pytest.mark.parametrize("chat", [pytest.param(True, id="chat"), pytest.param(False, id="completions")])
@@ -81,7 +82,8 @@ def test_the_chunks_of_a_stream_add_up_to_the_whole_answer(server: Server, chat:
 @BOTH
 def test_continuous_usage_counts_up_in_every_chunk_of_text(server: Server, chat: bool) -> None:
     options = {"include_usage": True, "continuous_usage_stats": True}
-    events = server.complete(chat, stream=True, max_tokens=20, stream_options=options).events[:-1]
+    answer = in_chunks(server, lambda: server.complete(chat, stream=True, max_tokens=20, stream_options=options))
+    events = answer.events[:-1]
     tail = events.pop()
     told = [event["usage"] for event in events if event.get("usage")]
     counts = [usage["completion_tokens"] for usage in told]
