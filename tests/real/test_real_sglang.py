@@ -47,13 +47,13 @@ def whole(root: Path) -> tuple[Path, subprocess.CompletedProcess[str]]:
 
 
 def is_told_apart(ran: tuple[Path, subprocess.CompletedProcess[str]]) -> bool:
-    """Whether every config that served is ranked, and has speeds of its own."""
+    """Whether every config that served has a value (a void point has none), and speeds of its own."""
     root, done = ran
     if done.returncode:
         return False
     rankings = json.loads((root / "ranking.json").read_text())["objectives"].values()
-    served = measured_depths(root)
-    return all({row["config_id"] for row in r["ranking"]} == set(served) for r in rankings) and speeds_differ(root)
+    valued = [{row["config_id"] for row in r["ranking"] if row["value"] is not None} for r in rankings]
+    return all(configs == set(measured_depths(root)) for configs in valued) and speeds_differ(root)
 
 
 def table(root: Path, name: str) -> list[dict[str, Any]]:
