@@ -248,7 +248,7 @@ def rules_section(rules: NightRules) -> Section:
         "Both builds are started in pairs, one after the other on the same hardware; judged is the ratio within a "
         f"pair. Regressed: worse by more than the floor, with p below {rules.alarm_p:.1e}, which is what "
         f"{rules.false_alarms:g} false alarms a series in {rules.nights} nights allow, tonight alone or together with "
-        "a night before that was beyond the floor too, and with a false discovery rate below "
+        "a night before that was about as far off, and with a false discovery rate below "
         f"{rules.discoveries:g} over all series of the night. Improved: the same on the good side. Same: the "
         f"{100 * rules.confidence:g}% interval lies within {rules.same_within:g} floors. Else it is inconclusive. A "
         "death needs no statistics. The error of a mean is that of its pairs, and what whole nights differ by beyond "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,10 @@ from orchestrator.nightly.night_json import NightTold, night_of_json
 from orchestrator.nightly.night_pairs import PairCount, pair_counts
 from orchestrator.nightly.night_series import NightTables, night_series
 from orchestrator.nights.expected_changes import ExpectedChange, expected_shift
-from orchestrator.nights.night import Night, NightHost, SeriesNight
+from orchestrator.nights.night import Measured, Night, NightHost, SeriesKey, SeriesNight, last_measured
 from orchestrator.nights.night_luck import LuckBook
 from orchestrator.nights.night_rules import NightRules
+from orchestrator.nights.night_segments import is_one_segment
 from orchestrator.nights.night_terms import night_build
 from orchestrator.nights.night_verdict import judge_night, undecided
 from orchestrator.paths import RunPaths
@@ -57,19 +58,27 @@ class NightJudge:
     earlier: tuple[Night, ...] = ()
     changes: tuple[ExpectedChange, ...] = ()
 
-    def judged(self, scenario: Scenario, tables: NightTables, at: str) -> tuple[SeriesNight, ...]:
-        """Every series of a night that began then."""
-        measured = night_series(scenario, tables)
-        name = night_name(scenario)
-        shifts = {m.key: expected_shift(self.changes, m.key, m.label, name, at) for m in measured}
+    def judged(self, measured: Sequence[Measured], frame: Night) -> tuple[SeriesNight, ...]:
+        """Every series of a night: what it measured, and where and when that was."""
+        shifts = {m.key: expected_shift(self.changes, m.key, m.label, frame.scenario, frame.at) for m in measured}
         expected = {key: shift for key, shift in shifts.items() if shift}
         lucks = LuckBook.of(self.earlier, self.rules, self.changes)
-        return judge_night(measured, self.earlier, self.rules, expected, lucks)
+        return judge_night(measured, self.earlier, self.rules, expected, lucks, self._alone(measured, frame))
+
+    def _alone(self, measured: Sequence[Measured], frame: Night) -> frozenset[SeriesKey]:
+        """Series of which the night before had another reference, other hosts, or another expected change."""
+        before = last_measured(self.earlier)
+        return frozenset(
+            one.key
+            for one in measured
+            if before is not None and not is_one_segment(before, frame, one.key, one.label, self.changes)
+        )
 
 
 def in_doubt(scenario: Scenario, judge: NightJudge, at: str, root: Path) -> Collection[str]:
     """Ids of configs (without a build) of which a series may be decided by more pairs."""
-    series = judge.judged(scenario, night_tables(root, scenario), at)
+    tables = night_tables(root, scenario)
+    series = judge.judged(night_series(scenario, tables), night_frame(root, scenario, at, tables))
     return frozenset(one.key.config for one in undecided(series, judge.rules))
 
 
@@ -84,7 +93,8 @@ class MeasuredNight:
 def measured_night(root: Path, scenario: Scenario, at: str, judge: NightJudge) -> MeasuredNight:
     """The night as it was measured and judged. `at`: when it began, UTC in ISO form."""
     tables = night_tables(root, scenario)
-    night = replace(night_frame(root, scenario, at, tables), series=judge.judged(scenario, tables, at))
+    frame = night_frame(root, scenario, at, tables)
+    night = replace(frame, series=judge.judged(night_series(scenario, tables), frame))
     return MeasuredNight(night, pair_counts(scenario, tables, read_manifest(root).get("host_classes", ())))
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
@@ -272,6 +273,11 @@ class Night:
 
     def of(self, verdict: Verdict) -> tuple[SeriesNight, ...]:
         return tuple(series for series in self.series if series.verdict is verdict)
+
+
+def last_measured(nights: Sequence[Night]) -> Night | None:
+    """The night before, if these are the earlier ones, oldest first: a gap says nothing."""
+    return next((night for night in reversed(nights) if night.gap is None), None)
 
 
 def night_verdict(series: tuple[SeriesNight, ...]) -> Verdict:

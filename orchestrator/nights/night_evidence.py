@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from orchestrator.nights.night import Kind, Night, SeriesNight, Verdict
+from orchestrator.nights.night import Kind, Night, SeriesNight, Verdict, last_measured
 
 # From here on a series leans to one side.
 _LEANS_P = 0.05
@@ -38,7 +38,7 @@ def series_name(one: SeriesNight) -> str:
 
 
 def _nights(one: SeriesNight, earlier: Sequence[Night]) -> list[str]:
-    before = next((n for n in reversed(earlier) if n.gap is None), None)
+    before = last_measured(earlier)
     seen = None if before is None else next(
         (s for s in before.series if s.key == one.key), None
     )  # fmt: skip

@@ -41,6 +41,13 @@ def segments(
     return tuple(Segment(begin, end, why) for (begin, why), end in zip(borders, ends, strict=True))
 
 
+def is_one_segment(
+    before: Night, after: Night, key: SeriesKey, label: str, expected: Sequence[ExpectedChange] = ()
+) -> bool:
+    """Whether what two nights measured of a series can be taken together."""
+    return len(segments((before, after), key, label, expected)) == 1
+
+
 class _Known:
     """Facts of the segment so far."""
 

@@ -5,8 +5,8 @@ counts as one at 3. The mean of n of them has the interval mean +- t(df) * error
 a pair by night_noise.py, night_sd (what all pairs of a night share by luck) by night_luck.py.
 
 regressed: worse by more than the floor, with p (one-sided t) below `alarm_p`, and q below `discoveries`; tonight alone,
-or so was the night before, and both together have that p: then what each has by luck is halved. improved: the same in
-the other sense. same: the interval lies within `same_within` floors. Else inconclusive: more pairs decide.
+or so was the night before, they agree, and both together have that p: what each has by luck is then halved. improved:
+the same in the other sense. same: the interval lies within `same_within` floors. Else inconclusive: more pairs decide.
 The cache size hardly varies between starts, so there pairs must agree instead; deaths need no statistics at all. Pairs
 in which one of the two is 0 have no ratio: they are in no mean, but stand in the way of a good verdict.
 """
@@ -14,12 +14,22 @@ in which one of the two is 0 have no ratio: they are in no mean, but stand in th
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from orchestrator.estimation.false_discoveries import false_discoveries
 from orchestrator.estimation.student import quantile_t, share_t
-from orchestrator.nights.night import Kind, Measured, Night, Noise, SeriesKey, SeriesNight, Verdict, better_sign
+from orchestrator.nights.night import (
+    Kind,
+    Measured,
+    Night,
+    Noise,
+    SeriesKey,
+    SeriesNight,
+    Verdict,
+    better_sign,
+    last_measured,
+)
 from orchestrator.nights.night_evidence import share_text, with_evidence
 from orchestrator.nights.night_feasibility import judge_starts
 from orchestrator.nights.night_luck import LuckBook
@@ -49,17 +59,20 @@ def judge_night(
     rules: NightRules | None = None,
     expected: Mapping[SeriesKey, float] | None = None,
     lucks: LuckBook | None = None,
+    alone: Collection[SeriesKey] = (),
 ) -> tuple[SeriesNight, ...]:
     """Every series of a night, in the order given. `earlier`: nights of the history of this scenario, oldest first,
     gaps as well. `expected`: log ratios that people expect of series (expected_changes.py); they are taken off.
-    `lucks`: of the same nights, by these rules.
+    `lucks`: of the same nights, by these rules. `alone`: series of which the night before is no part of the same
+    segment (another reference, other hosts), so that both are not taken together.
     """
     rules = rules or NightRules()
     book, lucks = NoiseBook.of(measured, earlier, rules.history_nights), lucks or LuckBook.of(earlier, rules)
     judged = []
     for one in measured:
         shift = (expected or {}).get(one.key, 0.0)
-        judged.append(_judge(one, _noise(one, book, lucks), earlier, rules, shift))
+        before = [] if one.key in alone else _before(one, earlier)
+        judged.append(_judge(one, _noise(one, book, lucks), earlier, rules, shift, before))
     return with_evidence(_controlled(judged, rules), earlier)
 
 
@@ -94,8 +107,9 @@ def _noise(one: Measured, book: NoiseBook, lucks: LuckBook) -> Noise | None:
 
 
 def _judge(
-    one: Measured, noise: Noise | None, earlier: Sequence[Night], rules: NightRules, shift: float
-) -> SeriesNight:
+    one: Measured, noise: Noise | None, earlier: Sequence[Night], rules: NightRules, shift: float,
+    before: Sequence[float],
+) -> SeriesNight:  # fmt: skip
     if one.kind is Kind.FEASIBLE:
         return judge_starts(one, earlier)
     floor, ratios = rules.floor(one.key.metric), [d - shift for d in one.log_ratios]
@@ -109,7 +123,7 @@ def _judge(
     if noise is None:
         mean = math.fsum(ratios) / len(ratios)
         return _with_shift(replace(open_, difference=mean, reason="one pair, and nothing is known of the noise"), shift)
-    return _with_shift(_with_zeros(_tested(open_, ratios, noise, rules, _before(one, earlier))), shift)
+    return _with_shift(_with_zeros(_tested(open_, ratios, noise, rules, before)), shift)
 
 
 def _with_shift(one: SeriesNight, shift: float) -> SeriesNight:
@@ -197,6 +211,12 @@ class NightTest:
         noise = replace(self.noise, night_sd=self.noise.night_sd / math.sqrt(2))
         return NightTest((self.mean + other.mean) / 2, pairs, noise)
 
+    def agrees(self, other: NightTest, confidence: float) -> bool:
+        """Whether both may have measured one and the same: they differ by no more than chance explains."""
+        apart = math.hypot(self.noise.error(self.pairs), other.noise.error(other.pairs))
+        df = self.noise.error_df(self.pairs)
+        return abs(self.mean - other.mean) <= quantile_t(df, 0.5 + confidence / 2) * apart
+
     def tail(self, sign: float) -> float:
         """Probability of a mean so far or further on the side of `sign` if nothing changed."""
         return share_t(self.noise.error_df(self.pairs), -sign * self.mean / self.noise.error(self.pairs))
@@ -204,7 +224,7 @@ class NightTest:
 
 def _before(one: Measured, earlier: Sequence[Night]) -> list[float]:
     """Log ratios of the night before, without the shift that was expected of it."""
-    night = next((night for night in reversed(earlier) if night.gap is None), None)
+    night = last_measured(earlier)
     for seen in night.series if night else ():
         if seen.key == one.key:
             return [d - seen.expected for d in seen.measured.log_ratios]
@@ -217,7 +237,7 @@ def _tested(
     sign, pairs = better_sign(open_.key.metric), len(ratios)
     limit, margin = -math.log1p(-open_.floor), rules.same_margin(open_.floor)
     test = NightTest(sign * clipped_mean(ratios, noise.sd), pairs, noise)
-    lasting = _lasting(test, sign, before, limit)
+    lasting = _lasting(test, sign, before, limit, rules)
     half = _reach(noise, pairs, 0.5 + rules.confidence / 2)
     ends = sorted((sign * (test.mean - half), sign * (test.mean + half)))
     finds = max(limit, _reach(noise, pairs, 1 - rules.alarm_p))
@@ -245,12 +265,17 @@ def _tested(
     return replace(seen, reason=f"{told} is not within {-math.expm1(-margin):.1%}; {who}")
 
 
-def _lasting(tonight: NightTest, sign: float, before: Sequence[float], limit: float) -> NightTest | None:
-    """Both nights as one, if they are beyond the floor on the same side: one odd night is nothing that lasts."""
+def _lasting(
+    tonight: NightTest, sign: float, before: Sequence[float], limit: float, rules: NightRules
+) -> NightTest | None:
+    """Both nights as one, if they are beyond the floor on the same side and agree: one odd night is nothing that lasts,
+    and what is over (a build far slower than tonight's) is no evidence against tonight.
+    """
     if len(before) < _FEWEST_PAIRS or abs(tonight.mean) <= limit:
         return None
     other = NightTest(sign * clipped_mean(before, tonight.noise.sd), len(before), tonight.noise)
-    return tonight.with_before(other) if math.copysign(1.0, tonight.mean) * other.mean > limit else None
+    same_side = math.copysign(1.0, tonight.mean) * other.mean > limit
+    return tonight.with_before(other) if same_side and tonight.agrees(other, rules.confidence) else None
 
 
 def _beyond_doubt(tonight: NightTest, lasting: NightTest | None, side: float, limit: float, rules: NightRules) -> str:

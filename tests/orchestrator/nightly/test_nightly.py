@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
+from dataclasses import replace
+from datetime import date
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -11,7 +14,9 @@ import pytest
 from orchestrator.documents.report_document import Facts
 from orchestrator.documents.report_page import page_html
 from orchestrator.nightly.night_run import NightJudge, in_doubt, measured_night, night_tables, unknown_software
-from orchestrator.nights.night import End, Verdict
+from orchestrator.nights.expected_changes import ExpectedChange
+from orchestrator.nights.night import Build, End, Measured, Night, NightHost, Pair, SeriesKey, SeriesNight, Verdict
+from orchestrator.nights.night_rules import NightRules
 from orchestrator.nights.night_terms import rules_of
 from orchestrator.nights.night_text import exit_code, headline
 from orchestrator.outcome import Label
@@ -246,3 +251,33 @@ def test_the_run_of_a_night_has_a_report_and_keeps_no_secret(tmp_path: Path) -> 
     assert len(parquet) > 5
     assert not any("secret-of-reference" in text for text in parquet)
     assert not any(b"secret-of-reference" in file.read_bytes() for file in kept)
+
+
+def lasting_night(day: int, mean: float, reference: str = "0.5.9", driver: str = "570") -> Night:
+    """Three pairs around `mean`, on one host."""
+    key = SeriesKey("output_throughput_tok_s", "c1", "chat", "C=16", "8x H100")
+    pairs = tuple(Pair("a", n == 1, 100.0, 100.0 * math.exp(mean + r)) for n, r in enumerate((-0.015, 0.0, 0.015)))
+    return Night(
+        f"2026-11-{day:02d}T02:00:00+00:00", "s", "", Build("pinned", (("sglang", reference),)), Build("tonight"),
+        (NightHost("a", "8x H100", (("driver", driver),)),), (SeriesNight(Measured(key, "", pairs), Verdict.SAME, ""),),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("tonight", "changes", "verdict"),
+    [
+        (lasting_night(22, -0.03), (), Verdict.REGRESSED),
+        (lasting_night(22, -0.03, reference="0.5.10"), (), Verdict.INCONCLUSIVE),
+        (lasting_night(22, -0.03, driver="580"), (), Verdict.INCONCLUSIVE),
+        (lasting_night(22, -0.03), (ExpectedChange(date=date(2026, 11, 22), why="new kernel"),), Verdict.INCONCLUSIVE),
+    ],
+    ids=["as it was", "another reference", "another driver", "an expected change began"],
+)
+def test_two_nights_are_taken_together_only_where_nothing_but_the_candidate_changed(
+    tonight: Night, changes: tuple[ExpectedChange, ...], verdict: Verdict
+) -> None:
+    earlier = (*(lasting_night(day, 0.0) for day in range(1, 21)), lasting_night(21, -0.03))
+    judge = NightJudge(NightRules(), earlier, changes)
+    (found,) = judge.judged([one.measured for one in tonight.series], replace(tonight, series=()))
+
+    assert found.verdict is verdict

@@ -121,6 +121,7 @@ def test_what_one_night_leaves_open_is_a_regression_if_the_night_before_was_as_b
         pytest.param((-0.019, -0.019, -0.019), 0.0, id="below the floor"),
         pytest.param((-0.03,), 0.0, id="one pair"),
         pytest.param((-0.05, -0.05, -0.05), -0.04, id="expected"),
+        pytest.param((-0.20, -0.20, -0.20), 0.0, id="so much worse that it is something else"),
     ],
 )
 def test_no_other_night_before_makes_tonight_a_regression(before: tuple[float, ...], expected: float) -> None:
@@ -133,6 +134,14 @@ def test_one_very_odd_night_is_no_alarm_in_the_next() -> None:
     odd = [-0.10 + r for r in QUIET]
 
     assert judge(measured(SPEED, QUIET, mean=-0.015), with_last(*odd)).verdict is not Verdict.REGRESSED
+
+
+def test_a_night_before_of_another_segment_is_not_taken_together_with_tonight() -> None:
+    tonight, before = measured(SPEED, QUIET, mean=-0.03), with_last(*(-0.03 + r for r in QUIET))
+
+    assert judge_night([tonight], before)[0].verdict is Verdict.REGRESSED
+    assert judge_night([tonight], before, alone={SPEED})[0].verdict is Verdict.INCONCLUSIVE
+    assert judge_night([tonight], before, alone={TTFT})[0].verdict is Verdict.REGRESSED
 
 
 def test_two_nights_halve_the_variance_of_luck_and_of_their_pairs() -> None:
