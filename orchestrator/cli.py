@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
 from typing import Any, NoReturn
@@ -55,7 +56,8 @@ class _Group(click.Group):
             sys.exit(130)
 
     def _end(self, error: SpecsweepError) -> NoReturn:
-        click.echo(f"specsweep: {harmless(str(error))}", err=True)
+        with contextlib.suppress(OSError):  # both are in one file, whose disk is full: the code is left
+            click.echo(f"specsweep: {harmless(str(error))}", err=True)
         sys.exit(error.exit_code)
 
 

@@ -15,6 +15,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from orchestrator.shown_text import harmless
+
 Kind = Literal["name", "number", "text"]
 _GAP, _INDENT = 2, 2
 # Texts are folded down to this; what is narrower is hard to read.
@@ -40,12 +42,12 @@ class FittedTable:
     """Rows of cells; what is printed depends on the width of the terminal."""
 
     def __init__(self, columns: Sequence[FittedColumn], title: str = "") -> None:
-        self._columns, self._title = tuple(columns), title
+        self._columns, self._title = tuple(columns), harmless(title)
         self._rows: list[tuple[tuple[Text, ...], str]] = []
 
     def add_row(self, *cells: str | Text, style: str | None = None) -> None:
-        """A cell for each column; nothing in it is markup."""
-        texts = tuple(cell if isinstance(cell, Text) else Text(cell) for cell in cells)
+        """A cell for each column; nothing in it is markup, or takes room that is not seen (codes of terminals)."""
+        texts = tuple(cell if isinstance(cell, Text) else Text(harmless(cell)) for cell in cells)
         self._rows.append((texts, style or ""))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:

@@ -126,21 +126,21 @@ def read_output() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _fated(*, lasts: bool = False, ends: bool = False) -> Iterator[None]:
-    before = sys.stdout, sys.stderr
+    before = sys.stdout, sys.stderr  # None where whoever started us has closed it
     out, err = (stream._stream if isinstance(stream, _Output) else stream for stream in before)
-    output = _Output(out, lasts=lasts, ends=ends)
     # Nothing is lost with the lines of errors: the exit code says that there was one.
-    sys.stdout, sys.stderr = cast("Any", output), cast("Any", _Output(err, lasts=True))
+    outputs = out and _Output(out, lasts=lasts, ends=ends), err and _Output(err, lasts=True)
+    sys.stdout, sys.stderr = cast("Any", outputs)
     try:
         yield
     finally:
         try:
-            sys.stdout.flush()
-            sys.stderr.flush()
+            for output in filter(None, outputs):
+                output.flush()
         finally:
             sys.stdout, sys.stderr = before
-        if output.fault is not None:
-            raise output.fault
+        if outputs[0] and outputs[0].fault is not None:
+            raise outputs[0].fault
 
 
 def wait_while_read(seconds: float) -> None:
@@ -148,7 +148,7 @@ def wait_while_read(seconds: float) -> None:
     poll = select.poll()
     try:
         poll.register(sys.stdout.fileno(), 0)  # tells only that a pipe has no reader, or a terminal is gone
-    except (OSError, ValueError):
+    except (AttributeError, OSError, ValueError):
         time.sleep(seconds)
         return
     if poll.poll(seconds * 1000):

@@ -109,6 +109,19 @@ def test_a_table_without_rows_is_its_head() -> None:
     assert printed(120, ()) == ["What changed", "metric  config  at  first  ± 95% in run  why"]
 
 
+def test_codes_of_a_terminal_in_a_name_take_no_room_and_wide_letters_take_two() -> None:
+    rows = (
+        ("ttft_p50_ms", "\x1b[31mred\x1b[0m", "chat", "1", "-", "same"),
+        ("kv", "\u6df1\u5ea6=3", "chat", "2", "-", ""),
+    )
+
+    assert printed(120, rows)[1:] == [
+        "metric       config  at    first  ± 95% in run  why",
+        "ttft_p50_ms  red     chat      1             -  same",
+        "kv           \u6df1\u5ea6=3  chat      2             -",
+    ]
+
+
 def test_a_cell_keeps_its_style_and_a_row_gives_one_to_the_others() -> None:
     table = FittedTable((FittedColumn("config", "name"), FittedColumn("verdict")))
     table.add_row("depth=3", Text("worse", style="red"), style="bold")

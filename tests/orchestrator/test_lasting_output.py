@@ -80,6 +80,25 @@ def test_every_command_ends_quietly_for_a_reader_that_left_and_tells_of_a_full_d
     assert ended(where, "-m", "orchestrator", "schema") == expected
 
 
+@pytest.mark.parametrize(
+    ("redirection", "code"),
+    [
+        # A log of cron: its errors are in the same file.
+        (">/dev/full 2>&1", 74),
+        # Whoever started it has closed what it does not want.
+        (">&-", 0),
+        (">&- 2>&-", 0),
+    ],
+)
+def test_a_command_keeps_its_code_where_errors_have_no_place_either_or_nothing_is_open(
+    redirection: str, code: int
+) -> None:
+    shell = ["sh", "-c", f'exec "$0" -m orchestrator schema {redirection}', sys.executable]
+    done = subprocess.run(shell, capture_output=True, check=False, timeout=200)
+
+    assert (done.returncode, done.stdout, done.stderr) == (code, b"", b"")
+
+
 def test_a_viewer_that_waits_hears_that_its_reader_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
     reader, writer = os.pipe()
     with os.fdopen(writer, "w") as out:
