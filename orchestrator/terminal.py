@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rich.segment import Segment
 
 JOB_MARK = "RAY_JOB_CONFIG_JSON_ENV_VAR"
+_UNKNOWN_WIDTH = 80
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -35,6 +36,8 @@ def console(*, stderr: bool = False) -> Console:
     console = console_of(force_terminal=False, no_color=True, stderr=stderr) if is_log else console_of(stderr=stderr)
     if not console.is_terminal:
         console.width = max(console.width, 160)
+    elif console.width < 1:  # COLUMNS=0, as some editors say that they do not know it
+        console.width = _UNKNOWN_WIDTH
     return console
 
 

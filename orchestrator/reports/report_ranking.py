@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from orchestrator.documents.report_document import Block, Cell, Column, Items, Table, Tone
 from orchestrator.documents.report_numbers import NOTHING, cell, clipped, more_in
-from orchestrator.points.metric_names import METRICS
+from orchestrator.points.metric_names import RANKABLE
 from orchestrator.points.metric_title import aim_title, metric_title
 from orchestrator.rankings.not_measured import NotMeasured
 from orchestrator.rankings.ranking_cells import gap_texts, half_share, heading, places_text, trials_text
@@ -44,7 +44,7 @@ def ranking_table(ranking: Ranking, part: PartMaterial) -> Table:
         Column("#", help="Place, or the places that the data leave open."),
         Column("config", numeric=False),
         Column(
-            metric_title(ranking.metric),
+            _value_title(ranking),
             unit,
             help=f"{ranking.aim} ({ranking.workload}), estimated over trials and hosts.",
         ),
@@ -73,7 +73,7 @@ def ranking_table(ranking: Ranking, part: PartMaterial) -> Table:
 
 def _value_title(ranking: Ranking) -> str:
     """What an objective ranks by; an expression is in the caption already."""
-    return metric_title(ranking.metric) if ranking.metric in METRICS else "value"
+    return metric_title(ranking.metric) if ranking.metric in RANKABLE else "value"
 
 
 def _slug(name: str) -> str:

@@ -105,6 +105,15 @@ def test_names_and_log_lines_of_strangers_do_not_act_on_the_terminal() -> None:
     assert "b\ufffd31mc[U+202E]d\n" in text
 
 
+def test_a_terminal_that_tells_no_width_has_the_usual_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.delenv("CI", raising=False)
+    monkeypatch.setenv("COLUMNS", "0")
+    assert console().width == 80
+    monkeypatch.setenv("COLUMNS", "7")
+    assert console().width == 7
+
+
 @pytest.mark.parametrize(
     ("terminal", "expected"),
     [

@@ -29,7 +29,7 @@ from orchestrator.reports.report_latency import furthest_share, latency_blocks, 
 from orchestrator.reports.report_memory import FREE, memory_bar, memory_blocks
 from orchestrator.reports.report_pareto import speed_blocks
 from orchestrator.reports.report_part import NightParts, PartMaterial
-from orchestrator.reports.report_ranking import not_measured_blocks, not_started, ranking_blocks
+from orchestrator.reports.report_ranking import not_measured_blocks, not_started, ranking_blocks, ranking_table
 from orchestrator.reports.report_telemetry import telemetry_blocks, trial_plots
 from orchestrator.reports.report_timeline import slot_blocks, start_blocks
 from orchestrator.reports.telemetry_series import Bucket, TrialTelemetry, Window
@@ -136,6 +136,20 @@ def test_long_names_become_their_values_where_these_tell_them_apart() -> None:
     assert short_names({"x": "speculative_num_steps=2"}) == ({"x": "speculative_num_steps=2"}, "")
     other = long | {"z": "speculative_num_steps=2, mem_fraction_static=0.88888888"}
     assert short_names(other) == (other, "")
+
+
+@pytest.mark.parametrize(
+    ("metric", "title"),
+    [
+        ("output_throughput_tok_s", "output throughput"),
+        # It stands in the caption, and is no title of a narrow column.
+        ("output_throughput_tok_s / (1 + ttft_p50_ms)", "value"),
+    ],
+)
+def test_a_ranking_names_what_it_ranks_by_in_a_word(metric: str, title: str) -> None:
+    (ranking,) = part().ranking.rankings
+
+    assert ranking_table(replace(ranking, metric=metric), part()).columns[2].name == title
 
 
 def test_the_front_joins_what_nothing_else_beats_in_both() -> None:
