@@ -69,7 +69,9 @@ def line_name(line: SeriesLine) -> str:
 
 
 def short_remark(line: SeriesLine) -> str:
-    """`worse since 2026-11-21`, `not served since ...`: the newest of what happened to it; empty if nothing did."""
+    """`worse since 2026-11-21`, `not served since ...`: the newest of what happened to it, and whether it is
+    measured still; empty if nothing did.
+    """
     found = [(line.nights[0].at, "")]
     for c in line.changes:
         word = "worse" if line.is_worse(c) else "better"
@@ -78,9 +80,9 @@ def short_remark(line: SeriesLine) -> str:
     for turn in line.turns:
         word = "not served" if turn.worse else "served again"
         found.append((line.nights[turn.at].at, f"{word} since {night_text(line.nights[turn.at].at)}"))
-    if line.missed:
-        found.append((line.nights[-1].at, f"last measured {night_text(line.nights[-1].at)}"))
-    return max(found, key=lambda one: one[0])[1]
+    newest = max(found, key=lambda one: one[0])[1]
+    last = f"last measured {night_text(line.nights[-1].at)}" if line.missed else ""
+    return ", ".join(filter(None, (newest, last)))
 
 
 def line_remarks(line: SeriesLine) -> list[str]:

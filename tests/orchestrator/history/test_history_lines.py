@@ -104,6 +104,14 @@ def test_lines_are_ordered_by_what_a_reader_must_see_first() -> None:
     ]  # fmt: skip
 
 
+def test_a_series_that_got_worse_says_so_also_where_the_newest_night_lacks_it() -> None:
+    nights = [night(i, v - 0.08 * (i >= 34)) for i, v in enumerate(STEADY[:39])]
+    (line,) = history_lines(History.of([*nights, replace(nights[-1], at=night(39, 0.0).at, series=())], ()))
+
+    assert short_remark(line) == "worse since 2026-10-05, last measured 2026-10-09"
+    assert needs_attention(line)
+
+
 def test_the_news_of_a_history_is_what_got_worse_in_its_last_nights() -> None:
     nights = [night(i, v - 0.08 * (i >= 36)) for i, v in enumerate(STEADY)]
     before, after = History.of(nights[:-1], ()), History.of(nights, ())
