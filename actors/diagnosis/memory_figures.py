@@ -15,8 +15,9 @@ _PER_UNIT = {"b": 1 / (1 << 30), "K": 1 / (1 << 20), "M": 1 / 1024, "G": 1.0}
 _NO_GPU_HAS_GIB = float(1 << 20)
 
 
+# What repeats is bounded, so that no line takes time that grows with its square.
 def _size(name: str) -> str:
-    return rf"(?P<{name}_gib>-?\d+(?:\.\d+)?) ?(?P<{name}_unit>bytes|[KMG]i?B)"
+    return rf"(?P<{name}_gib>-?\d{{1,20}}(?:\.\d{{1,12}})?) ?(?P<{name}_unit>bytes|[KMG]i?B)"
 
 
 # Each form gives what it names; what an earlier one gave stays.
@@ -27,7 +28,7 @@ _FORMS = tuple(
         r"\b[Tt]ried to allocate " + _size("wanted"),
         # torch since 2.1 ("capacty" in 2.1 and 2.2), and before that, as MUSA and NPU say it still.
         rf"total capaci?ty of {_size('total')}(?: of which {_size('free')} is free)?",
-        rf"{_size('total')} total capacity;(?:[^()]*?[; ])?{_size('free')} free\b",
+        rf"{_size('total')} total capacity;(?:[^()]{{0,200}}?[; ])?{_size('free')} free\b",
         rf"\bMPS allocated: {_size('used')}, other allocations: {_size('others')}, max allowed: {_size('total')}",
         rf"\b{_size('free')} is free\b",
         # SGLang's pool of int8 states; vLLM's KV cache and its look at the GPU before it starts.
@@ -43,7 +44,7 @@ _FORMS = tuple(
     )
 )
 # A limit that torch was given for this process: what is free on the card is then not what was short.
-_LIMITED = re.compile(r"\bis free\b.*\d [KMG]iB allowed;")
+_LIMITED = re.compile(r"\bis free\b.{0,400}?\d [KMG]iB allowed;")
 _OTHERS = re.compile(r"\bProcess (?P<pid>\d+) has " + _size("held") + " memory in use")
 _FRACTION = re.compile(r"(?:--mem-fraction-static=|mem_fraction_static=)(?P<fraction>\d?\.\d+)", re.ASCII)
 # SGLang's own minimum: as it computed it, else (the message was cut) as it suggests it, 0.001 above.
