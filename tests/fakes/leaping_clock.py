@@ -9,6 +9,7 @@ from __future__ import annotations
 import array
 import asyncio
 import fcntl
+import math
 import os
 import struct
 import termios
@@ -20,6 +21,8 @@ import pytest
 
 # Rounds of the event loop until whoever reads a connection in it has been given what is there.
 _ROUNDS = 3
+# A leap is made of so many, between which timers of this loop run: what ends too early has ended before the leap has.
+_PIECES = 8
 _SITE = Path(__file__).with_name("leaping")
 
 
@@ -42,11 +45,13 @@ class LeapingClock:
 
     async def leap(self, seconds: float, written: asyncio.BaseTransport | None = None) -> None:
         await _read(written)
-        self._ahead_ns += round(seconds * 1e9)
+        for _ in range(_PIECES if seconds else 0):
+            self._ahead_ns += math.ceil(seconds * 1e9 / _PIECES)
+            await _rounds()
 
 
 class ClockOfChildren:
-    """The clock of the Python processes that are started from now on; ours goes on as it does."""
+    """The clock of the Python processes that are started from now on; ours goes on as it does. They see one leap."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
         self._file = folder / "ahead_ns"
@@ -69,6 +74,10 @@ class ClockOfChildren:
 async def _read(transport: asyncio.BaseTransport | None) -> None:
     while transport is not None and _on_its_way(transport):  # noqa: ASYNC110 - the system does not tell
         await asyncio.sleep(0.001)
+    await _rounds()
+
+
+async def _rounds() -> None:
     for _ in range(_ROUNDS):
         await asyncio.sleep(0)
 

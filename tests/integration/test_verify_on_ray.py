@@ -50,7 +50,9 @@ def test_a_pick_that_does_not_hold_is_refuted_before_anybody_deploys_it(tmp_path
         words = ("--repeats", "4", "--address", "local", "--run-dir", str(root))
         done = run("verify", str(tmp_path / "run"), *words)
         assert done.returncode in {4, 5}, done.stdout + done.stderr  # 5: pairs are void, since the load came late
-        assert marked_processes(json.loads((root / "verify.json").read_text())["run"]) == []
+        its_own = json.loads((root / "verify.json").read_text())
+        assert its_own["verdict"] == {4: "refuted", 5: "not_told_apart"}[done.returncode]
+        assert marked_processes(its_own["run"]) == []
         without_lateness(root)
         judged = run("verify", str(tmp_path / "run"), "--judge", str(root))
         return judged.returncode, root, judged.stdout

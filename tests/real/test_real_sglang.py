@@ -21,7 +21,7 @@ from tests.integration.programs import ROOT, marked_processes, run
 
 pytestmark = [
     pytest.mark.real,
-    pytest.mark.timeout(3000),
+    pytest.mark.timeout(1500),
     pytest.mark.skipif(
         not (ROOT / ".sglang-cpu/.installed").exists(), reason="tests/sglang_cpu/install.sh has not been run"
     ),
