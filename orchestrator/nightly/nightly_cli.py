@@ -15,7 +15,11 @@ _PATH = click.Path(path_type=Path)
 
 @click.command()
 @click.argument("scenario", type=_PATH, required=False)
-@click.option("--history", metavar="DIR|URI", help="Where nights are kept: a folder, s3://, gs://, file://, ...")
+@click.option(
+    "--history",
+    metavar="DIR|URI",
+    help="Where nights are kept: a folder, s3://, gs://, file://, ...; only --self-test does without.",
+)
 @click.option("--reference-image", metavar="IMAGE", help="Instead of nightly.reference.image.")
 @click.option("--candidate-image", metavar="IMAGE", help="Instead of nightly.candidate.image: tonight's.")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key, e.g. nightly.pairs=4.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import types
 import typing
 from typing import Any
@@ -10,8 +11,11 @@ from pydantic import BaseModel, ValidationError
 
 from orchestrator.errors import ScenarioError
 from orchestrator.scenarios.yaml_tree import Path as KeyPath
-from orchestrator.scenarios.yaml_tree import YamlTree, dotted
+from orchestrator.scenarios.yaml_tree import YamlTree
 from orchestrator.sglang.options import did_you_mean
+
+_NUMBERS = frozenset({"float_type", "int_type"})
+_WITH_UNIT = re.compile(r"(-?[\d.]*\d)\s*(%|[A-Za-z]+)")
 
 
 def first_fault(tree: YamlTree, error: ValidationError, model: type[BaseModel]) -> ScenarioError:
@@ -24,10 +28,9 @@ def all_faults(tree: YamlTree, error: ValidationError, model: type[BaseModel]) -
     faults = []
     for detail in error.errors(include_url=False):
         path = _key_path(tree.value, detail["loc"], missing=detail["type"] == "missing")
-        line = tree.line_of(path)
+        fault = tree.fault(path, _message(detail, path, model))
         # A misspelt key is also a missing one: the misspelling is what to tell.
-        order = (detail["type"] == "missing", line or 0)
-        faults.append((order, ScenarioError(tree.file, line, dotted(path), _message(detail, path, model))))
+        faults.append(((detail["type"] == "missing", fault.line or 0), fault))
     faults.sort(key=lambda fault: fault[0])
     return [fault for _, fault in faults]
 
@@ -57,8 +60,21 @@ def _message(detail: Any, path: KeyPath, model: type[BaseModel]) -> str:
         return f"is {shown}, allowed: {detail['ctx']['expected']}"
     if kind == "value_error":
         return str(detail["ctx"]["error"])
-    text = detail["msg"]
-    return f"{text[0].lower()}{text[1:]}, not {shown}" if "Input should" in text else f"{text} (given: {shown})"
+    if kind in {"model_type", "dict_type"}:
+        return f"must be a mapping of keys, not {'empty' if given is None else shown}"
+    text, hint = detail["msg"], _plain_number(given) if kind in _NUMBERS else ""
+    told = f"{text[0].lower()}{text[1:]}, not {shown}" if "Input should" in text else f"{text} (given: {shown})"
+    return told + hint
+
+
+def _plain_number(given: Any) -> str:
+    """What to write instead of a number with a unit; empty for anything else."""
+    found = _WITH_UNIT.fullmatch(given.strip()) if isinstance(given, str) else None
+    if found is None:
+        return ""
+    if found[2] == "%":
+        return "; write a share, like 0.05 for 5%"
+    return f"; write a number alone, like {found[1]}, in the unit that the key's name ends in"
 
 
 def _fields_at(model: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:

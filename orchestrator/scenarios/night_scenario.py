@@ -19,15 +19,17 @@ def night_scenario(scenario: Scenario, *, self_test: bool = False, wait_s: float
     scenario compares nothing.
     """
     if scenario.nightly is None:
-        raise BadInput(f"{scenario.name}: has no `nightly`, which says what is compared (docs/nightly.md)")
+        raise BadInput(
+            f"scenario {scenario.name} has no `nightly`: give the key, which says what is compared (docs/nightly.md)"
+        )
     nightly, measure = scenario.nightly, scenario.measure
     if self_test:
         same = nightly.reference.model_copy(update={"name": "the reference again"})
         nightly = nightly.model_copy(update={"candidate": same})
     elif is_self_test(scenario):
         raise BadInput(
-            f"{scenario.name}: nightly.candidate is nightly.reference; give another (--candidate-image, --set), or "
-            "--self-test to see that no difference is found"
+            f"scenario {scenario.name}: nightly.candidate is nightly.reference; give another "
+            "(--candidate-image, --set), or --self-test to see that no difference is found"
         )
     timeouts: Timeouts = scenario.timeouts
     if wait_s is not None:

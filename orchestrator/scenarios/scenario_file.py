@@ -8,12 +8,13 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from orchestrator.errors import BadInput, ScenarioError
+from orchestrator.errors import BadInput
 from orchestrator.paths import user_file
 from orchestrator.scenarios.model_fault import first_fault
 from orchestrator.scenarios.scenario import Scenario
 from orchestrator.scenarios.scenario_check import check_scenario
-from orchestrator.scenarios.yaml_tree import YamlTree, dotted, parse_yaml
+from orchestrator.scenarios.yaml_tree import Path as KeyPath
+from orchestrator.scenarios.yaml_tree import YamlTree, parse_yaml
 
 
 def load_scenario(path: Path, overrides: tuple[str, ...] = ()) -> Scenario:
@@ -42,7 +43,7 @@ def scenario_from_tree(tree: YamlTree) -> Scenario:
     fault = check_scenario(scenario)
     if fault:
         path, message = fault
-        raise ScenarioError(tree.file, tree.line_of(path), dotted(path), message)
+        raise tree.fault(path, message)
     return scenario
 
 
@@ -55,26 +56,25 @@ def _with_overrides(tree: YamlTree, overrides: tuple[str, ...]) -> YamlTree:
             value = yaml.safe_load(text)
         except yaml.YAMLError:
             raise BadInput(f"--set {override}: the value is not valid YAML; quote it: 'KEY=\"...\"'") from None
-        _assign(tree, override, key.split("."), value)
+        tree.overridden.add(_assign(tree, override, key.split("."), value))
     return tree
 
 
-def _assign(tree: YamlTree, override: str, parts: list[str], value: Any) -> None:
-    """Put a value at a dotted path; keys that do not exist yet are made, and checked with the whole scenario."""
-    place = tree.value
-    for i, part in enumerate(parts[:-1]):
-        if isinstance(place, list):
-            place = place[_index(override, parts[: i + 1], place)]
-        elif isinstance(place, dict):
-            place = place.setdefault(part, {})
-        else:
+def _assign(tree: YamlTree, override: str, parts: list[str], value: Any) -> KeyPath:
+    """Put a value at a dotted path, which is returned; keys that do not exist yet are made, and checked with the whole
+    scenario.
+    """
+    place, path = tree.value, list[str | int]()
+    for i, part in enumerate(parts):
+        if not isinstance(place, dict | list):
             raise BadInput(f"--set {override}: '{'.'.join(parts[:i])}' is a value, not a mapping")
-    if isinstance(place, list):
-        place[_index(override, parts, place)] = value
-    elif isinstance(place, dict):
-        place[parts[-1]] = value
-    else:
-        raise BadInput(f"--set {override}: '{'.'.join(parts[:-1])}' is a value, not a mapping")
+        key: Any = _index(override, parts[: i + 1], place) if isinstance(place, list) else part
+        path.append(key)
+        if i == len(parts) - 1:
+            place[key] = value
+        else:
+            place = place[key] if isinstance(place, list) else place.setdefault(key, {})
+    return tuple(path)
 
 
 def _index(override: str, parts: list[str], place: list[Any]) -> int:

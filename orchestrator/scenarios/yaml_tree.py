@@ -14,17 +14,26 @@ Path = tuple[str | int, ...]
 
 @dataclass
 class YamlTree:
-    """Plain values and, for each path into them, the line it stands on (1-based)."""
+    """Plain values and, for each path into them, the line it stands on (1-based); `overridden`: paths whose values the
+    command line gave instead.
+    """
 
     file: str
     value: Any
     lines: dict[Path, int] = field(default_factory=dict)
+    overridden: set[Path] = field(default_factory=set)
 
     def line_of(self, path: Path) -> int | None:
         """Line of a path, or of the nearest thing that encloses it."""
         while path and path not in self.lines:
             path = path[:-1]
         return self.lines.get(path)
+
+    def fault(self, path: Path, message: str) -> ScenarioError:
+        """At its line of the file, or of the command line, whose values stand on no line."""
+        if any(path[: len(own)] == own for own in self.overridden):
+            return ScenarioError("command line", None, dotted(path), message)
+        return ScenarioError(self.file, self.line_of(path), dotted(path), message)
 
 
 def dotted(path: Path) -> str:

@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from orchestrator.cli import main
+from orchestrator.errors import ScenarioError
 from orchestrator.scenarios.scenario_file import load_scenario
 from tests.orchestrator.scenario_samples import MINIMAL
 
@@ -28,6 +29,10 @@ EDITS = [
     ("wrong nested key", "  gpus: 1", "  gpu: 1", ":13: slots.gpu: is not a key here; did you mean 'gpus'?"),
     ("wrong key in a list item", "    concurrency: [1, 4]", "    concurency: [1, 4]", ":17: workloads[0].concurency: is not a key here; did you mean 'concurrency'?"),
     ("text for a number", "  gpus: 1", "  gpus: one", ":13: slots.gpus: input should be a valid integer, not 'one'"),
+    ("seconds with their unit", "  duration_s: 5", "  duration_s: 5s", ":19: measure.duration_s: input should be a valid number, not '5s'; write a number alone, like 5, in the unit that the key's name ends in"),
+    ("share in percent", "slots:", "nightly: {reference: {}, candidate: {}, floors: {start_s: 3%}}\nslots:", "nightly.floors.start_s: input should be a valid number, not '3%'; write a share, like 0.05 for 5%"),
+    ("value for a mapping", "slots:", "nightly: {reference: {}, candidate: v0.5.23}\nslots:", "nightly.candidate: must be a mapping of keys, not 'v0.5.23'"),
+    ("nothing for a mapping", "slots:", "nightly: {reference: {}, candidate: }\nslots:", "nightly.candidate: must be a mapping of keys, not empty"),
     ("quoted number", "  duration_s: 5", '  duration_s: "5"', ":19: measure.duration_s: input should be a valid number, not '5'"),
     ("negative duration", "  duration_s: 5", "  duration_s: -5", ":19: measure.duration_s: input should be greater than 0, not -5"),
     ("missing key", "name: small\n", "", ": name: is missing"),
@@ -210,6 +215,43 @@ def test_a_bad_override_is_refused(tmp_path: Path, override: str, told: str) -> 
 
     assert result.exit_code == 2
     assert told in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("override", "told"),
+    [
+        ("measure.duraton_s=3", "measure.duraton_s: is not a key here; did you mean 'duration_s'?"),
+        ("workloads.0.output_tokens=many", "workloads[0].output_tokens: input should be a valid integer, not 'many'"),
+        (
+            "measure={duration_s: 5s}",
+            "measure.duration_s: input should be a valid number, not '5s'; write a number alone",
+        ),
+        (
+            "objectives.0.at.concurrency=2",
+            "objectives[0].at.concurrency: is 2, but workload 'chat' is measured at: 1, 4",
+        ),
+    ],
+)
+def test_what_is_wrong_with_an_override_is_told_of_the_command_line_and_of_no_line_of_the_file(
+    tmp_path: Path, override: str, told: str
+) -> None:
+    path = tmp_path / "good.yaml"
+    path.write_text(MINIMAL)
+
+    with pytest.raises(ScenarioError) as refused:
+        load_scenario(path, (override,))
+
+    assert str(refused.value).startswith(f"command line: {told}")
+
+
+def test_a_fault_of_the_file_keeps_its_line_beside_an_override(tmp_path: Path) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text(MINIMAL.replace("  gpus: 1", "  gpus: one"))
+
+    with pytest.raises(ScenarioError) as refused:
+        load_scenario(path, ("measure.duration_s=5",))
+
+    assert str(refused.value) == f"{path}:13: slots.gpus: input should be a valid integer, not 'one'"
 
 
 def test_a_dataset_file_without_prompts_is_refused_with_its_line(tmp_path: Path) -> None:

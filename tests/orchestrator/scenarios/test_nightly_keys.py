@@ -161,7 +161,7 @@ def test_pairs_without_builds_are_refused() -> None:
 
 
 def test_a_night_without_the_key_or_with_one_build_only_says_what_to_give() -> None:
-    with pytest.raises(BadInput, match="has no `nightly`"):
+    with pytest.raises(BadInput, match="scenario small has no `nightly`: give the key"):
         night_scenario(small_scenario())
     with pytest.raises(BadInput, match="--self-test to see that no difference is found"):
         night_scenario(nightly_scenario({"candidate": {"extra_args": ["--reference"]}}))
