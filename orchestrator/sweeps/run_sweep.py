@@ -72,12 +72,12 @@ def sweep_on_cluster(
     if scenario.slots.emulated_gpus and address != "local":
         console.print("slots.emulated_gpus is for --address local; the cluster's own GPUs are used")
     console.print(f"Run {directory.paths.root.name}: connecting to Ray ({address})")
-    cluster = connect(_connection(scenario, address), directory.run_id)
-    early.listen_again()  # ray.init has put its own handlers there
-    lost = partial(_leave_without_head, cluster, directory, console, wanted.leave)
-    # Also while the cluster is let go and left, which waits for the head too.
-    wanted.connected.enter_context(watching_head(cluster.head_address, lost))
-    wanted.connected.callback(_quietly, cluster.leave)
+    with early.held():  # nobody is stopped with a cluster that is not going to be left
+        cluster = connect(_connection(scenario, address), directory.run_id)
+        lost = partial(_leave_without_head, cluster, directory, console, wanted.leave)
+        # Also while the cluster is let go and left, which waits for the head too.
+        wanted.connected.enter_context(watching_head(cluster.head_address, lost))
+        wanted.connected.callback(_quietly, cluster.leave)
     return _on_cluster(scenario, directory, done, wanted, cluster, console, early)
 
 

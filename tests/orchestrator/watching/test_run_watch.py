@@ -211,6 +211,35 @@ def test_the_driver_writes_its_state_over_and_over_and_marks_the_end(
     assert [path.name for path in tmp_path.iterdir()] == ["live.json"]
 
 
+def test_the_end_is_written_also_by_a_process_that_stood_still_for_minutes_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a laptop that sleeps, or a machine that is paused: then all waits are over at once, by the clock."""
+    file = tmp_path / "live.json"
+    began, goes_on, waits = threading.Event(), threading.Event(), []
+    join = threading.Thread.join
+
+    def stood_still(thread: threading.Thread, timeout: float | None = None) -> None:
+        waits.append(timeout)
+        if len(waits) == 1:
+            return  # no time was left for the thread
+        goes_on.set()
+        join(thread, 60)
+
+    def view() -> LiveView:
+        began.set()
+        assert goes_on.wait(60)
+        return VIEW
+
+    with LiveFile(file, view):
+        assert began.wait(60)
+        monkeypatch.setattr(threading.Thread, "join", stood_still)
+    over = read_live(file)
+
+    assert over is not None
+    assert (over.ended, waits) == (True, [0.1, 0.1])
+
+
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EROFS])
 def test_a_disk_that_takes_nothing_is_no_matter_of_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
