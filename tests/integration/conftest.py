@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,7 @@ from tests.integration.programs import QUICK, end_started, started_rig
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_teardown() -> Iterator[None]:
+def pytest_runtest_teardown() -> Generator[None, None, None]:
     """Also where a fixture failed, which a fixture would not hear of."""
     try:
         return (yield)

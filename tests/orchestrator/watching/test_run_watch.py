@@ -21,11 +21,13 @@ from orchestrator.documents.report_document import Table
 from orchestrator.documents.report_markdown import markdown
 from orchestrator.errors import BadInput, SpecsweepError
 from orchestrator.happening import BestSoFar
+from orchestrator.host_report import HostReport
 from orchestrator.paths import RunPaths
 from orchestrator.planning.trial_launch import launch_spec
 from orchestrator.rankings.run_ranking import rank_run
 from orchestrator.run_files.journal import finished_work
 from orchestrator.run_files.run_directory import RunDirectory
+from orchestrator.run_files.run_hosts import keep_hosts
 from orchestrator.scenarios.scenario import Scenario
 from orchestrator.sweeps.grid_leaders import GridLeaders
 from orchestrator.sweeps.run_account import RunAccount
@@ -270,6 +272,8 @@ def test_a_fault_of_ours_in_the_view_is_no_matter_of_the_run_either(tmp_path: Pa
 
 def test_a_run_that_was_never_begun_leaves_no_state_behind(tmp_path: Path) -> None:
     run = RunDirectory.create(tmp_path / "run", small_scenario())
+    run.keep_classes(["h100"])
+    keep_hosts(tmp_path / "run", {"h": HostReport("h", "EPYC 9554", 128, 1500.0, "6.1", None)})
     tell(tmp_path / "run", VIEW)
     run.discard()
     run.close(complete=False)
