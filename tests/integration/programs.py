@@ -125,10 +125,16 @@ def marked_processes(run_id: str) -> list[str]:
     return found
 
 
-def wait_until(condition: Callable[[], object], what: str, timeout_s: float = 300) -> None:
-    """Poll until a condition holds; AssertionError naming it if it never does."""
+def wait_until(
+    condition: Callable[[], object], what: str, timeout_s: float = 300, of: subprocess.Popen[str] | None = None
+) -> None:
+    """Poll until a condition holds; AssertionError naming it if it never does. `of`: who is to bring it about; what it
+    said is told where it has ended without.
+    """
     deadline = time.monotonic() + timeout_s
     while not condition():
+        if of is not None and of.poll() is not None and not condition():
+            raise AssertionError(f"ended with {of.returncode} before {what}: {of.communicate()}")
         assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
         time.sleep(0.02)
 

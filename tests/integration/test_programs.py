@@ -10,7 +10,7 @@ import pytest
 
 from tests.integration import programs
 from tests.integration.conftest import pytest_runtest_teardown
-from tests.integration.programs import end_started
+from tests.integration.programs import end_started, wait_until
 
 WAITING = "import signal; print(flush=True); signal.pause()"
 DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); signal.pause()"
@@ -40,6 +40,15 @@ def test_what_does_not_end_when_it_is_told_to_is_killed(monkeypatch: pytest.Monk
 
     end_started(patience_s=0)
     assert left.returncode == -signal.SIGKILL
+
+
+def test_a_wait_for_a_program_tells_what_it_said_when_it_has_ended_without(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ended = begun(monkeypatch, "import sys; print(flush=True); sys.exit('no cluster')")
+
+    with pytest.raises(AssertionError, match=r"ended with 1 before a server is loaded: .*no cluster"):
+        wait_until(lambda: False, "a server is loaded", of=ended)
 
 
 def test_a_test_is_followed_by_that_also_where_what_it_used_cannot_be_taken_down(
