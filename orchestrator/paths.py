@@ -51,6 +51,11 @@ class RunPaths:
         return self.root / "night.json"
 
     @property
+    def hosts(self) -> Path:
+        """What the hosts that it used said of themselves."""
+        return self.root / "hosts.json"
+
+    @property
     def live(self) -> Path:
         """What the run is doing, written anew every second; after its end, how it stood then."""
         return self.root / "live.json"

@@ -71,11 +71,6 @@ class EarlyInterrupt:
         finally:
             self._is_held = False
 
-    def listen_again(self) -> None:
-        """Somebody else has taken the signals meanwhile."""
-        for number in STOP_SIGNALS:
-            signal.signal(number, self._hear)
-
     def check(self) -> None:
         """KeyboardInterrupt if one of them came."""
         if self._heard:

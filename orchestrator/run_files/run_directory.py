@@ -301,7 +301,8 @@ class RunDirectory:
     def discard(self) -> None:
         """Remove a run in which nothing was started, so that its name is free again."""
         self._discarded = True
-        for file in (self.paths.manifest, self.paths.journal, self.paths.lock, self.paths.live):
+        paths = self.paths
+        for file in (paths.manifest, paths.journal, paths.lock, paths.hosts, paths.live):
             file.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             self.paths.root.rmdir()

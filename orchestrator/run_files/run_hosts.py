@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.host_report import HostReport
-from orchestrator.paths import write_whole
-
-_FILE = "hosts.json"
+from orchestrator.paths import RunPaths, write_whole
 
 
 def keep_hosts(root: Path, reports: Mapping[str, HostReport]) -> None:
@@ -19,13 +17,13 @@ def keep_hosts(root: Path, reports: Mapping[str, HostReport]) -> None:
     known = read_hosts(root)
     found = {**known, **{name: _facts(report) for name, report in reports.items()}}
     if found != known:
-        write_whole(root / _FILE, json.dumps(found, indent=1).encode() + b"\n")
+        write_whole(RunPaths(root).hosts, json.dumps(found, indent=1).encode() + b"\n")
 
 
 def read_hosts(root: Path) -> dict[str, dict[str, str]]:
     """By name: `host_class`, `cpu`, `kernel`, and where there are GPUs `gpu` and `driver`. Empty for earlier runs."""
     with suppress(OSError, ValueError):
-        told: Any = json.loads((root / _FILE).read_bytes())
+        told: Any = json.loads(RunPaths(root).hosts.read_bytes())
         if isinstance(told, dict):
             return {name: _texts(facts) for name, facts in told.items() if isinstance(facts, dict)}
     return {}

@@ -7,9 +7,10 @@ import contextlib
 import os
 import secrets
 import shutil
+import signal
 import socket
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from orchestrator.errors import BadInput, ClusterRefusal
 from orchestrator.job_place import shipped_with_job
 from orchestrator.slots.cluster import Cluster
 from orchestrator.slots.ray_patience import end_start, patient_start
+from orchestrator.stop_signals import STOP_SIGNALS, EarlyInterrupt
 
 PROBE_S = 10.0
 # Not begun anew after that: whoever waits wants to know.
@@ -39,7 +41,29 @@ class Connection:
 
 
 def connect(connection: Connection, run_id: str) -> Cluster:
-    """Join or embed a cluster; ClusterRefusal if there is none at the address."""
+    """Join or embed a cluster; ClusterRefusal if there is none at the address.
+
+    KeyboardInterrupt for who is told to stop meanwhile, where Ray can be left: between its waits, or once it is whole.
+    In the middle of its start it has threads that nothing ends, and they end us by SIGSEGV when we leave.
+    """
+    early = EarlyInterrupt()
+    with early.listening(), early.held():
+        try:
+            cluster = _connected(connection, run_id, early.check)
+        except ClusterRefusal:
+            early.check()
+            raise
+        finally:
+            atexit.register(_be_deaf)  # called before what Ray and we have registered by now
+        try:
+            early.check()
+        except KeyboardInterrupt:
+            cluster.leave()
+            raise
+    return cluster
+
+
+def _connected(connection: Connection, run_id: str, look: Callable[[], object]) -> Cluster:
     quiet = {
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_BACKEND_LOG_LEVEL": "error",
@@ -82,14 +106,15 @@ def connect(connection: Connection, run_id: str) -> Cluster:
     _silence_events()
     with _stderr_kept() as said:
         try:
-            _begin(ray, options)
+            look()
+            _begin(ray, options, look)
         except Exception as error:  # Ray has no error of its own for this, and raises bare ones too
             told = f"{said()}\n{error}"
             raise ClusterRefusal(no_cluster(connection.address, told)) from error
     return Cluster(run_id, connection.address)
 
 
-def _begin(ray: Any, options: dict[str, Any]) -> None:
+def _begin(ray: Any, options: dict[str, Any], look: Callable[[], object]) -> None:
     """The processes of a cluster of its own may take their time. A raylet gives its agent 15 s, fixed, and ends: what
     was loaded from the disk by then is there when it is started again.
     """
@@ -100,12 +125,31 @@ def _begin(ray: Any, options: dict[str, Any]) -> None:
 
     slow = retry_if_exception(lambda error: is_slow_start(str(error)))
     for attempt in Retrying(stop=stop_after_attempt(3) | stop_after_delay(_ANEW_S), retry=slow, reraise=True):
-        with attempt, patient_start():
+        with attempt, patient_start(look), _no_own_sigterm():
             try:
                 ray.init(**options)
-            except Exception:
+            except BaseException:
                 end_start(options["_temp_dir"])
                 raise
+
+
+@contextlib.contextmanager
+def _no_own_sigterm() -> Iterator[None]:
+    """Ray's handler of SIGTERM, which it sets when its processes start, would raise in the middle of that."""
+    from ray._private import utils
+
+    rays = utils.set_sigterm_handler
+    utils.set_sigterm_handler = lambda _: None
+    try:
+        yield
+    finally:
+        utils.set_sigterm_handler = rays
+
+
+def _be_deaf() -> None:
+    """At our end, which takes a second: what is left is removed, however often somebody asks for it."""
+    for number in STOP_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _silence_events() -> None:

@@ -23,15 +23,17 @@ _WAITS = {"RAY_gcs_server_port_wait_time_s": f"{START_S:g}", "RAY_DASHBOARD_STAR
 
 
 @contextlib.contextmanager
-def patient_start() -> Iterator[None]:
-    """Around the start of a cluster, or of a node of one, in this process."""
+def patient_start(look: Callable[[], object] = lambda: None) -> Iterator[None]:
+    """Around the start of a cluster, or of a node of one, in this process. `look` is called now and then while it waits
+    for processes, and may raise: there is nothing of C++ then that has to be left in order.
+    """
     given = {name: value for name, value in _WAITS.items() if name not in os.environ}
     os.environ.update(given)
     from ray._private import node, services
 
     longer: dict[tuple[Any, str], Callable[[Any], Any]] = {
-        (services, "get_node"): lambda ask: patient(ask, raylet_lives),
-        (node, "wait_for_persisted_port"): interruptible,
+        (services, "get_node"): lambda ask: patient(ask, raylet_lives, look=look),
+        (node, "wait_for_persisted_port"): lambda wait: interruptible(wait, look=look),
     }
     rays = {place: getattr(*place) for place in longer if hasattr(*place)}
     try:
@@ -47,13 +49,14 @@ def patient_start() -> Iterator[None]:
 
 def patient(
     ask: Callable[..., Any], lives: Callable[[], bool], clock: Callable[[], float] = time.monotonic,
-    pause: Callable[[float], None] = time.sleep,
+    pause: Callable[[float], None] = time.sleep, look: Callable[[], object] = lambda: None,
 ) -> Callable[..., Any]:  # fmt: skip
     """`ask` raises RuntimeError while a raylet has not registered: it is asked again while the raylet lives."""
     until = clock() + START_S
 
     def asked(*arguments: Any, **named: Any) -> Any:
         while True:
+            look()
             try:
                 return ask(*arguments, **named)
             except RuntimeError:
@@ -64,12 +67,15 @@ def patient(
     return asked
 
 
-def interruptible(wait: Callable[..., Any], clock: Callable[[], float] = time.monotonic) -> Callable[..., Any]:
+def interruptible(
+    wait: Callable[..., Any], clock: Callable[[], float] = time.monotonic, look: Callable[[], object] = lambda: None
+) -> Callable[..., Any]:
     """`wait` for a port's file, which is C++ and deaf to Ctrl-C until its time is over, in short pieces."""
 
     def waited(*arguments: Any, timeout_ms: int, **named: Any) -> Any:
         until = clock() + timeout_ms / 1000
         while True:
+            look()
             left_ms = max(0, round((until - clock()) * 1000))
             try:
                 return wait(*arguments, timeout_ms=min(left_ms, _PIECE_MS), **named)

@@ -123,7 +123,7 @@ def _measure(
     scenario: Scenario, directory: RunDirectory, use: ClusterUse, console: Console, account: RunAccount,
     early: EarlyInterrupt, guide: PairGuide | None,
 ) -> None:  # fmt: skip
-    """Whatever is missing in the run; its directory is closed by then."""
+    """Whatever is missing in the run; its directory is closed by then, and whole whenever somebody asked for an end."""
     done = finished_work(directory.state)
     try:
         conductor = run_conductor(scenario, directory, guide)
@@ -134,10 +134,13 @@ def _measure(
             console.print(f"Nothing is missing in {directory.paths.root}")
             account.swept = SweepResult()
     except (ClusterRefusal, *STOPPED) as error:
-        _end_early(scenario, directory, error)
+        with early.held():
+            _end_early(scenario, directory, error)
         raise
     finally:
-        directory.close(complete=account.swept is not None and account.swept.complete)
+        with early.held():
+            directory.close(complete=account.swept is not None and account.swept.complete)
+    early.check()
 
 
 @contextlib.contextmanager

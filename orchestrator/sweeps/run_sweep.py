@@ -72,12 +72,12 @@ def sweep_on_cluster(
     if scenario.slots.emulated_gpus and address != "local":
         console.print("slots.emulated_gpus is for --address local; the cluster's own GPUs are used")
     console.print(f"Run {directory.paths.root.name}: connecting to Ray ({address})")
-    cluster = connect(_connection(scenario, address), directory.run_id)
-    early.listen_again()  # ray.init has put its own handlers there
-    lost = partial(_leave_without_head, cluster, directory, console, wanted.leave)
-    # Also while the cluster is let go and left, which waits for the head too.
-    wanted.connected.enter_context(watching_head(cluster.head_address, lost))
-    wanted.connected.callback(_quietly, cluster.leave)
+    with early.held():  # nobody is stopped with a cluster that is not going to be left
+        cluster = connect(_connection(scenario, address), directory.run_id)
+        lost = partial(_leave_without_head, cluster, directory, console, wanted.leave)
+        # Also while the cluster is let go and left, which waits for the head too.
+        wanted.connected.enter_context(watching_head(cluster.head_address, lost))
+        wanted.connected.callback(_quietly, cluster.leave)
     return _on_cluster(scenario, directory, done, wanted, cluster, console, early)
 
 
@@ -102,14 +102,15 @@ def _on_cluster(
         if wanted.evict:
             evict_strangers(cluster.slot_places(), directory.run_id, yes=wanted.yes, console=console)
         early.check()
-        return _sweep(scenario, directory, done, wanted, cluster, slots, console)
+        with early.held():  # the end of live.json is written, too
+            return _sweep(scenario, directory, done, wanted, cluster, slots, console, early)
     finally:
         _quietly(cluster.let_go)  # servers must not outlive us
 
 
-def _sweep(
+def _sweep(  # noqa: PLR0913, PLR0917 - what a run is, where it is shown, and who may stop it
     scenario: Scenario, directory: RunDirectory, done: frozenset[str], wanted: ClusterUse, cluster: Cluster,
-    slots: Sequence[SlotPort], console: Console,
+    slots: Sequence[SlotPort], console: Console, early: EarlyInterrupt,
 ) -> SweepResult:  # fmt: skip
     """The loop on slots that are granted, shown on the console and in live.json."""
     plan = directory.plan(scenario, [slot.facts.host_class for slot in slots], done)
@@ -134,6 +135,7 @@ def _sweep(
         sweep = Sweep(plan, list(slots), directory, spec, memory, foresight, source=cluster.source)
         sweep.follow(wanted.conductor, run_references(scenario, directory, plan))
         with _orderly_interrupt(sweep):
+            early.check()
             result = sweep.run()
             keep_hosts(directory.paths.root, cluster.host_reports())  # some joined later
             return result

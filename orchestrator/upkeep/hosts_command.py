@@ -19,6 +19,7 @@ from orchestrator.scenarios.scenario import Scenario
 from orchestrator.scenarios.scenario_file import load_scenario
 from orchestrator.slots.cluster import Cluster
 from orchestrator.slots.ray_connection import Connection, connect, resolve_address
+from orchestrator.stop_signals import EarlyInterrupt
 from orchestrator.terminal import print_json
 from orchestrator.upkeep.eviction_command import gpu_lines
 from orchestrator.upkeep.host_survey import Surveyed, survey
@@ -50,12 +51,13 @@ def show_hosts(
         raise BadInput("--set changes a scenario; give one with --scenario")
     wanted = load_scenario(scenario, overrides) if scenario else None
     emulated = wanted.slots.emulated_gpus if wanted else 0
-    cluster = connect(Connection(resolve_address(address), emulated, float(2 * emulated)), "specsweep-hosts")
-    try:
-        found = survey(cluster, wanted)
-        states = {known.host.node_id: _gpu_states(cluster, known) for known in found}
-    finally:
-        cluster.close()
+    with EarlyInterrupt().listening():  # SIGTERM leaves nothing of an embedded cluster either
+        cluster = connect(Connection(resolve_address(address), emulated, float(2 * emulated)), "specsweep-hosts")
+        try:
+            found = survey(cluster, wanted)
+            states = {known.host.node_id: _gpu_states(cluster, known) for known in found}
+        finally:
+            cluster.close()
     fit = _fit(wanted, [known.host for known in found]) if wanted else None
     model = wanted.model.path if wanted else None
     warnings = host_warnings([known.seen for known in found if known.seen is not None], model)

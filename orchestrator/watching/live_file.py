@@ -17,8 +17,9 @@ from orchestrator.watching.live_view import LIVE_SCHEMA, LiveView
 
 # How often it is written: often enough to watch, and nothing for a shared file system.
 BEAT_S = 1.0
-# A file system that hangs does not keep a run from ending.
-_LAST_WRITE_S = 5.0
+# A file system that hangs does not keep a run from ending. Waited for in pieces: a process that stands still for a
+# while has then lost one of them, not the time in which its end would have been written.
+_LAST_WRITE_S, _PIECE_S = 10.0, 0.1
 
 
 class LiveFile:
@@ -45,7 +46,10 @@ class LiveFile:
 
     def __exit__(self, *_: Any) -> None:
         self._over.set()
-        self._thread.join(_LAST_WRITE_S)
+        left = round(_LAST_WRITE_S / _PIECE_S)
+        while left and self._thread.is_alive():
+            self._thread.join(_PIECE_S)
+            left -= 1
 
     def _work(self) -> None:
         while not self._over.is_set():

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 
 from actors.gpus.gpu_ledger import GpuLedger
 from benchmarks.kill_rig import KillRig
-from tests.integration.programs import QUICK, started_rig
+from tests.integration.programs import QUICK, end_started, started_rig
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Generator[None, None, None]:
+    """Also where a fixture failed, which a fixture would not hear of."""
+    try:
+        return (yield)
+    finally:
+        end_started()
 
 
 @pytest.fixture(scope="session")

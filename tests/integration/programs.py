@@ -66,15 +66,34 @@ def at_work(root: Path) -> list[Path]:
     return list((root / "stream").glob("*.arrows"))
 
 
+_started: list[subprocess.Popen[str]] = []
+
+
 def start(*arguments: str, stdout: int = subprocess.PIPE) -> subprocess.Popen[str]:
-    """`python -m orchestrator ...` in the background, output captured."""
-    return subprocess.Popen(
+    """`python -m orchestrator ...` in the background, output captured. It lives no longer than its test."""
+    program = subprocess.Popen(
         [sys.executable, "-m", "orchestrator", *arguments],
         stdout=stdout,
         stderr=subprocess.PIPE,
         text=True,
         cwd=ROOT,
     )
+    _started.append(program)
+    return program
+
+
+def end_started(patience_s: float = 60) -> None:
+    """What a test that failed has left running ends, in order if it can: its load would fail the tests that follow."""
+    left = [program for program in _started if program.poll() is None]
+    _started.clear()
+    for program in left:
+        program.terminate()
+    for program in left:
+        try:
+            program.communicate(timeout=patience_s)
+        except subprocess.TimeoutExpired:
+            program.kill()
+            program.wait()
 
 
 def run(*arguments: str, timeout_s: float = 300) -> subprocess.CompletedProcess[str]:
@@ -106,10 +125,16 @@ def marked_processes(run_id: str) -> list[str]:
     return found
 
 
-def wait_until(condition: Callable[[], object], what: str, timeout_s: float = 300) -> None:
-    """Poll until a condition holds; AssertionError naming it if it never does."""
+def wait_until(
+    condition: Callable[[], object], what: str, timeout_s: float = 300, of: subprocess.Popen[str] | None = None
+) -> None:
+    """Poll until a condition holds; AssertionError naming it if it never does. `of`: who is to bring it about; what it
+    said is told where it has ended without.
+    """
     deadline = time.monotonic() + timeout_s
     while not condition():
+        if of is not None and of.poll() is not None and not condition():
+            raise AssertionError(f"ended with {of.returncode} before {what}: {of.communicate()}")
         assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
         time.sleep(0.02)
 

@@ -59,7 +59,7 @@ def endless(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def interrupted(tmp_path_factory: pytest.TempPathFactory, endless: Path) -> Interrupted:
     root = tmp_path_factory.mktemp("runs") / "interrupted"
     driver = start("run", str(endless), "--address", "local", "--run-dir", str(root))
-    wait_until(lambda: events(root, "point_done"), "a first point is measured")
+    wait_until(lambda: events(root, "point_done"), "a first point is measured", of=driver)
     driver.send_signal(signal.SIGINT)
     printed, complained = driver.communicate(timeout=300)
     left = marked_processes("interrupted")
@@ -121,7 +121,7 @@ def test_a_run_that_is_stopped_before_its_first_server_leaves_nothing(
     monkeypatch.setenv("PATH", f"{profiler.parent}:{os.environ['PATH']}")
     monkeypatch.setenv("RAY_GCS_SERVER_VALGRIND_PROFILER", "1")
     driver = start("run", str(scenario), "--address", "local", "--run-dir", str(root))
-    wait_until(lambda: named(str(profiler)), "Ray is starting")
+    wait_until(lambda: named(str(profiler)), "Ray is starting", of=driver)
     driver.send_signal(number)
     _, complained = driver.communicate(timeout=300)
 

@@ -39,7 +39,8 @@ def test_a_killed_load_actor_costs_its_trial_a_second_attempt_and_nothing_else(
     root = tmp_path / "actor"
     scenario = held(tmp_path, QUICK.replace("[0, 1, 2, 3]", "[0, 3]"))
     driver = start("run", str(scenario), "--address", cluster.address, "--run-dir", str(root))
-    wait_until(lambda: len(events(root, "point_done")) == len(at_work(root)) == 2, "both are in their second point")
+    both = "both are in their second point"
+    wait_until(lambda: len(events(root, "point_done")) == len(at_work(root)) == 2, both, of=driver)
     next(cluster.actors("LoadHost")).kill()
     let_go(tmp_path)
     printed, complained = driver.communicate(timeout=300)

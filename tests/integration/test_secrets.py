@@ -69,7 +69,7 @@ def test_an_api_key_given_to_a_server_is_in_no_process_list_and_nowhere_on_disk_
         shown.extend(line for line in seen_in_process_list() if "actors.emulator" in line)
         return bool(servers) and bool(at_work(root))
 
-    wait_until(is_loaded, "a server is loaded")
+    wait_until(is_loaded, "a server is loaded", of=driver)
     let_go(tmp_path)
     printed, complained = driver.communicate(timeout=300)
 

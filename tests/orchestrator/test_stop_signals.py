@@ -16,6 +16,7 @@ from rich.console import Console
 
 from orchestrator.history.history_store import HistoryStore
 from orchestrator.nights.night import Verdict
+from orchestrator.run_files.journal import read_events
 from orchestrator.run_files.run_directory import RunDirectory
 from orchestrator.scenarios.scenario import Scenario
 from orchestrator.stop_signals import EarlyInterrupt, StopWish
@@ -78,3 +79,26 @@ def test_a_run_leaves_ray_once_its_result_and_its_report_are_on_disk(
     run_command.run(request, Console(file=io.StringIO()))
 
     assert there == [True, True, True]
+
+
+def test_who_stops_a_run_while_its_directory_is_closed_finds_it_whole_and_the_run_ended_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sweep(scenario: Scenario, directory: RunDirectory, *_: object) -> SweepResult:
+        return sweep_on(directory, scenario, [FakeSlot("h/0")])[1]
+
+    def close(directory: RunDirectory, *, complete: bool) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        closed(directory, complete=complete)
+
+    closed = RunDirectory.close
+    monkeypatch.setattr(run_command, "sweep_on_cluster", sweep)
+    monkeypatch.setattr(RunDirectory, "close", close)
+    request = RunRequest(None, "local", run_dir=tmp_path / "run", offers=False, given=small_scenario())
+    with pytest.raises(KeyboardInterrupt):
+        run_command.run(request, Console(file=io.StringIO()))
+
+    *_, last = read_events(tmp_path / "run/journal.jsonl")
+    assert (last["event"], last["complete"]) == ("run_ended", True)
+    assert json.loads((tmp_path / "run/result.json").read_text())["exit_code"] == 130
+    assert not (tmp_path / "run/ranking.json").exists()

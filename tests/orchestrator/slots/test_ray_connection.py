@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
 
 from orchestrator.errors import ClusterRefusal
+from orchestrator.slots import ray_connection, ray_patience
 from orchestrator.slots.ray_connection import Connection, connect, resolve_address, use_token_at_hand
 
 
@@ -77,6 +79,61 @@ def inits(monkeypatch: pytest.MonkeyPatch) -> list[Exception | None]:
 
     monkeypatch.setattr(ray, "init", init)
     return planned
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_who_is_told_to_stop_while_ray_starts_leaves_it_whole_and_stops_then(
+    number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ray
+    from ray._private import utils
+
+    seen: list[str] = []
+
+    def init(**options: object) -> None:
+        utils.set_sigterm_handler(lambda *_: seen.append("Ray would have ended us here"))
+        os.kill(os.getpid(), number)
+        os.kill(os.getpid(), number)
+        seen.append("whole")
+
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray, "shutdown", lambda: seen.append("left"))
+    before = signal.getsignal(number)
+
+    with pytest.raises(KeyboardInterrupt):
+        connect(Connection("local"), "run-1")
+    assert seen == ["whole", "left"]
+    assert signal.getsignal(number) is before
+
+
+def test_who_is_told_to_stop_while_ray_waits_for_its_processes_stops_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    import ray
+    from ray._private import services
+
+    asked: list[str] = []
+
+    def get_node(gcs_address: str, node_id: str) -> None:
+        asked.append(node_id)
+        os.kill(os.getpid(), signal.SIGINT)
+        raise RuntimeError("not registered yet")
+
+    monkeypatch.setattr(services, "get_node", get_node)
+    monkeypatch.setattr(ray_patience, "raylet_lives", lambda: True)
+    monkeypatch.setattr(ray, "init", lambda **_: services.get_node("head", "n1"))
+
+    with pytest.raises(KeyboardInterrupt):
+        connect(Connection("local"), "run-1")
+    assert asked == ["n1"]
+
+
+def test_a_start_that_fails_of_who_was_told_to_stop_is_no_refusal(
+    inits: list[Exception | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inits += [Exception("out of luck")]
+    monkeypatch.setattr(ray_connection, "end_start", lambda _: os.kill(os.getpid(), signal.SIGINT))
+
+    with pytest.raises(KeyboardInterrupt):
+        connect(Connection("local"), "run-1")
 
 
 @pytest.mark.parametrize("slow", [SLOW, Exception("Timed out waiting for file /tmp/s/gcs_server_port_1")])

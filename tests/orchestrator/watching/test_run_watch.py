@@ -21,11 +21,13 @@ from orchestrator.documents.report_document import Table
 from orchestrator.documents.report_markdown import markdown
 from orchestrator.errors import BadInput, SpecsweepError
 from orchestrator.happening import BestSoFar
+from orchestrator.host_report import HostReport
 from orchestrator.paths import RunPaths
 from orchestrator.planning.trial_launch import launch_spec
 from orchestrator.rankings.run_ranking import rank_run
 from orchestrator.run_files.journal import finished_work
 from orchestrator.run_files.run_directory import RunDirectory
+from orchestrator.run_files.run_hosts import keep_hosts
 from orchestrator.scenarios.scenario import Scenario
 from orchestrator.sweeps.grid_leaders import GridLeaders
 from orchestrator.sweeps.run_account import RunAccount
@@ -211,6 +213,35 @@ def test_the_driver_writes_its_state_over_and_over_and_marks_the_end(
     assert [path.name for path in tmp_path.iterdir()] == ["live.json"]
 
 
+def test_the_end_is_written_also_by_a_process_that_stood_still_for_minutes_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a laptop that sleeps, or a machine that is paused: then all waits are over at once, by the clock."""
+    file = tmp_path / "live.json"
+    began, goes_on, waits = threading.Event(), threading.Event(), []
+    join = threading.Thread.join
+
+    def stood_still(thread: threading.Thread, timeout: float | None = None) -> None:
+        waits.append(timeout)
+        if len(waits) == 1:
+            return  # no time was left for the thread
+        goes_on.set()
+        join(thread, 60)
+
+    def view() -> LiveView:
+        began.set()
+        assert goes_on.wait(60)
+        return VIEW
+
+    with LiveFile(file, view):
+        assert began.wait(60)
+        monkeypatch.setattr(threading.Thread, "join", stood_still)
+    over = read_live(file)
+
+    assert over is not None
+    assert (over.ended, waits) == (True, [0.1, 0.1])
+
+
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EROFS])
 def test_a_disk_that_takes_nothing_is_no_matter_of_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
@@ -241,6 +272,8 @@ def test_a_fault_of_ours_in_the_view_is_no_matter_of_the_run_either(tmp_path: Pa
 
 def test_a_run_that_was_never_begun_leaves_no_state_behind(tmp_path: Path) -> None:
     run = RunDirectory.create(tmp_path / "run", small_scenario())
+    run.keep_classes(["h100"])
+    keep_hosts(tmp_path / "run", {"h": HostReport("h", "EPYC 9554", 128, 1500.0, "6.1", None)})
     tell(tmp_path / "run", VIEW)
     run.discard()
     run.close(complete=False)
