@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -43,11 +44,15 @@ class StallWitness:
             before = now
 
 
-def undisturbed(measure: Callable[[], T], agrees: Callable[[T], bool]) -> T:
-    """What was measured; anew where it does not agree with the figures and the machine stood still meanwhile."""
+def undisturbed(measure: Callable[[], T], agrees: Callable[[T], bool], none_after_s: float = math.inf) -> T:
+    """What was measured; anew where it does not agree with the figures and the machine stood still meanwhile.
+
+    What takes minutes is not begun again later than `none_after_s`.
+    """
+    began = time.monotonic()
     for _ in range(_MOST_DISTURBED):
         with StallWitness() as witness:
             found = measure()
-        if agrees(found) or witness.longest_s < _STALL_S:
+        if agrees(found) or witness.longest_s < _STALL_S or time.monotonic() - began > none_after_s:
             return found
     return measure()
