@@ -51,7 +51,7 @@ def test_what_never_agrees_is_measured_four_times_and_told_as_it_is(monkeypatch:
     assert given == [1, 2, 3, 4]
 
 
-def test_a_session_that_has_measured_anew_for_minutes_does_so_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_measured_anew_for_more_than_four_minutes_of_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stall_witness, "_STALL_S", float("-inf"))
     Again.spent_s = 240.0
     measure, given = measuring(1, 2)

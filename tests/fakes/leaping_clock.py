@@ -19,11 +19,20 @@ from typing import Protocol
 
 import pytest
 
+import actors.guards.guard
+
 # Rounds of the event loop until whoever reads a connection in it has been given what is there.
 _ROUNDS = 3
 # A leap is made of so many, between which timers of this loop run: what ends too early has ended before the leap has.
 _PIECES = 8
 _SITE = Path(__file__).with_name("leaping")
+# Guards start without a site and without our environment.
+_GUARD = """
+import os, runpy
+os.environ["LEAPING_CLOCK"] = {clock!r}
+runpy.run_path({site!r} + "/sitecustomize.py")
+runpy.run_path({guard!r}, run_name="__main__")
+"""
 
 
 class Leaping(Protocol):
@@ -51,7 +60,7 @@ class LeapingClock:
 
 
 class ClockOfChildren:
-    """The clock of the Python processes that are started from now on; ours goes on as it does. They see one leap."""
+    """The clock of Python processes that are started from now on, guards too; ours goes on. They see one leap."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
         self._file = folder / "ahead_ns"
@@ -59,6 +68,9 @@ class ClockOfChildren:
         self._file.write_bytes(struct.pack("q", 0))
         monkeypatch.setenv("LEAPING_CLOCK", str(self._file))
         monkeypatch.setenv("PYTHONPATH", str(_SITE), prepend=os.pathsep)
+        guard = folder / "guard_by_this_clock.py"
+        guard.write_text(_GUARD.format(clock=str(self._file), site=str(_SITE), guard=str(actors.guards.guard._SCRIPT)))
+        monkeypatch.setattr(actors.guards.guard, "_SCRIPT", guard)
 
     async def leap(self, seconds: float, written: asyncio.BaseTransport | None = None) -> None:
         await _read(written)

@@ -53,18 +53,18 @@ class Again:
 
 def undisturbed(measure: Callable[[], T], agrees: Callable[[T], bool]) -> T:
     """What was measured; anew where it does not agree with the figures and the machine stood still meanwhile."""
-    found, moved = _watched(measure)
+    found, moved, took_s = _watched(measure)
     for _ in range(_MOST_DISTURBED):
-        if agrees(found) or moved or Again.spent_s >= _MOST_AGAIN_S:
+        if agrees(found) or moved or Again.spent_s + took_s > _MOST_AGAIN_S:
             break
-        began = time.monotonic()
-        found, moved = _watched(measure)
-        Again.spent_s += time.monotonic() - began
+        found, moved, took_s = _watched(measure)
+        Again.spent_s += took_s
     return found
 
 
-def _watched(measure: Callable[[], T]) -> tuple[T, bool]:
-    """What was measured, and whether the machine did not stand still."""
+def _watched(measure: Callable[[], T]) -> tuple[T, bool, float]:
+    """What was measured, whether the machine did not stand still, and how long it took."""
+    began = time.monotonic()
     with StallWitness() as witness:
         found = measure()
-    return found, witness.longest_s < _STALL_S
+    return found, witness.longest_s < _STALL_S, time.monotonic() - began

@@ -55,7 +55,7 @@ def test_a_wish_is_raised_or_while_it_is_held_remembered() -> None:
 def test_a_night_that_is_ended_while_it_leaves_ray_is_on_disk_by_then(tmp_path: Path) -> None:
     """Ray sets SIGTERM to its default there, and nothing of ours holds it any more."""
     words = [sys.executable, "-m", killed_night.__name__, str(tmp_path)]
-    assert subprocess.run(words, timeout=120, check=False).returncode == -signal.SIGTERM
+    assert subprocess.run(words, timeout=200, check=False).returncode == -signal.SIGTERM
 
     (night,) = HistoryStore.at(str(tmp_path / "history")).read().nights
     assert night.verdict is Verdict.SAME

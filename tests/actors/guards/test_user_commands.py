@@ -25,6 +25,7 @@ from orchestrator.trial import freeze_settings
 from tests.actors.guards.test_guard import eventually as soon
 from tests.actors.guards.test_guard import is_alive
 from tests.fakes.guarded import guarded
+from tests.fakes.leaping_clock import ClockOfChildren
 from tests.fakes.scripted_server import START, diagnosis_of, events_of, eventually, spec_for, started
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
@@ -93,17 +94,31 @@ def test_a_command_before_the_start_that_fails_is_the_diagnosis_and_what_follows
     assert START[1] not in log
 
 
-def test_a_command_that_takes_too_long_is_ended_with_its_process_group(tmp_path: Path) -> None:
+def test_a_command_that_takes_too_long_is_ended_with_its_process_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, log = ClockOfChildren(monkeypatch, tmp_path), tmp_path / "server.log"
     script = f"sleep 600 & echo $! > {tmp_path}/pid; echo waiting; wait"
-    spec = spec_for(SERVE, before_start=(sh(script, 3.0),))
+    spec = spec_for(SERVE, before_start=(sh(script, 600.0),))
+
+    async def waits() -> bool:
+        return log.exists() and "waiting\n" in log.read_text(encoding="utf-8")
 
     async def run() -> StartEvent:
         async with started(spec, tmp_path) as (_, events):
             return events[-1]
 
-    diagnosis = diagnosis_of(asyncio.run(run()))
+    async def leapt() -> StartEvent:
+        start = asyncio.create_task(run())
+        assert await eventually(waits)
+        while not start.done():  # the guard may not have begun to count
+            clock.leap_by(600.0)
+            await asyncio.sleep(0.05)
+        return await start
+
+    diagnosis = diagnosis_of(asyncio.run(leapt()))
     assert diagnosis.label is Label.USER_COMMAND
-    assert diagnosis.evidence.endswith(" did not end within 3 s: waiting")
+    assert diagnosis.evidence.endswith(" did not end within 600 s: waiting")
     assert not is_alive(int((tmp_path / "pid").read_text(encoding="utf-8")))
 
 

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from actors.load.loadgen import LoadGenerator
 from orchestrator.records import RequestRecord
 from orchestrator.records import RequestStatus as Status
 from orchestrator.trial import ClientReport, LoadLevel
 from tests.actors.emulator.faulty import faulty
 from tests.actors.emulator.running import Emulator
 from tests.actors.load_specs import run, spec
+from tests.fakes.leaping_clock import LeapingClock
 from tests.fakes.load import load_endpoint
 
 TOKENS = 12
+# So long without a byte is a hang. A slow machine is not silent for as long; it is leapt.
+SILENT_S = 600.0
+# Prefills until the third request of a load is served: the server's own warm-up has one, too.
+THIRD_WITH_WARM_UP = 4
 # Fault of a request -> its status and what its error begins with.
 FAULTS: list[tuple[dict[str, Any] | None, Status, str]] = [
     ({"fault": "cut", "token": 3}, Status.TRUNCATED, "EOFError"),
@@ -118,17 +124,28 @@ serving:
     assert (report.cache_flushed, report.verify_calls_delta, report.requests_delta) == (False, None, None)
 
 
-def test_a_hang_ends_the_point_as_hung_whatever_health_says(tmp_path: Path) -> None:
-    def loaded(health: int) -> tuple[list[RequestRecord], ClientReport]:
-        folder = tmp_path / str(health)
-        folder.mkdir()
-        with faulty(folder, f"serving: {{fault: hang, request: 3, token: 2, health: {health}}}") as running:
-            return load(running, requests=6, request_timeout_s=8.0)
+@pytest.mark.parametrize("health", [200, 503])
+def test_a_hang_ends_the_point_as_hung_whatever_health_says(tmp_path: Path, health: int, clock: LeapingClock) -> None:
+    async def leap_once_it_is_served(running: Emulator) -> None:
+        while running.log.count("Prefill batch") < THIRD_WITH_WARM_UP:  # noqa: ASYNC110 - another process writes it
+            await asyncio.sleep(0.05)
+        while True:
+            await clock.leap(SILENT_S)
+            await asyncio.sleep(0.05)
 
-    with ThreadPoolExecutor() as pool:
-        for records, report in pool.map(loaded, (200, 503)):
-            assert [r.status for r in records] == [Status.OK, Status.OK, Status.TIMEOUT]
-            assert report.stopped_by == "hung"
+    async def hung(running: Emulator) -> tuple[list[RequestRecord], ClientReport]:
+        url = f"http://127.0.0.1:{running.port}"
+        asked = spec(output_tokens=TOKENS, requests=6, request_timeout_s=1000 * SILENT_S)
+        leaping = asyncio.create_task(leap_once_it_is_served(running))
+        try:
+            return await load_endpoint(url, asked, generator=LoadGenerator(hang_timeout_s=SILENT_S))
+        finally:
+            leaping.cancel()
+
+    with faulty(tmp_path, f"serving: {{fault: hang, request: 3, token: 2, health: {health}}}") as running:
+        records, report = run(hung(running))
+    assert [r.status for r in sorted(records, key=lambda r: r.request_index)] == [Status.OK, Status.OK, Status.TIMEOUT]
+    assert report.stopped_by == "hung"
 
 
 @pytest.mark.parametrize("label", ["runtime_oom", "killed", "rank_killed"])

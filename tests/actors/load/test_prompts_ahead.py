@@ -28,6 +28,7 @@ def built(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return ask(self)
 
     monkeypatch.setattr(SessionScript, "ask", seen)
+    monkeypatch.setattr(prompts_ahead, "_MOST_SECONDS", 600.0)  # the first prompt has its text read from the disk
     return found
 
 
