@@ -60,16 +60,16 @@ def test_a_start_is_alive_while_its_bar_moves_or_it_uses_a_cpu_and_only_a_hard_l
     }
     clock = Clock(monkeypatch)
 
-    async def one(number: int, name: str) -> list[StartEvent]:
+    async def one(name: str) -> list[StartEvent]:
         limits: dict[str, Any] = {"phase_timeout_s": 5 * SILENT_S} if name == "busy for ever" else {}
         by_s = silent_in("weights") if name == "asleep" else at_signs(Phase.WEIGHTS, 0.7 * SILENT_S)
         limits |= {"leaps": (clock, by_s), "phase_budgets": held_to(SILENT_S, 0.5)}
         seen = list[StartEvent]()
-        async with started(tmp_path / name, f"start: {scripts[name]}", number, seen=seen, **limits):
+        async with started(tmp_path / name, f"start: {scripts[name]}", seen=seen, **limits):
             return seen
 
     async def go() -> list[list[StartEvent]]:
-        return list(await asyncio.gather(*(one(number, name) for number, name in enumerate(scripts))))
+        return list(await asyncio.gather(*(one(name) for name in scripts)))
 
     bar, busy, asleep, for_ever = asyncio.run(go())
     assert isinstance(bar[-1], ServerReady)
