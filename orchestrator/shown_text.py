@@ -45,3 +45,8 @@ def anchor(name: str) -> str:
 def cut(text: str, most: int) -> str:
     """At most `most` characters, the last of which says that there was more."""
     return text if len(text) <= most else f"{text[: most - 1]}\u2026"
+
+
+def capitalised(text: str) -> str:
+    """As the beginning of a sentence or a title; names further on keep their letters."""
+    return text[:1].upper() + text[1:]

@@ -25,6 +25,7 @@ from orchestrator.exchange.compared_row import ComparedRow, Standing
 from orchestrator.exchange.run_comparison import RunComparison
 from orchestrator.plural import plural
 from orchestrator.points.metric_title import metric_title
+from orchestrator.shown_text import capitalised
 from orchestrator.supported_digits import shown
 
 WORDS = {
@@ -239,7 +240,7 @@ def _forest(metric: str, rows: Sequence[ComparedRow], of: int) -> Plot:
     cut = f" The {len(rows)} surest of {of} are shown." if of > len(rows) else ""
     return Plot(
         block_id=f"forest-{metric.replace('_', '-')}",
-        title=f"{_title(metric)[:1].upper()}{_title(metric)[1:]} ({better})",
+        title=f"{capitalised(_title(metric))} ({better})",
         kind="scatter",
         x=Axis(f"{start or 'config'} ... at load", categories=tuple(dict.fromkeys(names[id(row)] for row in kept))),
         y=Axis("change", "%"),

@@ -40,6 +40,7 @@ from orchestrator.history.night_history import History
 from orchestrator.nights.night import Kind, Night, Verdict, better_sign
 from orchestrator.nights.night_text import plain_title
 from orchestrator.plural import plural
+from orchestrator.shown_text import capitalised
 
 _TONES: dict[Verdict, Tone] = {
     Verdict.REGRESSED: "bad",
@@ -72,7 +73,7 @@ def history_report(history: History, lines: Sequence[SeriesLine], *, place: str,
     if is_gap and not bad:
         verdict, tone = "not measured", "warn"
     decision = Headline(
-        "Did anything get worse in the last nights?", verdict, f"{said[:1].upper()}{said[1:]}.",
+        "Did anything get worse in the last nights?", verdict, f"{capitalised(said)}.",
         tone=tone, details=(Paragraph(record_text(history.alarm_record()), "muted"),),
     )  # fmt: skip
     lines = by_urgency(lines)
@@ -176,9 +177,7 @@ def _plot(line: SeriesLine, history: History) -> Plot:
 def _title(line: SeriesLine) -> str:
     """For a reader who does not know the names of metrics."""
     title = plain_title(line.key)
-    return (
-        f"{title[:1].upper()}{title[1:]}, {line.label or line.key.config} on {line.key.host_class or 'unknown hosts'}"
-    )
+    return f"{capitalised(title)}, {line.label or line.key.config} on {line.key.host_class or 'unknown hosts'}"
 
 
 def _marked(name: str, every: Sequence[float], told: Mapping[float, tuple[float | None, str]], tone: Tone) -> Series:
@@ -243,7 +242,7 @@ def _metric_plot(metric: str, lines: Sequence[SeriesLine]) -> Plot:
     title = _metric(lines)
     told = f"{len(lines)} series in which no change was found"
     axes = Axis("night", times=True), Axis("candidate against reference", "%")
-    return Plot(f"history-{metric}", title[:1].upper() + title[1:], "line", *axes, series, told)
+    return Plot(f"history-{metric}", capitalised(title), "line", *axes, series, told)
 
 
 def _nights(history: History) -> list[Block]:

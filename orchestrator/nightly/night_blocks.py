@@ -26,6 +26,7 @@ from orchestrator.nights.night import FEASIBLE, Kind, Measured, Night, SeriesKey
 from orchestrator.nights.night_evidence import share_text
 from orchestrator.nights.night_rules import NightRules
 from orchestrator.nights.night_text import in_order, noise_text, pairs_text, plain_title, sizes_text, strongest
+from orchestrator.shown_text import capitalised
 from orchestrator.supported_digits import plain
 
 TONES: dict[Verdict, Tone] = {
@@ -202,7 +203,7 @@ def _pair_plot(one: SeriesNight, *, several: bool) -> Plot:
     said = "no value" if one.difference is None else share_text(one.difference)
     return Plot(
         f"pairs-{one.key.series_id}",
-        f"{title[:1].upper()}{title[1:]}{f' of {one.measured.label}' if several else ''}: {one.verdict.value}",
+        f"{capitalised(title)}{f' of {one.measured.label}' if several else ''}: {one.verdict.value}",
         "line",
         Axis("pair", categories=names),
         Axis("candidate against reference", "%"),

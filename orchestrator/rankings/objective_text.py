@@ -9,6 +9,7 @@ from orchestrator.objectives.scenario_objective import Objective
 from orchestrator.plural import plural
 from orchestrator.rankings.trial_facts import rate_goal
 from orchestrator.scenarios.scenario import Scenario
+from orchestrator.shown_text import capitalised
 
 
 def objective_texts(scenario: Scenario) -> list[str]:
@@ -26,7 +27,7 @@ def objective_texts(scenario: Scenario) -> list[str]:
                 f"trial, with at most {goal.most_probes} points a rate"
             )
     note = cost_note(scenario)
-    return told if note is None else [*told, note[:1].upper() + note[1:]]
+    return told if note is None else [*told, capitalised(note)]
 
 
 def cost_note(scenario: Scenario) -> str | None:

@@ -13,6 +13,7 @@ from orchestrator.rankings.depth_curve import DepthCurve
 from orchestrator.rankings.explanation import Explanation
 from orchestrator.reports.report_part import MOST_MUTED, PartMaterial, undrawn
 from orchestrator.reports.report_values import Bounded, WorkloadValues
+from orchestrator.shown_text import capitalised
 from orchestrator.supported_digits import plain
 from orchestrator.trial import LoadLevel
 
@@ -175,9 +176,9 @@ def _value_by_depth(why: Explanation, block_id: str) -> Plot:
         for curve in why.depths
     )  # fmt: skip
     told = "; ".join(f"at {c.level} {_what_depth_says(c, why)}" for c in why.depths)
-    told = told[:1].upper() + told[1:]
+    told = capitalised(told)
     name = metric_title(why.metric)
-    title = f"{name[:1].upper()}{name[1:]} by speculation depth"
+    title = f"{capitalised(name)} by speculation depth"
     return Plot(block_id, title, "line", Axis("depth (draft steps)"), Axis(name, why.unit), series,
                 f"{told}.")  # fmt: skip
 

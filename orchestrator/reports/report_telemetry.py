@@ -11,6 +11,7 @@ from orchestrator.plural import plural
 from orchestrator.reports.report_part import PartMaterial
 from orchestrator.reports.telemetry_series import Bucket, TrialTelemetry
 from orchestrator.reports.telemetry_series import Series as Quantity
+from orchestrator.shown_text import capitalised
 from orchestrator.supported_digits import plain
 
 # Trials that are drawn; buckets of one quantity.
@@ -90,7 +91,7 @@ def _plot(told: TrialTelemetry, metric: str, own: Sequence[Quantity], block_id: 
         series.append(Series("all of the GPU", (0, rounded(told.ended_s) or 0), (total, total), dashed=True))
     when = "; ".join(f"{w.name} from {seconds(w.began_s)} to {seconds(w.ended_s)}" for w in told.points[:8])
     summary = f"Highest: {plain(top)} {own[0].unit}".rstrip() + "." + (f" Points, shaded: {when}." if when else "")
-    return Plot(block_id, f"{title[:1].upper()}{title[1:]}: {name}", "line", Axis("since the trial began", "s"),
+    return Plot(block_id, f"{capitalised(title)}: {name}", "line", Axis("since the trial began", "s"),
                 Axis(title, own[0].unit), tuple(series), summary, height_px=300, spans=spans)  # fmt: skip
 
 

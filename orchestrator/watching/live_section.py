@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from orchestrator.documents.report_document import Block, Cell, Code, Column, Fold, Paragraph, Section, Table, Tone
 from orchestrator.plural import plural
+from orchestrator.shown_text import capitalised
 from orchestrator.watching.live_view import LiveView, SlotView, counts_text, slot_cells
 from orchestrator.watching.watch_state import WatchedRun
 
@@ -40,7 +41,7 @@ def live_section(run: WatchedRun) -> Section:
 
 
 def _sentence(run: WatchedRun) -> str:
-    return f"{run.text[:1].upper()}{run.text[1:]}."
+    return f"{capitalised(run.text)}."
 
 
 def _slots(view: LiveView) -> Table:
